@@ -1,0 +1,46 @@
+# Everything runs in .venv, made on first use. `make run` and `make test` work on a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+INSTALLED := $(VENV)/.installed
+RUN := runs/quickstart
+
+# Torch's worker threads spin while they wait, which starves the other process on a small machine.
+export OMP_WAIT_POLICY = PASSIVE
+export TOKENIZERS_PARALLELISM = false
+
+.PHONY: help install run test check format starter panels studio clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+install: $(INSTALLED)  ## make .venv with everything in it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install torch==2.13.0 -c constraints.txt
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	$(PIP) install --no-deps bfcl-eval==2026.3.23 mpmath==1.3.0
+	@touch $@
+
+run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
+	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
+
+test: install  ## run the tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: install  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+studio: install  ## open the newest run's graph in LangGraph Studio
+	$(BIN)/langgraph dev
+
+clean:  ## remove the virtual environment and caches, keep runs
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .langgraph_api

@@ -1,0 +1,1 @@
+"""The roles that think: reflector, explorer, abstractor."""

@@ -1,0 +1,1 @@
+"""The roles on any LangChain chat model; prompts are text files."""

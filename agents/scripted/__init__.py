@@ -1,0 +1,1 @@
+"""Rule-based roles: no model, no key, deterministic by seed."""

@@ -1,0 +1,1 @@
+"""Where agents act: the contract, verification, and the benchmarks that implement it."""

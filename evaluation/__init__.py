@@ -1,0 +1,1 @@
+"""Success on fixed panels and official categories, with intervals."""

@@ -1,0 +1,1 @@
+"""One co-evolution iteration as a LangGraph graph, and the commands that run it."""

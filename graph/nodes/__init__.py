@@ -1,0 +1,1 @@
+"""The nodes of an iteration, a file each: thin calls into the rooms."""

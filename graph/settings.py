@@ -1,0 +1,27 @@
+"""The whole of a recipe: every section, read from YAML plus overrides, strict about unknown keys."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from agents.settings import RolesSettings
+from environments.settings import EnvironmentSettings, VerificationSettings
+from evaluation.settings import EvaluationSettings
+from memory.settings import MemorySettings, Section, TaskSettings
+from training.settings import PolicySettings, SignalSettings, TrainingSettings
+
+
+class RunSettings(Section):
+    """The settings of one run; a recipe file holds exactly these sections."""
+
+    seed: int = Field(0, ge=0, description="every random draw of the run derives from it")
+    iterations: int = Field(3, ge=1, description="iterations of the run in total")
+    environment: EnvironmentSettings = EnvironmentSettings()
+    policy: PolicySettings = PolicySettings()
+    training: TrainingSettings = TrainingSettings()
+    signals: SignalSettings = SignalSettings()
+    roles: RolesSettings = RolesSettings()
+    verification: VerificationSettings = VerificationSettings()
+    memory: MemorySettings = MemorySettings()
+    tasks: TaskSettings = TaskSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()

@@ -1,0 +1,217 @@
+"""Every record that rooms exchange: tasks, trajectories, signals, failure contexts, interactions, drafts, verdicts.
+
+A record's id is a hash of its parents' ids and its position (``memory.ids``), so that a run that is killed and
+resumed writes the same ids again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
+
+__all__ = [
+    "Cause",
+    "Draft",
+    "Evidence",
+    "FailureContext",
+    "Interaction",
+    "Measured",
+    "Signal",
+    "SignalKind",
+    "Step",
+    "Task",
+    "Trajectory",
+    "TrajectoryTurn",
+    "Verdict",
+]
+
+
+class Task(TaskSpec):
+    """A member of the task set D_t.
+
+    ``origin``: seed (unguided exploration), evolved (admitted by an iteration) or given (by the user).
+    ``admitted_at`` is the iteration that admitted it; None for tasks that were there before the first.
+    ``parents`` are ids of the records it came from: draft, context, signal, trajectory, task.
+    """
+
+    id: str
+    origin: Literal["seed", "evolved", "given", "panel", "official"]
+    parents: tuple[str, ...] = ()
+    admitted_at: int | None = None
+
+
+class Measured(Record):
+    """Fields that differ between equal runs: times and costs. Equality of records ignores them."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Step(Record):
+    """One action and what the environment answered."""
+
+    action: Action
+    observation: Observation
+
+
+class TrajectoryTurn(Record):
+    """One user turn of a rollout. ``ended``: the agent ended it itself (False: a limit cut it off)."""
+
+    text: str
+    steps: tuple[Step, ...] = ()
+    ended: bool = False
+
+
+class Trajectory(Record):
+    """One rollout of one task.
+
+    ``step`` is the global training step, ``sample`` the index within the group of K. ``outcome`` and ``reward`` are
+    None exactly when ``infrastructure_error`` is set; such a trajectory takes part in no statistic.
+    """
+
+    id: str
+    task_id: str
+    iteration: int
+    step: int
+    sample: int
+    turns: tuple[TrajectoryTurn, ...]
+    outcome: Outcome | None = None
+    reward: float | None = None
+    infrastructure_error: str | None = None
+    sampled_tokens: int = 0
+    measured: Measured = Measured()
+
+    @property
+    def success(self) -> bool:
+        """Whether the official rule was met; False for an infrastructure error, which callers must filter first."""
+        return self.outcome is not None and self.outcome.success
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Every tool call that ran, in order."""
+        return tuple(call for turn in self.turns for step in turn.steps for call in step.observation.calls)
+
+
+class SignalKind(StrEnum):
+    """The weaknesses of CoEvolve, section 3 of the paper."""
+
+    FORGETTING = "forgetting"
+    BOUNDARY = "boundary"
+    RARE = "rare"
+
+
+class Signal(Record):
+    """A weakness of one task, with the trajectory that is its evidence.
+
+    ``successful_evidence`` marks that no failed trajectory showed it. ``pattern`` is the rare API-name n-gram.
+    ``score`` is the group mean now; ``previous`` the best earlier one that made it forgetting.
+    """
+
+    id: str
+    kind: SignalKind
+    iteration: int
+    task_id: str
+    trajectory_id: str
+    successful_evidence: bool = False
+    pattern: tuple[str, ...] = ()
+    score: float | None = None
+    previous: float | None = None
+    count: int | None = None
+
+
+class Evidence(Record):
+    """What a reflector reads: the signal, its task and the trajectory."""
+
+    signal: Signal
+    task: Task
+    trajectory: Trajectory
+
+
+class Cause(StrEnum):
+    """Why an attempt failed, as a reflector names it."""
+
+    WRONG_CALL = "wrong_call"
+    MISSING_CALL = "missing_call"
+    WRONG_ARGUMENT = "wrong_argument"
+    UNMET_PRECONDITION = "unmet_precondition"
+    STOPPED_EARLY = "stopped_early"
+    MALFORMED = "malformed"
+    SUPERFLUOUS_CALL = "superfluous_call"
+    UNSTABLE = "unstable"
+
+
+class FailureContext(Record):
+    """A weakness turned into a place to explore.
+
+    ``where`` is (turn, step) of the first thing that went wrong. ``tool`` is the tool it is about, ``error_class``
+    the normalised error text. ``how`` and ``why`` are sentences; ``facts`` are the values that make this context
+    differ from others of the same kind (they are what is embedded). ``explore`` names tools worth reaching,
+    most promising first. ``classes``, ``initial_state``, ``setup`` and ``tools`` say where the explorer opens its
+    episodes. The context of unguided exploration (D_0, and the baseline) has no weakness behind it: its ``kind`` and
+    ``cause`` are None and its signal, task and trajectory ids are empty.
+    """
+
+    id: str
+    signal_id: str = ""
+    task_id: str = ""
+    trajectory_id: str = ""
+    iteration: int | None = None
+    kind: SignalKind | None = None
+    environment: str
+    cause: Cause | None = None
+    where: tuple[int, int] = (0, 0)
+    tool: str = ""
+    error_class: str = ""
+    how: str = ""
+    why: str = ""
+    facts: tuple[str, ...] = ()
+    explore: tuple[str, ...] = ()
+    classes: tuple[str, ...]
+    initial_state: dict[str, JsonValue]
+    setup: tuple[ToolCall, ...] = ()
+    tools: tuple[str, ...]
+    measured: Measured = Measured()
+
+    def signature(self) -> str:
+        """The exact part of deduplication: environment, failing tool, cause, normalised error class."""
+        return "|".join((self.environment, self.tool, self.cause or "", self.error_class))
+
+
+class Interaction(Record):
+    """One (action, observation) triplet of an explorer, with the run it belongs to.
+
+    Interactions of one ``run`` happened in one live episode in order of ``position``, after ``setup`` of the context.
+    ``changed``: the action changed the state that the official check compares.
+    """
+
+    id: str
+    context_id: str
+    run: int
+    position: int
+    action: Action
+    observation: Observation
+    changed: bool
+    measured: Measured = Measured()
+
+
+class Draft(TaskSpec):
+    """A task proposed by an abstractor and not yet verified."""
+
+    id: str
+    context_id: str
+    parents: tuple[str, ...] = ()
+
+
+class Verdict(Record):
+    """The answer of verification to one draft. ``reason`` is None exactly when it is accepted."""
+
+    draft_id: str
+    context_id: str
+    accepted: bool
+    reason: str | None = None
+    detail: str = Field(default="", description="one sentence: which call, argument or turn")

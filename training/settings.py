@@ -1,0 +1,60 @@
+"""Settings of the policy, of a round of GRPO and of the signals read from its rollouts."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from memory.settings import Section
+
+
+class PolicySettings(Section):
+    """The model that is trained."""
+
+    path: str = Field("recipes/starter", description="folder or hub id of a causal language model")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class TrainingSettings(Section):
+    """One round: F steps of GRPO. Defaults are the paper's where it states them, at the embedded policy's scale."""
+
+    steps: int = Field(10, ge=1, description="F: GRPO steps between two evolutions (paper: 10)")
+    tasks_per_step: int = Field(8, ge=1, description="prompts in a step")
+    rollouts_per_task: int = Field(8, ge=2, description="K: rollouts of each task in a step (paper: 8)")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate (paper: 1e-6 for 4B and more)")
+    warmup_steps: int = Field(0, ge=0)
+    kl: float = Field(1e-3, ge=0, description="weight of the KL term to the starter (paper: 1e-3)")
+    temperature: float = Field(0.9, gt=0, description="sampling temperature of rollouts (paper: 0.9)")
+    max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one action at most")
+    max_tokens: int = Field(512, ge=16, description="tokens of one episode at most, prompt and observations included")
+    max_actions: int = Field(8, ge=1, description="actions in one user turn at most, during training")
+    length_cost: float = Field(
+        0.1, ge=0.0, description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)"
+    )
+    max_grad_norm: float = Field(1.0, gt=0)
+    loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
+    threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
+
+
+class SignalSettings(Section):
+    """How weaknesses are read from a round's trajectories (CoEvolve, section 3)."""
+
+    window: int = Field(10, ge=1, description="W: earlier attempts at a task that forgetting looks back on (paper: 10)")
+    threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
+    rare_percent: float = Field(
+        5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (paper: 5)"
+    )
+    pattern_length: int = Field(2, ge=1, description="n of the API-name n-grams that count as patterns (ours)")
+    contexts_per_iteration: int = Field(24, ge=1, description="failure contexts followed up in one iteration (ours)")
+    share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
+    share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
+    share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> Self:
+        total = self.share_forgetting + self.share_boundary + self.share_rare
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(f"share_forgetting + share_boundary + share_rare is {total:g}: make it 1")
+        return self
