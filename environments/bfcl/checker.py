@@ -1,0 +1,140 @@
+"""The official multi-turn verdict with the checks of every turn, over the package's own state and response checkers.
+
+The official checker stops at the first failing turn; here every turn is evaluated, and the verdict follows from the
+first failure. ``setup`` is a hidden first turn on both sides: it changes the state, and its results count in no
+response check.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from environments.base import ObservationStatus, Outcome, TaskSpec, TurnOutcome
+from environments.bfcl.package import response_checker, state_checker
+from environments.bfcl.simulators import Simulators
+
+FORCE_TERMINATED = "multi_turn:force_terminated"
+EMPTY_TURN = "multi_turn:empty_turn_model_response"
+STATE_MISMATCH = "multi_turn:instance_state_mismatch"
+RESPONSE_MISMATCH = "multi_turn:execution_response_mismatch"
+CHECKER_ERROR = "multi_turn:checker_error"
+"""Ours: the official checker raises here, because two directory trees contain themselves."""
+
+REFERENCES_KEPT = 512
+
+
+@dataclass(frozen=True)
+class ReferenceTurn:
+    """What the reference of one turn answers and leaves behind; ``instances`` is None for an empty reference."""
+
+    results: tuple[str, ...]
+    error: bool
+    instances: dict[str, Any] | None
+
+
+_references: OrderedDict[str, tuple[ReferenceTurn, ...]] = OrderedDict()
+_references_lock = threading.Lock()
+
+
+def reference_turns(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+    """The reference of ``task`` replayed from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are kept."""
+    key = task.model_dump_json(include={"classes", "initial_state", "setup", "reference", "long_context"})
+    with _references_lock:
+        if key in _references:
+            _references.move_to_end(key)
+            return _references[key]
+    turns = _replayed(task)
+    with _references_lock:
+        _references[key] = turns
+        if len(_references) > REFERENCES_KEPT:
+            _references.popitem(last=False)
+    return turns
+
+
+def _replayed(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+    simulators = Simulators(task.classes, task.initial_state, task.long_context)
+    for call in task.setup:
+        simulators.run(call)
+    last = max((turn for turn, calls in enumerate(task.reference) if calls), default=-1)
+    turns = []
+    for turn, calls in enumerate(task.reference):
+        answers = [simulators.run(call) for call in calls]
+        # Nothing runs after the last calls, so their instances need no copy.
+        instances = simulators.instances if turn == last else simulators.snapshot() if calls else None
+        turns.append(
+            ReferenceTurn(
+                results=tuple(answer.text for answer in answers),
+                error=any(answer.status is ObservationStatus.ERROR for answer in answers),
+                instances=instances,
+            )
+        )
+    return tuple(turns)
+
+
+def check_turn(
+    turn: int,
+    reference: ReferenceTurn,
+    instances: dict[str, Any],
+    results: Sequence[str],
+    *,
+    calls: int,
+    malformed: int,
+) -> TurnOutcome:
+    """Every check of one turn.
+
+    Args:
+        instances: the agent's instances as they are when the turn ends.
+        results: every result text of the agent up to the end of the turn, setup excluded.
+        calls: how many calls the agent made in this turn; without one the official checker has no instances.
+        malformed: how many of its actions were no calls.
+    """
+    outcome = TurnOutcome(
+        calls=calls, malformed=malformed, reference_calls=len(reference.results), reference_error=reference.error
+    )
+    if reference.instances is None:
+        return outcome
+    response = response_checker()(list(results), list(reference.results), turn)["valid"]
+    try:
+        state = state_checker()(instances, reference.instances)["valid"]
+    except RecursionError:
+        return outcome.model_copy(
+            update={
+                "instances": calls > 0,
+                "response": response,
+                "checker_error": "the state check recursed without end: a directory contains itself",
+            }
+        )
+    return outcome.model_copy(update={"instances": calls > 0, "state": state, "response": response})
+
+
+def judge(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
+    """The official verdict over the checks of every turn.
+
+    Args:
+        reached: how many user turns the agent was shown; fewer than all is a forced termination, which officially
+            comes before every other check and blames no turn.
+        terminated: the turn in which the step limit ended the episode, None if none did.
+    """
+    if terminated is not None or reached < len(turns):
+        return Outcome(success=False, turns=turns, failure=FORCE_TERMINATED, failed_turn=terminated)
+    for index, turn in enumerate(turns):
+        failure = _failure(turn)
+        if failure is not None:
+            return Outcome(success=False, turns=turns, failure=failure, failed_turn=index)
+    return Outcome(success=True, turns=turns)
+
+
+def _failure(turn: TurnOutcome) -> str | None:
+    if not turn.reference_calls:
+        return None
+    if not turn.calls:
+        return EMPTY_TURN
+    if turn.checker_error is not None:
+        return CHECKER_ERROR
+    if not turn.state:
+        return STATE_MISMATCH
+    return None if turn.response else RESPONSE_MISMATCH

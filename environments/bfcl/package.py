@@ -1,0 +1,148 @@
+"""The installed ``bfcl_eval`` package: the only module that imports it, and only when asked.
+
+``constants.eval_config`` is never imported, because it makes folders in site-packages. The simulators and checkers
+need the standard library and mpmath alone, which is why the package is installed without its dependencies.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from environments.base import InputError
+
+VERSION = "2026.3.23"
+INSTALL_COMMAND = f"pip install --no-deps bfcl-eval=={VERSION} mpmath==1.3.0"
+
+CLASSES = (
+    "GorillaFileSystem",
+    "MathAPI",
+    "MessageAPI",
+    "TwitterAPI",
+    "TicketAPI",
+    "TradingBot",
+    "TravelAPI",
+    "VehicleControlAPI",
+)
+"""The official classes of the multi-turn categories, in the package's order."""
+
+CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
+"""The official multi-turn categories, in the leaderboard's order."""
+
+FROZEN_NOW = datetime.datetime(2024, 9, 1, 10, 30)
+"""What the travel simulator takes for today: the trading simulator's own CURRENT_TIME (our choice)."""
+
+
+class _FrozenDatetime(datetime.datetime):
+    """``datetime.datetime`` whose today is ``FROZEN_NOW``."""
+
+    @classmethod
+    def today(cls) -> _FrozenDatetime:
+        return cls(FROZEN_NOW.year, FROZEN_NOW.month, FROZEN_NOW.day, FROZEN_NOW.hour, FROZEN_NOW.minute)
+
+
+def require() -> None:
+    """Raise InputError unless the package is installed in the version that splits and panels were measured on."""
+    try:
+        installed = importlib.metadata.version("bfcl-eval")
+    except importlib.metadata.PackageNotFoundError:
+        raise _missing("bfcl-eval is not installed") from None
+    if installed != VERSION:
+        raise _missing(f"bfcl-eval {installed} is installed, but splits and panels are made for {VERSION}")
+
+
+def _missing(what: str) -> InputError:
+    return InputError(f"{what}: run `{INSTALL_COMMAND}` (`make install` does it)")
+
+
+def _load(module: str) -> ModuleType:
+    require()
+    try:
+        return importlib.import_module(f"bfcl_eval.{module}")
+    except ModuleNotFoundError as error:
+        if error.name in ("bfcl_eval", "mpmath"):
+            raise _missing(f"the BFCL simulators need {error.name}, which is not installed") from None
+        raise
+
+
+@cache
+def simulator_class(name: str) -> type[Any]:
+    """The official simulator class called ``name``.
+
+    The travel module reads today's date; the name ``datetime`` is replaced in that module alone, because a clock
+    frozen for the whole process would break deadlines.
+    """
+    if name not in CLASSES:
+        raise InputError(f"{name!r} is no class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
+    path = _load("constants.executable_backend_config").CLASS_FILE_PATH_MAPPING[name]
+    module = _load(path.removeprefix("bfcl_eval."))
+    if name == "TravelAPI":
+        vars(module)["datetime"] = _FrozenDatetime
+    found: type[Any] = getattr(module, name)
+    return found
+
+
+@cache
+def stateless_classes() -> frozenset[str]:
+    """The classes that load no initial state."""
+    return frozenset(_load("constants.executable_backend_config").STATELESS_CLASSES)
+
+
+@cache
+def state_checker() -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]:
+    """The official comparison of instances by class name: ``(model's, reference's) -> {"valid": bool, ...}``."""
+    checker: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+    checker = _load("eval_checker.multi_turn_eval.multi_turn_checker").state_checker
+    return checker
+
+
+@cache
+def response_checker() -> Callable[[list[str], list[str], int], dict[str, Any]]:
+    """The official comparison of results: ``(all so far, this turn's reference, turn) -> {"valid": bool, ...}``."""
+    checker: Callable[[list[str], list[str], int], dict[str, Any]]
+    checker = _load("eval_checker.multi_turn_eval.multi_turn_checker").response_checker
+    return checker
+
+
+@cache
+def added_functions_message() -> str:
+    """What the official handler says as the user when withheld functions are revealed."""
+    message: str = _load("constants.default_prompts").DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC
+    return message
+
+
+def _data_folder() -> Path:
+    file = _load("constants.executable_backend_config").__file__
+    assert file is not None
+    return Path(file).parent.parent / "data"
+
+
+def _read_lines(path: Path) -> tuple[dict[str, Any], ...]:
+    with path.open(encoding="utf-8") as lines:
+        return tuple(json.loads(line) for line in lines if line.strip())
+
+
+def function_documents(class_name: str) -> tuple[dict[str, Any], ...]:
+    """The official documentation of every function of ``class_name``, as shipped."""
+    files = _load("constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
+    if class_name not in CLASSES:
+        raise InputError(f"{class_name!r} is no class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
+    return _read_lines(_data_folder() / "multi_turn_func_doc" / files[class_name])
+
+
+def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str]]], ...]:
+    """The official tasks of ``category`` with their references (call texts by turn), as shipped, in order."""
+    if category not in CATEGORIES:
+        raise InputError(f"{category!r} is no BFCL multi-turn category: use one of {', '.join(CATEGORIES)}")
+    name = f"BFCL_v4_multi_turn_{category}.json"
+    answers = {
+        answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)
+    }
+    return tuple((entry, answers[entry["id"]]) for entry in _read_lines(_data_folder() / name))

@@ -1,0 +1,149 @@
+"""The official simulators of one episode, called without ``eval`` and without sharing anything between episodes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from environments.base import InputError, ObservationStatus, ToolCall
+from environments.bfcl.answers import ERROR_PREFIX, answer_status, answer_text
+from environments.bfcl.calls import beyond_caps
+from environments.bfcl.docs import all_tools, mutable_defaults
+from environments.bfcl.package import simulator_class, stateless_classes
+from environments.bfcl.state import state_text
+
+MAX_TREE = 200_000
+"""Characters of paths and contents that a file tree may have when it is copied or walked (our choice; officially
+at most 6,000).
+
+A copied directory shares its contents with the original, so each copy can double the tree, and one that is copied
+into itself has no end: walking it would take the memory of the machine.
+"""
+
+_TREE_WALKS = frozenset(("cp", "find", "du"))
+
+_FORBIDDEN = frozenset(("kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"))
+"""Names that the official executor answers with "is not allowed" in place of "is not defined"."""
+
+_TRAVEL_CLASSES = ("business", "economy", "first")
+_TICKET_FIELDS = frozenset(("title", "description", "status", "priority"))
+
+# The simulators write to module globals (mpmath's precision, a weather table), so one call runs at a time.
+_CALL_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The official result text of a call, how it went, and whether a simulator's function ran."""
+
+    text: str
+    status: ObservationStatus
+    ran: bool
+
+
+class Simulators:
+    """Fresh instances of ``classes`` loaded from ``initial_state`` ({class: official configuration}).
+
+    A class without a configuration starts from its default state, as officially. Raises InputError where an unknown
+    class is asked for or a configuration cannot be loaded.
+    """
+
+    def __init__(self, classes: Sequence[str], initial_state: Mapping[str, JsonValue], long_context: bool) -> None:
+        self.instances: dict[str, Any] = {
+            name: _instance(name, initial_state.get(name, {}), long_context) for name in classes
+        }
+
+    def run(self, call: ToolCall) -> Answer:
+        """Execute one call. Whatever goes wrong is an answer in the official executor's words, never raised."""
+        spec = all_tools().get(call.name)
+        if spec is None or spec.group not in self.instances:
+            return not_defined(call.name)
+        if (reason := beyond_caps(call)) is not None:
+            return _refused(reason)
+        instance = self.instances[spec.group]
+        if call.name in _TREE_WALKS and _tree_beyond_cap(instance, call.arguments.get("source")):
+            return _refused(f"the directory tree has more than {MAX_TREE} characters")
+        arguments = {**mutable_defaults(call.name), **call.arguments}
+        with _CALL_LOCK:
+            return _executed(instance, call.name, copy.deepcopy(arguments))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Copies of the instances, for comparison later."""
+        return copy.deepcopy(self.instances)
+
+    def state(self) -> str:
+        """Canonical text of the public state."""
+        return state_text(self.instances)
+
+
+def not_defined(name: str) -> Answer:
+    """The official answer to a call of a function that is not there."""
+    what = f"Function call {name} is not allowed." if name in _FORBIDDEN else f"name '{name}' is not defined"
+    return _refused(what)
+
+
+def _refused(reason: str) -> Answer:
+    return Answer(text=ERROR_PREFIX + reason, status=ObservationStatus.ERROR, ran=False)
+
+
+def _instance(name: str, configuration: JsonValue, long_context: bool) -> object:
+    instance: Any = simulator_class(name)()
+    if name in stateless_classes():
+        return instance
+    if not isinstance(configuration, dict):
+        raise InputError(f"{name} cannot load its initial state: give an object with an official configuration")
+    try:
+        instance._load_scenario(copy.deepcopy(configuration), long_context=long_context)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise InputError(f"{name} cannot load its initial state ({error!r}): give an official configuration") from None
+    # Long-context loading puts rows of a module's table into the instance, where bookings would change them for all.
+    return copy.deepcopy(instance) if long_context else instance
+
+
+def _executed(instance: object, name: str, arguments: dict[str, Any]) -> Answer:
+    try:
+        result = getattr(instance, name)(**arguments)
+        text = answer_text(result)
+    except RecursionError:
+        # Python's own text differs with the depth of the caller's stack.
+        return Answer(ERROR_PREFIX + "maximum recursion depth exceeded", ObservationStatus.ERROR, ran=True)
+    except Exception as error:  # noqa: BLE001 - the official executor answers every exception with its text
+        return Answer(ERROR_PREFIX + str(error), ObservationStatus.ERROR, ran=True)
+    return Answer(_ordered(name, arguments, text), answer_status(name, result), ran=True)
+
+
+def _ordered(name: str, arguments: dict[str, Any], text: str) -> str:
+    """Two error texts print a set, whose order differs between processes: print it sorted."""
+    if name == "book_flight" and "Must be one of {" in text:
+        head = text[: text.index("Must be one of {")]
+        return f'{head}Must be one of {{{", ".join(map(repr, _TRAVEL_CLASSES))}}}"}}'
+    if name == "edit_ticket" and "Invalid fields for update: " in text:
+        return answer_text(
+            {"error": f"Invalid fields for update: {', '.join(sorted(arguments['updates'].keys() - _TICKET_FIELDS))}"}
+        )
+    return text
+
+
+def _tree_beyond_cap(file_system: object, source: JsonValue) -> bool:
+    """Whether the tree, the working directory's if it was moved away, and a copy of ``source`` exceed the cap."""
+    attributes = vars(file_system)
+    current = attributes["_current_dir"]
+    waiting = [(attributes["root"], 0), (current, 0)]
+    if isinstance(source, str) and source in current.contents:
+        waiting.append((current.contents[source], 0))
+    size = 0
+    while waiting:
+        item, above = waiting.pop()
+        entry = vars(item)
+        path = above + len(entry["name"]) + 1
+        content = entry.get("content")
+        size += path + (len(content) if isinstance(content, str) else 0)
+        if size > MAX_TREE:
+            return True
+        waiting.extend((child, path) for child in entry.get("contents", {}).values())
+    return False

@@ -1,0 +1,45 @@
+"""Which split a BFCL task belongs to, by its index alone (the index is shared by all four categories).
+
+The other categories reuse the base task of the same index, so a split by id would leak. Indices whose tasks start
+from the same configuration stay together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest,
+because intervals are over clusters of tasks that share a path: fewer than 40 of them say little. Our choice.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from environments.base import InputError
+
+Split = Literal["train", "dev", "test", "reserved"]
+
+TASKS = 200
+"""Tasks in each official category."""
+
+_RESERVED = frozenset((*range(40, 50), *range(90, 100)))
+_SAME_CONFIGURATION: dict[int, Split] = {
+    **dict.fromkeys((63, 83), "dev"),
+    **dict.fromkeys((66, 70, 74), "test"),
+    **dict.fromkeys((100, 104, 133), "train"),
+}
+
+
+def split_of(index: int) -> Split:
+    """The split of a task index, 0 to 199. Raises InputError outside of that."""
+    if not 0 <= index < TASKS:
+        raise InputError(f"BFCL has no multi-turn task with index {index}: indices are 0 to {TASKS - 1}")
+    if index in _RESERVED:
+        return "reserved"
+    if index in _SAME_CONFIGURATION:
+        return _SAME_CONFIGURATION[index]
+    position = index % 50
+    if position < 11:
+        return "train"
+    return "dev" if position < 15 else "test"
+
+
+@cache
+def indices(split: Split) -> tuple[int, ...]:
+    """Every index of ``split``, ascending."""
+    return tuple(index for index in range(TASKS) if split_of(index) == split)

@@ -1,0 +1,65 @@
+"""Opens what an evaluation scores, a fixed panel or an official category; nothing else in the project opens a panel."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from environments.base import InputError, Record
+from memory.records import Task
+
+CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
+SplitChoice = Literal["all", "train", "dev", "test"]
+
+
+class Item(Record):
+    """One task to attempt, and the labels its outcome carries."""
+
+    task: Task
+    group: str
+    cluster: str
+    strata: dict[str, str] = {}
+
+
+def open_panel(name: str, limit: int | None = None) -> tuple[Item, ...]:
+    """The tasks of a fixed panel after its hash was checked, the first ``limit`` only if given.
+
+    Raises InputError for an unknown panel, or one whose file does not match its hash.
+    """
+    from environments.bfcl.panels import load_panel, panel_names
+
+    if name not in panel_names():
+        raise InputError(f"--panel {name}: no such panel: choose one of {', '.join(panel_names())}")
+    return tuple(
+        Item(
+            task=Task(id=member.id, origin="panel", **dict(member.spec)),
+            group=name,
+            cluster=member.cluster,
+            strata={key: str(value) for key, value in member.strata},
+        )
+        for member in load_panel(name)[:limit]
+    )
+
+
+def open_category(category: str, split: SplitChoice = "all", limit: int | None = None) -> tuple[Item, ...]:
+    """The official tasks of one category, or of all four for ``all``; reserved indices are never among them.
+
+    Raises InputError for an unknown category.
+    """
+    from environments.bfcl.official import load_category
+
+    if category not in (*CATEGORIES, "all"):
+        raise InputError(f"--category {category}: no such category: choose one of {', '.join(CATEGORIES)} or all")
+    splits: tuple[Literal["train", "dev", "test"], ...] = ("train", "dev", "test") if split == "all" else (split,)
+    items: list[Item] = []
+    for name in CATEGORIES if category == "all" else (category,):
+        official = load_category(name, splits=splits)[:limit]
+        items += [
+            Item(
+                task=Task(id=entry.id, origin="official", **dict(entry.spec)),
+                group=name,
+                cluster=str(entry.index),
+                strata={"split": entry.spec.split},
+            )
+            for entry in official
+        ]
+    return tuple(items)

@@ -1,0 +1,218 @@
+"""`python -m evaluation.run`: greedy success of a model on a fixed panel or an official category."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from environments.base import InputError, Record
+from evaluation.outcomes import Report, Score, TaskOutcome, score, score_strata
+
+if TYPE_CHECKING:
+    from environments.base import Environment
+    from evaluation.panels import Item
+    from training.policy import Policy
+    from training.rollout import EpisodeLimits, EpisodeResult
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+COMPACT_NOTE = "argument references: the embedded policy reads values as $k and names them, calls carry full values"
+
+
+class Decoding(Record):
+    """Which model, and how it is asked; token limits that are None follow the model's rendering."""
+
+    model: str
+    device: str
+    dtype: str
+    threads: int
+    max_actions: int
+    max_new_tokens: int | None
+    max_tokens: int | None
+    batch: int
+
+
+def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
+    """The outcome record of one finished attempt."""
+    steps = [step for turn in result.turns for step in turn.steps]
+    calls = sum(len(step.observation.calls) for step in steps)
+    success = result.outcome is not None and result.outcome.success
+    reference_calls = sum(map(len, item.task.reference))
+    return TaskOutcome(
+        task_id=item.task.id,
+        group=item.group,
+        cluster=item.cluster,
+        split=item.task.split,
+        strata=item.strata,
+        success=success,
+        failure=result.outcome.failure if result.outcome else None,
+        failed_turn=result.outcome.failed_turn if result.outcome else None,
+        calls=calls,
+        malformed=sum(step.observation.status == "malformed" for step in steps),
+        extra_calls=max(0, calls - reference_calls) if success else 0,
+        sampled_tokens=sum(result.mask),
+        infrastructure_error=result.infrastructure_error,
+    )
+
+
+def attempt(
+    items: Sequence[Item], policy: Policy, environment: Environment, limits: EpisodeLimits, batch: int
+) -> tuple[TaskOutcome, ...]:
+    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order."""
+    from training.rollout import EpisodeRequest, run_episodes
+
+    outcomes: list[TaskOutcome] = []
+    for begin in range(0, len(items), batch):
+        chunk = items[begin : begin + batch]
+        requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
+        results = run_episodes(policy, environment, requests, limits, temperature=0.0)
+        outcomes += [judge(item, result) for item, result in zip(chunk, results, strict=True)]
+        print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
+    return tuple(outcomes)
+
+
+def print_report(report: Report, strata: Sequence[Score]) -> None:
+    """The report as a table on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{report.model} on {report.environment} ({report.decoding})")
+    for column in ("group", "n", "clusters", "success", "95 % interval"):
+        table.add_column(column, justify="left" if column == "group" else "right")
+    for row in (*report.scores, *strata):
+        interval = f"{row.interval[0]:.1%} - {row.interval[1]:.1%}"
+        table.add_row(row.group, str(row.n), str(row.clusters), f"{row.success:.1%}", interval)
+    if len(report.scores) > 1:
+        table.add_row("mean of groups", "", "", f"{report.mean:.1%}", "")
+    console = Console()
+    console.print(table)
+    for note in report.notes:
+        console.print(f"note: {note}", highlight=False)
+
+
+def select(panel: str | None, category: str | None, split: str, limit: int | None) -> tuple[Item, ...]:
+    """The items that the command's options name. Raises InputError unless exactly one of panel and category is."""
+    from evaluation.panels import open_category, open_panel
+
+    if (panel is None) == (category is None):
+        raise InputError("give either --panel NAME or --category NAME, one of the two")
+    if panel is not None:
+        if split != "all":
+            raise InputError("--split goes with --category: a panel has one split")
+        return open_panel(panel, limit)
+    if split not in ("all", "train", "dev", "test"):
+        raise InputError(f"--split {split}: choose all, train, dev or test")
+    return open_category(category or "", split, limit)  # type: ignore[arg-type]
+
+
+def notes_for(policy: Policy, category: str | None, limit: int | None) -> tuple[str, ...]:
+    """What a reader must know beside the figures."""
+    notes = [COMPACT_NOTE] if policy.rendering.name == "compact" else []
+    if category is not None:
+        notes.append("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most")
+    if limit is not None:
+        notes.append(f"the first {limit} tasks of each group only")
+    return tuple(notes)
+
+
+@app.command()
+def main(
+    environment: Annotated[str, typer.Option(help="bfcl")] = "bfcl",
+    panel: Annotated[str | None, typer.Option(help="fixed panel: templated-dev or templated-test")] = None,
+    category: Annotated[
+        str | None, typer.Option(help="official category: base, miss_func, miss_param, long_context, all")
+    ] = None,
+    model: Annotated[str, typer.Option(help="folder or hub id of a causal language model")] = "recipes/starter",
+    split: Annotated[str, typer.Option(help="with --category: all, train, dev or test")] = "all",
+    output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, an object a task")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="the first N tasks of each group only")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="episodes decoded together")] = 128,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
+    max_actions: Annotated[int, typer.Option(min=1, help="actions in a user turn (official: 20)")] = 20,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="sampled tokens of an action; 48 compact, else 1024")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=16, help="tokens of an episode; 512 compact, else 24576")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
+) -> None:
+    """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
+    from memory.child_process import watch_parent
+
+    watch_parent()
+    try:
+        started = time.perf_counter()
+        items = select(panel, category, split, limit)
+        decoding = Decoding(
+            model=model,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            max_actions=max_actions,
+            max_new_tokens=max_new_tokens,
+            max_tokens=max_tokens,
+            batch=batch,
+        )
+        outcomes, policy = evaluate(items, environment, decoding)
+        groups = tuple(dict.fromkeys(item.group for item in items))
+        scores = tuple(score(group, outcomes) for group in groups)
+        report = Report(
+            environment=environment,
+            model=model,
+            rendering=policy.rendering.name,
+            notes=notes_for(policy, category, limit),
+            scores=scores,
+            mean=sum(s.success for s in scores) / len(scores),
+            seconds=time.perf_counter() - started,
+        )
+        if output is not None:
+            from memory.run import write_jsonl
+
+            output.parent.mkdir(parents=True, exist_ok=True)
+            write_jsonl(output, outcomes)
+    except InputError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    if as_json:
+        print(report.model_dump_json())
+    else:
+        print_report(report, score_strata(outcomes))
+
+
+def evaluate(items: Sequence[Item], environment: str, decoding: Decoding) -> tuple[tuple[TaskOutcome, ...], Policy]:
+    """Load the model and attempt every item. Raises InputError for an unknown environment, model or empty selection."""
+    from environments.registry import open_environment
+    from environments.settings import EnvironmentSettings
+
+    if environment != "bfcl":
+        raise InputError(f"--environment {environment}: no such environment: choose bfcl")
+    if not items:
+        raise InputError("nothing to evaluate: the selection holds no task")
+    opened = open_environment(EnvironmentSettings(name="bfcl", max_steps=decoding.max_actions))
+
+    import torch
+
+    from training.policy import load_policy
+    from training.rollout import EpisodeLimits
+
+    torch.set_num_threads(decoding.threads)
+    policy = load_policy(decoding.model, decoding.device, decoding.dtype)
+    compact = policy.rendering.name == "compact"
+    limits = EpisodeLimits(
+        max_new_tokens=decoding.max_new_tokens or (48 if compact else 1024),
+        max_tokens=decoding.max_tokens or (512 if compact else 24576),
+        max_actions=decoding.max_actions,
+    )
+    return attempt(items, policy, opened, limits, decoding.batch), policy
+
+
+if __name__ == "__main__":
+    app()

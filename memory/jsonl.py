@@ -1,0 +1,188 @@
+"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from environments.base import InputError, TaskSpec
+
+__all__ = [
+    "append_jsonl",
+    "complaint",
+    "dump_line",
+    "read_json",
+    "read_jsonl",
+    "remove_leftovers",
+    "write_atomically",
+    "write_json",
+    "write_jsonl",
+]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
+_FIRST_KEYS = ("id", "environment", "split", "origin")
+_LEFT_OUT_WHEN_DEFAULT = ("withheld", "long_context")
+
+
+def complaint(error: ValidationError, within: str = "") -> str:
+    """The first thing pydantic found wrong, as ``key: what (got value)``, and how many more there are.
+
+    ``within`` is the key below which the model was read.
+    """
+    first, *more = error.errors(include_url=False)
+    key = ".".join(str(part) for part in (within, *first["loc"]) if part != "")
+    text = f"{key}: {first['msg']}" if key else str(first["msg"])
+    if first["type"] not in {"missing", "json_invalid"} and isinstance(first["input"], str | int | float | bool):
+        text += f" (got {first['input']!r:.80})"
+    return f"{text}, and {len(more)} more" if more else text
+
+
+def _plain(record: BaseModel) -> dict[str, Any]:
+    """The record as JSON values. A task's ``withheld`` and ``long_context`` are written only when they say something:
+    the interface of tasks.jsonl lists the keys that every line has, and these two are not among them."""
+    plain = record.model_dump(mode="json")
+    if not isinstance(record, TaskSpec):
+        return plain
+    left_out = {
+        name for name in _LEFT_OUT_WHEN_DEFAULT if getattr(record, name) == type(record).model_fields[name].default
+    }
+    first = {key: plain[key] for key in _FIRST_KEYS if key in plain}
+    return first | {key: value for key, value in plain.items() if key not in left_out and key not in first}
+
+
+def dump_line(record: BaseModel) -> str:
+    """One record as one line of JSON, with its newline. Raises ValueError for NaN and infinities, which JSON lacks."""
+    return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+    """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
+
+    Whatever goes wrong (a full disk raises OSError), the old file stays as it was and the temporary one is removed.
+    The folder is made when it is missing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            _flush(file)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename or a new file in ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> tuple[Path, ...]:
+    """Remove, below ``folder``, the temporary files of writers that were killed. Files of living processes stay."""
+    removed = []
+    for path in sorted(folder.rglob(".*.tmp")):
+        match = _LEFTOVER.fullmatch(path.name)
+        if match and not _alive(int(match["pid"])):
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return tuple(removed)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
+    """Replace the file by one line a record, atomically (see ``write_atomically``)."""
+    write_atomically(path, (dump_line(record).encode() for record in records))
+
+
+def append_jsonl(path: Path, records: Iterable[BaseModel]) -> int:
+    """Add one line a record and flush to the disk; returns the file's new length in bytes.
+
+    On OSError (a full disk) the file is cut back to its old length. A process killed in the middle leaves a line
+    without an end: whoever resumes truncates the file to the last length that it recorded. Raises InputError for a
+    file that ends in such a line, because what follows it could not be read.
+    """
+    lines = "".join(dump_line(record) for record in records).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        length = file.seek(0, os.SEEK_END)
+        if length:
+            file.seek(length - 1)
+            if file.read(1) != b"\n":
+                raise InputError(f"{path} ends in half a line: cut it after its last whole line before adding to it")
+        try:
+            view = memoryview(lines)
+            while view:
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(length)
+            raise
+    if not length:
+        _sync_folder(path.parent)
+    return length + len(lines)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(file, start=1)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: check the path") from None
+
+
+def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
+    """Every line as a ``model``. Raises InputError that names the file, the line and the key that is wrong."""
+    records = []
+    for number, line in _lines(path):
+        try:
+            records.append(model.model_validate_json(line))
+        except ValidationError as error:
+            raise InputError(f"{path}, line {number}: {complaint(error)}") from None
+    return records
+
+
+def write_json(path: Path, record: BaseModel) -> None:
+    """Replace the file by one record, indented for reading, atomically (see ``write_atomically``)."""
+    write_atomically(
+        path, [(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()]
+    )
+
+
+def read_json(path: Path, model: type[Model]) -> Model:
+    """The file as a ``model``. Raises InputError that names the file and the key that is wrong."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: check the path") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {complaint(error)}") from None

@@ -1,0 +1,58 @@
+"""One holder at a time: a lock file, and beside it the process that holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from environments.base import InputError
+
+__all__ = ["exclusive", "holder"]
+
+
+def _holder_file(lock: Path) -> Path:
+    # Not the lock file itself: some versions of filelock truncate it when a second process tries.
+    return lock.with_name(f"{lock.name}.pid")
+
+
+def holder(lock: Path) -> int | None:
+    """The process id that wrote itself down as the holder of ``lock``; None when nobody did.
+
+    It says who holds a lock that could not be had, not whether it is held: a killed holder's id stays behind.
+    """
+    try:
+        return int(_holder_file(lock).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+@contextmanager
+def exclusive(lock: Path, subject: str) -> Iterator[None]:
+    """Hold ``lock`` for the duration of the block, without waiting for it.
+
+    The lock ends with the process, however that ends. Raises InputError naming ``subject`` and the holder's process
+    id when another process, or another part of this one, holds it.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    file_lock = FileLock(lock, blocking=False, thread_local=False)
+    try:
+        file_lock.acquire()
+    except Timeout:
+        raise InputError(_in_use(holder(lock), subject)) from None
+    try:
+        _holder_file(lock).write_text(str(os.getpid()))
+        yield
+    finally:
+        _holder_file(lock).unlink(missing_ok=True)
+        file_lock.release()
+
+
+def _in_use(pid: int | None, subject: str) -> str:
+    if pid == os.getpid():
+        return f"this process (pid {pid}) already uses {subject}: close it first"
+    who = "another process" if pid is None else f"another process (pid {pid})"
+    return f"{who} uses {subject}: wait until it ends or stop it"

@@ -1,0 +1,167 @@
+"""The run directory: where everything of one run lies, who may write there, and how it is written.
+
+settings.yaml         the whole recipe of the run
+tasks.jsonl           the task set, append only
+iterations/000/       one folder an iteration: *.jsonl, summary.json
+checkpoints.sqlite    LangGraph's checkpoints, rebuildable
+policy/               checkpoints of the policy
+failures/             the Chroma index of failure contexts, rebuildable
+run.lock              held by the one process that works on the run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from environments.base import InputError
+from memory.jsonl import (
+    append_jsonl,
+    complaint,
+    read_json,
+    read_jsonl,
+    remove_leftovers,
+    write_atomically,
+    write_json,
+    write_jsonl,
+)
+from memory.locks import exclusive
+
+__all__ = [
+    "RunDirectory",
+    "append_jsonl",
+    "read_json",
+    "read_jsonl",
+    "write_json",
+    "write_jsonl",
+]
+
+Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The layout of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
+
+    root: Path
+
+    @classmethod
+    def create(cls, root: Path, settings: BaseModel) -> Self:
+        """A new run with ``settings``; of two processes that try at once, one succeeds.
+
+        Raises InputError for a run that exists, a folder that holds parts of one, and a path that can be no folder.
+        """
+        run = cls(root)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{root} cannot be made, {error.strerror}: choose another --run") from None
+        with run.lock():
+            if run.settings_path.exists():
+                raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
+            if run.tasks_path.exists() or run._iterations_path.exists():
+                raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
+            run.save_settings(settings)
+        return run
+
+    @classmethod
+    def open(cls, root: Path) -> Self:
+        """The run that ``create`` made at ``root``. Raises InputError for a folder that is no run."""
+        run = cls(root)
+        if not run.settings_path.is_file():
+            raise InputError(
+                f"{root} is no run, it has no settings.yaml: name a run's folder, or start a new run there"
+            )
+        return run
+
+    @property
+    def settings_path(self) -> Path:
+        """The run's recipe."""
+        return self.root / "settings.yaml"
+
+    @property
+    def tasks_path(self) -> Path:
+        """The task set."""
+        return self.root / "tasks.jsonl"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        """LangGraph's checkpoints."""
+        return self.root / "checkpoints.sqlite"
+
+    @property
+    def policy_path(self) -> Path:
+        """The folder of the policy's checkpoints."""
+        return self.root / "policy"
+
+    @property
+    def failures_path(self) -> Path:
+        """The folder of the failure memory's index."""
+        return self.root / "failures"
+
+    @property
+    def lock_path(self) -> Path:
+        """The lock of the one process that works on the run."""
+        return self.root / "run.lock"
+
+    @property
+    def _iterations_path(self) -> Path:
+        return self.root / "iterations"
+
+    def iteration(self, number: int) -> Path:
+        """The folder of iteration ``number``, counted from 0. It is made by the first file written there."""
+        return self._iterations_path / f"{number:03d}"
+
+    def save_settings(self, settings: BaseModel) -> None:
+        """Replace settings.yaml atomically, for a run that is created, or continued with more iterations."""
+        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_atomically(self.settings_path, [text.encode()])
+
+    def settings(self, model: type[Model]) -> Model:
+        """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong."""
+        return self._checked(self._document(), model, within="")
+
+    def section(self, name: str, model: type[Value]) -> Value:
+        """One section of settings.yaml, or a plain value such as ``section("seed", int)``.
+
+        Raises InputError naming the file and the key that is missing, unknown or wrong.
+        """
+        document = self._document()
+        if name not in document:
+            raise InputError(f"{self.settings_path} has no section {name!r}: add it or start a new run")
+        return self._checked(document[name], model, within=name)
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            document = yaml.safe_load(self.settings_path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(f"{self.settings_path} does not exist: name a run's folder") from None
+        except yaml.YAMLError as error:
+            raise InputError(f"{self.settings_path} is no YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(document, dict):
+            raise InputError(f"{self.settings_path} holds no sections: it must be a mapping of section names")
+        return document
+
+    def _checked(self, value: object, model: type[Value], within: str) -> Value:
+        try:
+            return TypeAdapter(model).validate_python(value)
+        except ValidationError as error:
+            raise InputError(f"{self.settings_path}: {complaint(error, within)}") from None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one process that works on the run, and clear away what killed writers left half-written.
+
+        Reading needs no lock, nor does writing records: every file has one writer. Raises InputError naming the
+        process that holds it.
+        """
+        with exclusive(self.lock_path, str(self.root)):
+            remove_leftovers(self.root)
+            yield

@@ -1,0 +1,181 @@
+"""The evolving task set: what belongs to D_t, how tasks are admitted, and which tasks each training step draws."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from math import floor
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from environments.base import InputError, TaskSpec
+from memory.ids import derive_seed, record_id
+from memory.jsonl import complaint, dump_line, read_jsonl, write_atomically
+from memory.records import Task
+from memory.run import RunDirectory
+
+__all__ = ["admit", "draw_steps", "load_tasks", "read_given", "tasks_at"]
+
+
+def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
+    """Every task of the run in the order of its file; none before D_0 was made.
+
+    Raises InputError naming file and line for a corrupt line, and for an id that stands twice.
+    """
+    if not run.tasks_path.exists():
+        return ()
+    tasks = tuple(read_jsonl(run.tasks_path, Task))
+    lines: dict[str, int] = {}
+    for number, task in enumerate(tasks, start=1):
+        if task.id in lines:
+            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} stands in line {lines[task.id]} already")
+        lines[task.id] = number
+    return tasks
+
+
+def tasks_at(tasks: Iterable[Task], iteration: int) -> tuple[Task, ...]:
+    """D_t for t = ``iteration``: what was there before the first iteration, or admitted by one before t."""
+    return tuple(task for task in tasks if task.admitted_at is None or task.admitted_at < iteration)
+
+
+def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Append ``tasks``, sorted by id, and return the whole set; the file is replaced atomically.
+
+    A task that is there already is not added again, so that an interrupted update can be repeated. Raises InputError
+    for one that is there with another content.
+    """
+    present = {task.id: task for task in load_tasks(run)}
+    added: dict[str, Task] = {}
+    for task in sorted(tasks, key=lambda task: task.id):
+        known = present.get(task.id) or added.get(task.id)
+        if known is None:
+            added[task.id] = task
+        elif dump_line(known) != dump_line(task):
+            raise InputError(f"{run.tasks_path}: task {task.id} is there with another content: start a new run")
+    if added or not run.tasks_path.exists():
+        before = run.tasks_path.read_bytes() if run.tasks_path.exists() else b""
+        if before and not before.endswith(b"\n"):
+            before += b"\n"
+        write_atomically(run.tasks_path, [before, *(dump_line(task).encode() for task in added.values())])
+    return (*present.values(), *added.values())
+
+
+class _Pool:
+    """Tasks dealt in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
+
+    def __init__(self, first: Sequence[Task], tasks: Sequence[Task], rng: random.Random) -> None:
+        self._tasks = tuple(tasks)
+        self._rng = rng
+        self._queue = deque(first)
+
+    def take(self, count: int, taken: Collection[str]) -> list[Task]:
+        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
+        drawn: list[Task] = []
+        blocked = set(taken)
+        count = min(count, sum(task.id not in blocked for task in self._tasks))
+        while len(drawn) < count:
+            place = next((place for place, task in enumerate(self._queue) if task.id not in blocked), None)
+            if place is None:
+                self._queue.extend(self._rng.sample(self._tasks, len(self._tasks)))
+            else:
+                drawn.append(self._queue[place])
+                blocked.add(self._queue[place].id)
+                del self._queue[place]
+        return drawn
+
+
+def _evolved_pool(evolved: Sequence[Task], rng: random.Random) -> _Pool:
+    newest = max((task.admitted_at or 0 for task in evolved), default=0)
+    fresh = [task for task in evolved if (task.admitted_at or 0) == newest]
+    older = [task for task in evolved if (task.admitted_at or 0) != newest]
+    return _Pool([*rng.sample(fresh, len(fresh)), *rng.sample(older, len(older))], evolved, rng)
+
+
+def draw_steps(
+    tasks: Sequence[Task], steps: int, per_step: int, evolved_share: float, seed: int
+) -> tuple[tuple[Task, ...], ...]:
+    """The tasks of each of ``steps`` training steps, ``per_step`` in each (our choice; the paper states no rule).
+
+    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step.
+    Both kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that a task waits for
+    its turn instead of its luck. Tasks of a step are distinct as far as there are enough: a kind that has too few
+    leaves its places to the other, and only a set smaller than ``per_step`` repeats tasks within a step. The order
+    of ``tasks`` does not matter. Raises InputError for an empty set.
+    """
+    if not tasks:
+        raise InputError(
+            "there are no tasks to train on: make D_0 with python -m graph.seed_tasks or set tasks.initial"
+        )
+    ordered = sorted(tasks, key=lambda task: task.id)
+    evolved = [task for task in ordered if task.origin == "evolved"]
+    others = [task for task in ordered if task.origin != "evolved"]
+    evolved_pool = _evolved_pool(evolved, random.Random(derive_seed(seed, "evolved")))
+    other_rng = random.Random(derive_seed(seed, "others"))
+    other_pool = _Pool(other_rng.sample(others, len(others)), others, other_rng)
+    drawn = []
+    for step in range(steps):
+        wanted = _share(step + 1, per_step, evolved_share) - _share(step, per_step, evolved_share)
+        drawn.append(_draw_step(evolved_pool, other_pool, per_step, wanted if evolved else 0))
+    return tuple(drawn)
+
+
+def _share(steps: int, per_step: int, share: float) -> int:
+    # The small number keeps products such as 10 * 8 * 0.7 from falling just below their integer.
+    return floor(steps * per_step * share + 1e-9)
+
+
+def _draw_step(evolved: _Pool, others: _Pool, per_step: int, wanted: int) -> tuple[Task, ...]:
+    drawn: list[Task] = []
+    while len(drawn) < per_step:
+        # One round suffices unless the whole set is smaller than the step, which then repeats tasks.
+        room = per_step - len(drawn)
+        chosen = evolved.take(min(wanted, room), taken=())
+        chosen += others.take(room - len(chosen), taken=())
+        taken = {task.id for task in chosen}
+        chosen += evolved.take(room - len(chosen), taken)
+        drawn += chosen
+    return tuple(drawn)
+
+
+def read_given(path: Path) -> list[tuple[int, Task | str]]:
+    """The tasks of a user's file (``tasks.initial``): line number, and the task or what is wrong with the line.
+
+    Lines hold the keys of tasks.jsonl, of which ``id``, ``origin``, ``parents`` and ``admitted_at`` may be missing.
+    Whatever they hold, ``origin`` becomes "given" and ``admitted_at`` None: these tasks are there from the start. A
+    missing id is a hash of what the task asks for. Blank lines are skipped. Raises InputError when the file cannot
+    be read.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"tasks.initial: {path} cannot be read: {error.strerror}") from None
+    read: list[tuple[int, Task | str]] = []
+    first_lines: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        task = _given_task(line)
+        if isinstance(task, Task):
+            first = first_lines.setdefault(task.id, number)
+            if first != number:
+                task = f"task {task.id} stands in line {first} already"
+        read.append((number, task))
+    return read
+
+
+def _given_task(line: bytes) -> Task | str:
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        return f"no JSON: {error}"
+    if not isinstance(values, dict):
+        return "not a JSON object: write one task with its keys"
+    try:
+        spec = TaskSpec.model_validate({key: values[key] for key in values if key in TaskSpec.model_fields})
+        values.setdefault("id", record_id("task", "given", spec.model_dump(mode="json")))
+        return Task.model_validate(values | {"origin": "given", "admitted_at": None})
+    except ValidationError as error:
+        return complaint(error)

@@ -1,0 +1,73 @@
+"""The BFCL environment: what it opens, what it refuses, and where exploration may begin."""
+
+import pytest
+from vehicle_episodes import LIGHTS, vehicle_task
+
+from environments.base import Environment, InputError
+from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.splits import indices
+
+
+def test_it_is_an_environment():
+    assert isinstance(BFCLEnvironment(), Environment)
+    assert BFCLEnvironment().name == "bfcl"
+
+
+def test_exploration_begins_at_training_indices_only():
+    starts = BFCLEnvironment().starts()
+    assert [start.id for start in starts] == [f"base-{index}" for index in indices("train")]
+    assert {start.split for start in starts} == {"train"}
+
+
+def test_starts_are_restricted_to_the_classes():
+    classes = ("VehicleControlAPI", "GorillaFileSystem")
+    starts = BFCLEnvironment(classes).starts()
+    assert len(starts) == 22
+    for start in starts:
+        assert set(start.classes) <= set(classes)
+        assert set(start.initial_state) <= set(start.classes)
+        assert start.initial_state
+        groups = {spec.group for spec in BFCLEnvironment().tools(start.tools)}
+        assert groups == set(start.classes)
+
+
+def test_every_start_can_be_opened():
+    environment = BFCLEnvironment()
+    for start in environment.starts():
+        task = vehicle_task(()).model_copy(
+            update={"classes": start.classes, "initial_state": start.initial_state, "tools": start.tools}
+        )
+        episode = environment.open(task)
+        assert episode.start().tools == start.tools
+
+
+def test_tools_in_the_given_order():
+    specs = BFCLEnvironment().tools(["startEngine", "cd"])
+    assert [spec.name for spec in specs] == ["startEngine", "cd"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"environment": "appworld"}, "'appworld'"),
+        ({"classes": ("Nothing",)}, "'Nothing' is no class"),
+        ({"classes": ()}, "no class is given"),
+        ({"classes": ("VehicleControlAPI", "VehicleControlAPI")}, "given twice"),
+        ({"tools": ("ls",)}, "'ls' belongs to none"),
+        ({"withheld": {0: ("ls",)}}, "'ls' belongs to none"),
+        ({"withheld": {3: ("startEngine",)}}, "until turn 3"),
+        ({"turns": (), "reference": ()}, "no user turn"),
+        ({"initial_state": {"VehicleControlAPI": "full"}}, "cannot load"),
+    ],
+)
+def test_tasks_that_cannot_be_opened(change, reason):
+    task = vehicle_task((LIGHTS,)).model_copy(update=change)
+    with pytest.raises(InputError, match=reason):
+        BFCLEnvironment().open(task)
+
+
+def test_unknown_names_are_the_users_mistake():
+    with pytest.raises(InputError, match="no function 'fly'"):
+        BFCLEnvironment().tools(["fly"])
+    with pytest.raises(InputError, match="'Nothing' is no class"):
+        BFCLEnvironment(["Nothing"])

@@ -1,0 +1,188 @@
+"""Children end with their parent, failures quote the log, and a lock tells who holds it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from environments.base import InputError
+from memory.child_process import ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child, run_child_async
+
+ROOT = Path(__file__).resolve().parents[2]
+WATCHING = "from memory.child_process import watch_parent; watch_parent(); "
+SLEEPER = WATCHING + "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+HOLDER = (
+    "import sys, time; from pathlib import Path; from memory.child_process import hold_lock\n"
+    "with hold_lock(Path(sys.argv[1]), end_orphan=False):\n    print('held', flush=True); time.sleep(60)"
+)
+
+
+def wait_until(condition, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_lines_and_log(tmp_path: Path) -> None:
+    lines: list[str] = []
+    log = tmp_path / "logs" / "child.log"
+    code = "import sys; print('one'); print('zwei: é'); sys.stderr.write('warned\\n'); sys.stdout.write('no end')"
+    assert run_child([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lines.append) == 0
+    assert lines == ["one", "zwei: é", "no end"]
+    for written in ("one\n", "zwei: é\n", "warned\n", "no end"):
+        assert written in log.read_text()
+    assert run_child([sys.executable, "-c", "print('again')"], log_path=log, deadline=20) == 0
+    assert log.read_text().endswith("again\n")
+
+
+def test_environment_reaches_the_child_and_the_pipe_not_its_children(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = WATCHING + f"import os; print(os.environ['X'], os.environ.get('{PARENT_PIPE}'))"
+    run_child([sys.executable, "-c", code], log_path=log, deadline=20, env={"X": "y", "PYTHONPATH": str(ROOT)})
+    assert log.read_text() == "y None\n"
+
+
+def test_failure_quotes_this_childs_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("of an earlier child\n")
+    code = "import sys; print('x' * 9000); print('the cause'); sys.exit(7)"
+    with pytest.raises(ChildFailure, match="status 7") as failure:
+        run_child([sys.executable, "-c", code], log_path=log, deadline=20)
+    assert failure.value.status == 7
+    assert failure.value.log_tail.endswith("the cause")
+    assert len(failure.value.log_tail) <= 4000
+    assert "earlier" not in failure.value.log_tail
+    assert run_child([sys.executable, "-c", "exit(7)"], log_path=log, deadline=20, accept=(0, 7)) == 7
+
+
+def test_deadline_ends_the_whole_group(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], stdout=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True); time.sleep(0.2)"
+    )
+    pids: list[int] = []
+    run_child([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lambda line: pids.append(int(line)))
+    assert wait_until(lambda: gone(pids[0])), "a grandchild outlived its group's leader"
+    with pytest.raises(ChildFailure, match=r"did not finish within 0\.5 s") as failure:
+        run_child([sys.executable, "-c", "import time; time.sleep(60)"], log_path=log, deadline=0.5)
+    assert failure.value.status is None
+
+
+async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
+    pids: list[int] = []
+    task = asyncio.create_task(
+        run_child_async(
+            [sys.executable, "-c", SLEEPER],
+            log_path=tmp_path / "log",
+            deadline=60,
+            on_line=lambda line: pids.append(int(line)),
+            env={"PYTHONPATH": str(ROOT)},
+        )
+    )
+    while not pids:
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gone(pids[0])
+
+
+def test_killing_the_parent_ends_the_child(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = (
+        "import sys; from pathlib import Path; from memory.child_process import run_child\n"
+        f"run_child([sys.executable, '-c', {SLEEPER!r}], log_path=Path(sys.argv[1]), deadline=60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(log)], cwd=ROOT)
+    try:
+        assert wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+        child = psutil.Process(int(log.read_text()))
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        assert wait_until(lambda: gone(child.pid))
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_orphan_status_and_bad_pipe() -> None:
+    watched, kept = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER],
+        cwd=ROOT,
+        pass_fds=(watched,),
+        env={**os.environ, PARENT_PIPE: str(watched)},
+        stdout=subprocess.PIPE,
+    )
+    os.close(watched)
+    assert child.stdout is not None
+    child.stdout.readline()
+    os.close(kept)
+    assert child.wait(timeout=10) == ORPHANED
+    child.stdout.close()
+    run = subprocess.run(
+        [sys.executable, "-c", WATCHING],
+        cwd=ROOT,
+        env={**os.environ, PARENT_PIPE: "987"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "names no open file descriptor" in run.stderr
+
+
+def test_lock_names_a_live_holder_and_outlives_a_dead_one(tmp_path: Path) -> None:
+    lock = tmp_path / "round.lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        for end_orphan in (False, True):
+            with (
+                pytest.raises(InputError, match=f"held by process {holder.pid}"),
+                hold_lock(lock, end_orphan=end_orphan, wait=0.2),
+            ):
+                pass
+        assert holder.poll() is None, "a holder whose parent lives was ended"
+        holder.kill()
+        holder.wait()
+        with hold_lock(lock, end_orphan=False):
+            assert (tmp_path / "round.lock.json").exists()
+        assert not (tmp_path / "round.lock.json").exists()
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
+
+
+def test_resume_ends_an_orphaned_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "round.lock"
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {HOLDER!r}, sys.argv[1]], stdout=subprocess.PIPE,"
+        " stderr=subprocess.DEVNULL)\n"
+        "child.stdout.readline(); print(child.pid, flush=True)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(lock)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
+    )
+    orphan = int(run.stdout)
+    assert not gone(orphan)
+    with hold_lock(lock, end_orphan=True, wait=0.2):
+        assert gone(orphan)

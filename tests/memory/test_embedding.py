@@ -1,0 +1,110 @@
+"""The embedders: stable, normalised, offline, and what a user is told when one cannot be had."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from chromadb.utils.embedding_functions import known_embedding_functions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.base import InputError
+from memory.embedding import HashedNgrams, SentenceTransformers, open_embedder
+from memory.settings import MemorySettings
+
+
+@given(texts=st.lists(st.text(), min_size=1, max_size=4))
+def test_every_text_has_a_vector_of_length_one_that_its_neighbours_do_not_change(texts):
+    rows = HashedNgrams().vectors(texts)
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(texts), 1024)
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
+    for text, row in zip(texts, rows, strict=True):
+        assert np.array_equal(HashedNgrams().vectors([text])[0], row)
+
+
+def cosine(one, other):
+    first, second = HashedNgrams().vectors([one, other])
+    return float(first @ second)
+
+
+def test_likeness_follows_the_text():
+    text = "dir_name='notes', cwd='/workspace'"
+    assert cosine(text, "  DIR_NAME='notes',\n cwd='/workspace' ") == pytest.approx(1.0)
+    near, far = cosine(text, "dir_name='notes', cwd='/archive'"), cosine(text, "fuelAmount=30")
+    assert far < 0.2 < near < 0.9
+
+
+VECTOR = """
+from memory.embedding import HashedNgrams
+print(HashedNgrams().vectors(["a folder called notes"]).tobytes().hex())
+"""
+
+
+def test_another_process_computes_the_same_vector():
+    printed = subprocess.run(
+        [sys.executable, "-c", VECTOR],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={"PYTHONHASHSEED": "77"},
+    ).stdout.strip()
+    assert printed == HashedNgrams().vectors(["a folder called notes"]).tobytes().hex()
+
+
+def test_chroma_can_rebuild_it_from_its_configuration():
+    embedder = HashedNgrams(dimension=64)
+    rebuilt = known_embedding_functions[embedder.name()].build_from_config(embedder.get_config())
+    assert isinstance(rebuilt, HashedNgrams)
+    assert np.array_equal(rebuilt(["text"])[0], embedder(["text"])[0])
+    assert not embedder.is_legacy()
+    assert embedder.default_space() == "cosine"
+    assert embedder.label == "hashed-ngrams-64"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (MemorySettings(embedder_path="x"), "memory.embedder_path has no effect with hashed-ngrams"),
+        (MemorySettings(embedder="sentence-transformers"), "memory.embedder_path is missing"),
+        (MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"), "/no/folder is no folder"),
+    ],
+)
+def test_settings_that_name_no_embedder_are_told(settings, told):
+    with pytest.raises(InputError, match=told):
+        open_embedder(settings)
+
+
+def test_a_missing_package_is_told_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match="run pip install sentence-transformers"):
+        SentenceTransformers(str(tmp_path))
+
+
+def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
+    loaded = []
+
+    class Model:
+        """Stands for the package, which the project does not install: the calls are those of its documentation."""
+
+        def __init__(self, path, device, local_files_only):
+            loaded.append((path, device, local_files_only))
+
+        def encode(self, texts, convert_to_numpy, show_progress_bar):
+            return np.array([[3.0, 4.0 * len(text)] for text in texts], dtype=np.float32)
+
+    package = ModuleType("sentence_transformers")
+    package.SentenceTransformer = Model
+    monkeypatch.setitem(sys.modules, "sentence_transformers", package)
+    folder = tmp_path / "all MiniLM_L6"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"one")
+    embedder = open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(folder)))
+    assert loaded == [(str(folder), "cpu", True)]
+    assert embedder.vectors(["a"])[0] == pytest.approx([0.6, 0.8])
+    assert embedder.label.startswith("all-MiniLM-L6-2-")
+    (folder / "model.safetensors").write_bytes(b"another")
+    assert SentenceTransformers(str(folder)).label != embedder.label

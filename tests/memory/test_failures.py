@@ -1,0 +1,246 @@
+"""The failure memory on a real Chroma folder: known and new, recurrence, batches, repetition and rebuilding."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sample_records import context
+
+from environments.base import InputError
+from memory.embedding import HashedNgrams
+from memory.failures import FailureMemory, embedded_text
+from memory.records import Cause
+from memory.settings import MemorySettings
+
+SETTINGS = MemorySettings(recur_after=3)
+NOTES = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes': it exists")
+NEARLY = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes' : it exists.")
+OTHER = ("fileName='budget.txt'", "cwd='/archive/2023'", "touch: no folder of this name")
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with FailureMemory(tmp_path / "failures", SETTINGS) as opened:
+        yield opened
+
+
+def statuses(judgements):
+    return [judgement.status for judgement in judgements]
+
+
+def test_an_empty_memory_knows_nothing(memory):
+    (judgement,) = memory.judge([context("a")], 0)
+    assert (judgement.context_id, judgement.status, judgement.nearest, judgement.cosine) == ("a", "new", None, None)
+    assert memory.judge([], 0) == ()
+
+
+def test_the_same_facts_are_known_and_others_are_new(memory):
+    memory.remember([context("a", NOTES)], {"a": 2}, 0)
+    same, nearly, other = memory.judge([context("b", NOTES, 1), context("c", NEARLY, 1), context("d", OTHER, 1)], 1)
+    assert (same.status, same.nearest, same.cosine) == ("known", "a", 1.0)
+    assert (nearly.status, nearly.nearest) == ("known", "a")
+    assert 0.9 <= nearly.cosine < 1.0
+    assert (other.status, other.nearest) == ("new", "a")
+    assert other.cosine < 0.9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tool": "touch"}, {"cause": Cause.MALFORMED}, {"error_class": "permission denied"}, {"environment": "other"}],
+)
+def test_equal_facts_under_another_signature_are_new(memory, change):
+    memory.remember([context("a", NOTES)], {"a": 2}, 0)
+    (judgement,) = memory.judge([context("b", NOTES, 1, **change)], 1)
+    assert (judgement.status, judgement.nearest) == ("new", None)
+
+
+def test_facts_and_how_are_embedded_and_nothing_else():
+    plain = context("a", NOTES, how="it existed")
+    assert embedded_text(plain) == "\n".join((*NOTES, "it existed"))
+    assert embedded_text(plain) == embedded_text(context("b", NOTES, 3, how="it existed", why="template sentence"))
+
+
+@pytest.mark.parametrize(
+    ("explored", "admitted", "judged", "status"),
+    [
+        (0, 1, 1, "known"),
+        (0, 1, 2, "known"),
+        (0, 1, 3, "new"),
+        (0, 1, 9, "new"),
+        (2, 1, 4, "known"),
+        (0, 0, 1, "new"),
+        (0, 0, 2, "new"),
+    ],
+)
+def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explored, admitted, judged, status):
+    memory.remember([context("a", NOTES, explored)], {"a": admitted}, explored)
+    (judgement,) = memory.judge([context("b", NOTES, judged)], judged)
+    assert (judgement.status, judgement.nearest, judgement.cosine) == (status, "a", 1.0)
+
+
+def test_the_latest_exploration_that_admitted_something_counts(memory):
+    memory.remember([context("a", NOTES, 0)], {"a": 1}, 0)
+    memory.remember([context("b", NOTES, 3)], {"b": 1}, 3)
+    memory.remember([context("c", NOTES, 4)], {}, 4)
+    (judgement,) = memory.judge([context("d", NOTES, 5)], 5)
+    assert (judgement.status, judgement.nearest) == ("known", "b")
+    assert statuses(memory.judge([context("d", NOTES, 6)], 6)) == ["new"]
+
+
+def test_duplicates_inside_a_batch_follow_the_order_of_ids(memory):
+    batch = [context("c", NOTES), context("a", OTHER), context("b", NOTES), context("d", NOTES, tool="touch")]
+    answers = {judgement.context_id: judgement for judgement in memory.judge(batch, 0)}
+    assert [judgement.context_id for judgement in memory.judge(batch, 0)] == ["c", "a", "b", "d"]
+    assert {one: answers[one].status for one in "abcd"} == {"a": "new", "b": "new", "c": "known", "d": "new"}
+    assert answers["c"].nearest == "b"
+    assert answers == {judgement.context_id: judgement for judgement in memory.judge(batch[::-1], 0)}
+
+
+def test_a_context_that_is_known_makes_no_other_known(tmp_path):
+    """Only what is explored covers a weakness: the third is like the second, but not like the explored first."""
+    words = ("engine", "fuel", "budget", "archive", "display", "window", "parking", "mountain", "letter", "clock")
+    contexts = [
+        context(identifier, words[start : start + 8]) for identifier, start in zip("abc", range(3), strict=True)
+    ]
+    first, second, third = HashedNgrams().vectors([embedded_text(one) for one in contexts])
+    assert min(first @ second, second @ third) >= 0.8 > first @ third
+    with FailureMemory(tmp_path / "failures", MemorySettings(duplicate_above=0.8)) as memory:
+        assert statuses(memory.judge(contexts, 0)) == ["new", "known", "new"]
+        assert statuses(memory.judge(contexts[1:], 0)) == ["new", "known"]
+
+
+def test_judging_writes_nothing_and_ignores_the_iteration_itself(memory):
+    batch = [context("a", NOTES), context("b", NEARLY), context("c", OTHER)]
+    before = memory.judge(batch, 0)
+    assert memory.ids == frozenset()
+    assert memory.judge(batch, 0) == before
+    memory.remember([batch[0], batch[2]], {"a": 1, "c": 1}, 0)
+    assert memory.judge(batch, 0) == before
+    assert statuses(memory.judge([context("d", NOTES, 1)], 1)) == ["known"]
+
+
+def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
+    later = [context("x", NEARLY, 1), context("y", OTHER, 1)]
+    with FailureMemory(tmp_path / "once", SETTINGS) as once, FailureMemory(tmp_path / "twice", SETTINGS) as twice:
+        contexts = [context("a", NOTES), context("b", OTHER)]
+        once.remember(contexts, {"a": 1, "b": 1}, 0)
+        twice.remember(contexts[:1], {"a": 0}, 0)
+        assert statuses(twice.judge(later, 1)) == ["new", "new"]
+        for _ in range(2):
+            twice.remember(contexts, {"a": 1, "b": 1}, 0)
+        assert twice.ids == {"a", "b"}
+        assert twice._collection.count() == 2
+        assert twice.judge(later, 1) == once.judge(later, 1)
+
+
+def test_what_was_remembered_outlives_the_process(tmp_path):
+    folder = tmp_path / "failures"
+    with FailureMemory(folder, SETTINGS) as memory:
+        memory.remember([context("a", NOTES)], {"a": 1}, 0)
+        expected = memory.judge([context("b", NEARLY, 1)], 1)
+    memory.close()
+    with FailureMemory(folder, SETTINGS) as memory:
+        assert memory.ids == {"a"}
+        assert memory.judge([context("b", NEARLY, 1)], 1) == expected
+
+
+def _history(rng, iterations, per_iteration):
+    """Contexts with values drawn from few, so that many are alike, and how many tasks each admitted."""
+    words = ["notes", "budget", "report", "archive", "draft"]
+    history = []
+    for iteration in range(iterations):
+        contexts = [
+            context(
+                f"context-{rng.integers(10**9):09d}",
+                tuple(f"{key}={words[rng.integers(len(words))]!r}" for key in ("dir_name", "cwd")),
+                iteration,
+                tool=("mkdir", "touch")[rng.integers(2)],
+            )
+            for _ in range(per_iteration)
+        ]
+        history.append((contexts, {one.id: int(rng.integers(3)) for one in contexts}))
+    return history
+
+
+def test_a_rebuilt_memory_judges_as_the_one_that_grew(tmp_path):
+    rng = np.random.default_rng(5)
+    history = _history(rng, iterations=5, per_iteration=12)
+    (probes, _), *_ = _history(rng, iterations=1, per_iteration=30)
+    with FailureMemory(tmp_path / "grown", SETTINGS) as grown, FailureMemory(tmp_path / "new", SETTINGS) as rebuilt:
+        explored = []
+        for iteration, (contexts, admitted) in enumerate(history):
+            answers = grown.judge(contexts, iteration)
+            new = [one for one, answer in zip(contexts, answers, strict=True) if answer.status == "new"]
+            grown.remember(new, admitted, iteration)
+            explored += new
+        rebuilt.remember([context("stale", OTHER)], {"stale": 1}, 0)
+        everything = {key: count for _, admitted in history for key, count in admitted.items()}
+        rebuilt.rebuild(explored[::-1], everything)
+        assert rebuilt.ids == grown.ids == {one.id for one in explored}
+        for iteration in range(7):
+            expected = grown.judge(probes, iteration)
+            assert rebuilt.judge(probes, iteration) == expected
+        assert {"new", "known"} == set(statuses(grown.judge(probes, 5)))
+
+
+def test_contexts_that_a_rebuilt_memory_would_judge_otherwise_are_refused(memory):
+    with pytest.raises(ValueError, match="context a is of iteration 0, not 2"):
+        memory.remember([context("a")], {}, 2)
+    with pytest.raises(ValueError, match="context a has no iteration"):
+        memory.rebuild([context("a", iteration=None)], {})
+
+
+def test_a_context_without_facts_is_compared_too(memory):
+    memory.remember([context("a", ())], {"a": 1}, 0)
+    assert statuses(memory.judge([context("b", (), 1), context("c", NOTES, 1)], 1)) == ["known", "new"]
+
+
+def test_a_signature_that_changed_moves_its_context(memory):
+    memory.remember([context("a", NOTES)], {"a": 1}, 0)
+    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["known"]
+    memory.remember([context("a", NOTES, tool="touch")], {"a": 1}, 0)
+    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["new"]
+    assert statuses(memory.judge([context("b", NOTES, 1, tool="touch")], 1)) == ["known"]
+
+
+def test_the_folder_has_one_owner(tmp_path, memory):
+    with pytest.raises(InputError, match="already uses the failure memory"):
+        FailureMemory(tmp_path / "failures", SETTINGS)
+
+
+def test_the_collection_names_embedder_and_dimension_and_measures_by_cosine(memory):
+    assert memory._collection.name == "failures-hashed-ngrams-1024"
+    assert memory._collection.configuration["hnsw"]["space"] == "cosine"
+
+
+OFFLINE = """
+import socket, sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+
+def refuse(*arguments):
+    print("network", arguments)
+    raise OSError("no network in this test")
+
+socket.socket.connect = refuse
+socket.getaddrinfo = refuse
+from memory.failures import FailureMemory
+assert "chromadb" not in sys.modules
+from memory.settings import MemorySettings
+from sample_records import context
+
+with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
+    memory.remember([context("a")], {"a": 1}, 0)
+    print(memory.judge([context("b", iteration=1)], 1)[0].status)
+"""
+
+
+def test_nothing_is_asked_of_the_network_and_chroma_is_imported_late(tmp_path):
+    folder = str(tmp_path / "failures")
+    here = __file__.rpartition("/")[0]
+    ran = subprocess.run(
+        [sys.executable, "-c", OFFLINE, folder, here], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (ran.stdout, ran.returncode) == ("known\n", 0), ran.stderr

@@ -1,0 +1,88 @@
+"""One holder at a time, whoever else tries, and however the holder ends."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from environments.base import InputError
+from memory.locks import exclusive, holder
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from memory.locks import exclusive
+
+with exclusive(Path(sys.argv[1]), "the run"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock(tmp_path):
+    return tmp_path / "run.lock"
+
+
+@pytest.fixture
+def other_process(lock):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+        process.stdout.close()
+        process.stdin.close()
+
+
+def test_another_process_is_named_by_its_pid(lock, other_process):
+    with (
+        pytest.raises(InputError, match=rf"another process \(pid {other_process.pid}\) uses the run"),
+        exclusive(lock, "the run"),
+    ):
+        pass
+    assert holder(lock) == other_process.pid
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, None])
+def test_the_lock_ends_with_its_holder(lock, other_process, end):
+    if end is None:
+        other_process.stdin.close()
+    else:
+        other_process.send_signal(end)
+    other_process.wait(timeout=30)
+    with exclusive(lock, "the run"):
+        assert holder(lock) == os.getpid()
+    assert holder(lock) is None
+
+
+def test_a_second_hold_in_this_process_is_refused_and_the_first_one_kept(lock):
+    with exclusive(lock, "the run"):
+        for _ in range(2):
+            with (
+                pytest.raises(InputError, match=rf"this process \(pid {os.getpid()}\) already uses the run"),
+                exclusive(lock, "the run"),
+            ):
+                pass
+    with exclusive(lock, "the run"):
+        pass
+
+
+def test_a_holder_that_did_not_say_who_it_is_still_refuses(lock):
+    with exclusive(lock, "the run"):
+        lock.with_name("run.lock.pid").write_text("")
+        with pytest.raises(InputError, match="another process uses the run"), exclusive(lock, "the run"):
+            pass
+
+
+def test_the_lock_is_released_when_the_block_fails(lock):
+    with pytest.raises(KeyError), exclusive(lock, "the run"):
+        raise KeyError
+    with exclusive(lock, "the run"):
+        pass

@@ -1,0 +1,168 @@
+"""The task set: its file, who belongs to D_t, what a training step draws, and a user's own file."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_records import task
+
+from environments.base import InputError
+from memory.records import Task
+from memory.run import RunDirectory, write_jsonl
+from memory.settings import TaskSettings
+from memory.tasks import admit, draw_steps, load_tasks, read_given, tasks_at
+
+KEYS = [
+    "id", "environment", "split", "origin", "classes", "turns", "initial_state", "setup", "tools", "reference",
+    "parents", "admitted_at",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "run", TaskSettings())
+
+
+def seeds(count):
+    return [task(f"seed-{number:02d}") for number in range(count)]
+
+
+def evolved(count, iteration=0):
+    return [
+        task(f"evolved-{iteration}-{number:02d}", origin="evolved", admitted_at=iteration) for number in range(count)
+    ]
+
+
+def test_every_line_has_exactly_the_keys_of_the_interface(run):
+    admit(run, [task(), *evolved(1)])
+    for line in run.tasks_path.read_text().splitlines():
+        assert list(json.loads(line)) == KEYS
+    assert json.loads(run.tasks_path.read_text().splitlines()[1])["reference"] == [
+        [{"name": "mkdir", "arguments": {"dir_name": "notes"}}]
+    ]
+
+
+def test_a_run_without_tasks_has_none_and_admitting_none_makes_the_file(run):
+    assert load_tasks(run) == ()
+    assert admit(run, []) == ()
+    assert run.tasks_path.read_bytes() == b""
+    assert load_tasks(run) == ()
+
+
+def test_admission_appends_sorted_by_id_and_can_be_repeated(run):
+    admit(run, reversed(seeds(3)))
+    before = run.tasks_path.read_bytes()
+    everything = admit(run, [*evolved(2), *seeds(2)])
+    after = run.tasks_path.read_bytes()
+    assert after.startswith(before)
+    assert [t.id for t in everything] == ["seed-00", "seed-01", "seed-02", "evolved-0-00", "evolved-0-01"]
+    assert everything == load_tasks(run)
+    assert admit(run, [*evolved(2), *evolved(2)]) == everything
+    assert run.tasks_path.read_bytes() == after
+
+
+def test_another_content_under_a_known_id_is_refused_and_nothing_written(run):
+    admit(run, seeds(1))
+    before = run.tasks_path.read_bytes()
+    with pytest.raises(InputError, match="task seed-00 is there with another content"):
+        admit(run, [task("a-new-one"), task("seed-00", turns=("Other text.",))])
+    assert run.tasks_path.read_bytes() == before
+
+
+def test_corrupt_and_double_lines_are_told(run):
+    write_jsonl(run.tasks_path, [*seeds(2), *seeds(1)])
+    with pytest.raises(InputError, match=r"tasks\.jsonl, line 3: task seed-00 stands in line 1 already"):
+        load_tasks(run)
+    run.tasks_path.write_text('{"id": "x"}\n')
+    with pytest.raises(InputError, match=r"tasks\.jsonl, line 1: environment: Field required"):
+        load_tasks(run)
+
+
+def test_the_set_of_an_iteration_holds_what_earlier_ones_admitted():
+    tasks = [*seeds(1), *evolved(1, 0), *evolved(1, 1)]
+    assert [len(tasks_at(tasks, iteration)) for iteration in (0, 1, 2, 3)] == [1, 2, 3, 3]
+    assert tasks_at(tasks, 1) == (tasks[0], tasks[1])
+
+
+@given(
+    seed_count=st.integers(0, 12),
+    evolved_counts=st.lists(st.integers(0, 6), max_size=3),
+    steps=st.integers(0, 6),
+    per_step=st.integers(1, 9),
+    share=st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]),
+    seed=st.integers(0, 2**40),
+    data=st.data(),
+)
+def test_drawn_steps_keep_their_promises(seed_count, evolved_counts, steps, per_step, share, seed, data):
+    new = [t for iteration, count in enumerate(evolved_counts) for t in evolved(count, iteration)]
+    tasks = [*seeds(seed_count), *new]
+    if not tasks:
+        with pytest.raises(InputError, match="no tasks to train on"):
+            draw_steps(tasks, steps, per_step, share, seed)
+        return
+    drawn = draw_steps(tasks, steps, per_step, share, seed)
+    assert drawn == draw_steps(data.draw(st.permutations(tasks)), steps, per_step, share, seed)
+    assert [len(step) for step in drawn] == [per_step] * steps
+    for step in drawn:
+        ids = Counter(t.id for t in step)
+        assert len(ids) == min(per_step, len(tasks))
+        assert max(ids.values()) - (0 if len(ids) < len(tasks) else min(ids.values())) <= 1
+    if seed_count >= per_step and len(new) >= per_step:
+        of_evolved = sum(t.origin == "evolved" for step in drawn for t in step)
+        assert abs(of_evolved - steps * per_step * share) < 1
+
+
+def test_every_task_is_drawn_before_any_is_drawn_twice():
+    drawn = draw_steps(seeds(20), steps=10, per_step=8, evolved_share=0.5, seed=1)
+    counts = Counter(t.id for step in drawn for t in step)
+    assert set(counts.values()) == {4}
+    first = Counter(t.id for step in drawn[:5] for t in step)
+    assert set(first.values()) == {2}
+
+
+def test_evolved_tasks_of_the_newest_iteration_come_first():
+    tasks = [*seeds(30), *evolved(10, 0), *evolved(10, 1)]
+    drawn = draw_steps(tasks, steps=10, per_step=8, evolved_share=0.5, seed=3)
+    order = [t for step in drawn for t in step if t.origin == "evolved"]
+    assert {t.id for t in order[:10]} == {t.id for t in evolved(10, 1)}
+    assert {t.id for t in order[10:20]} == {t.id for t in evolved(10, 0)}
+    assert Counter(Counter(t.id for t in order).values()) == {2: 20}
+
+
+def test_the_seed_decides_the_draw():
+    draws = [draw_steps(seeds(20), 2, 5, 0.5, seed) for seed in range(5)]
+    assert len({tuple(t.id for step in draw for t in step) for draw in draws}) == 5
+
+
+def test_given_tasks_need_no_lineage(tmp_path):
+    path = tmp_path / "own.jsonl"
+    whole = json.loads(task("mine", origin="evolved", admitted_at=4, parents=("draft-1",)).model_dump_json())
+    bare = {key: whole[key] for key in KEYS if key not in {"id", "origin", "parents", "admitted_at"}}
+    again = dict(reversed(list(bare.items())))
+    wrong = {**bare, "turns": []}
+    lines = [
+        json.dumps(whole), "", json.dumps(bare), json.dumps(again), json.dumps(wrong), '{"split"',
+        json.dumps([]), json.dumps({**bare, "difficulty": 3}), json.dumps({**bare, "id": 7}), "\xff",
+    ]  # fmt: skip
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    read = read_given(path)
+    assert [number for number, _ in read] == [1, 3, 4, 5, 6, 7, 8, 9, 10]
+    first, second, *problems = (answer for _, answer in read)
+    assert isinstance(first, Task)
+    assert (first.id, first.origin, first.admitted_at, first.parents) == ("mine", "given", None, ("draft-1",))
+    assert isinstance(second, Task)
+    assert second.origin == "given"
+    assert problems[0] == f"task {second.id} stands in line 3 already"
+    assert "0 turns but 1 reference turns" in problems[1]
+    assert problems[2].startswith("no JSON")
+    assert problems[3].startswith("not a JSON object")
+    assert problems[4].startswith("difficulty: Extra inputs")
+    assert problems[5].startswith("id: Input should be a valid string")
+    assert problems[6].startswith("no JSON")
+
+
+def test_a_given_file_that_cannot_be_read_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"tasks\.initial: .*none\.jsonl cannot be read: No such file"):
+        read_given(tmp_path / "none.jsonl")
