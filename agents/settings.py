@@ -23,7 +23,8 @@ class RoleSettings(Section):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
-        given = [key for key in CHAT_ONLY if key in self.model_fields_set]
+        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        given = [key for key in CHAT_ONLY if getattr(self, key) != type(self).model_fields[key].default]
         if self.kind == "scripted" and given:
             raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
         if self.kind == "chat" and not self.model:

@@ -11,6 +11,13 @@ from memory.settings import MemorySettings, Section, TaskSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
 
+class DeadlineSettings(Section):
+    """How long a child process may take before it is ended and the command fails, in seconds (our choice)."""
+
+    round: float = Field(24 * 3600.0, gt=0, description="one round of training")
+    evaluation: float = Field(6 * 3600.0, gt=0, description="one evaluation of the panel")
+
+
 class RunSettings(Section):
     """The settings of one run; a recipe file holds exactly these sections."""
 
@@ -25,3 +32,4 @@ class RunSettings(Section):
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    deadlines: DeadlineSettings = DeadlineSettings()

@@ -140,13 +140,17 @@ async def run_child_async(
 
 
 async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Callable[[str], None]) -> None:
+    """Log and hand on stdout by whole lines, so that stderr, which goes to the log directly, does not split them."""
     pending = b""
     with log_path.open("ab", buffering=0) as log:
-        while chunk := await stream.read(65536):
-            log.write(chunk)
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                on_line(line.decode(errors="replace"))
+        try:
+            while chunk := await stream.read(65536):
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    log.write(line + b"\n")
+                    on_line(line.decode(errors="replace"))
+        finally:
+            log.write(pending)
     if pending:
         on_line(pending.decode(errors="replace"))
 

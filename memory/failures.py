@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailureMemory", "Judgement", "embedded_text"]
 
+_LISTED_AT_ONCE = 5000  # Chroma fails above 32,766, the variables of one SQL statement.
 _WRITTEN_AT_ONCE = 1000  # Chroma refuses batches above about 5,000.
 _READ_AT_ONCE = 250  # Chroma's time a vector quadruples when thousands of ids are asked for at once.
 _DECIMALS = 4  # float32 sums differ behind this; a stored judgement must not depend on them.
@@ -192,9 +193,10 @@ class FailureMemory:
         self._remembered: dict[str, _Remembered] = {}
         self._by_signature: dict[str, list[str]] = {}
         self._shelves: dict[str, _Shelf] = {}
-        everything = self._collection.get(include=["metadatas"])
-        for context_id, metadata in zip(everything["ids"], everything["metadatas"] or [], strict=True):
-            self._note(context_id, _Remembered(**cast(dict[str, Any], metadata)))
+        for start in range(0, self._collection.count(), _LISTED_AT_ONCE):
+            page = self._collection.get(limit=_LISTED_AT_ONCE, offset=start, include=["metadatas"])
+            for context_id, metadata in zip(page["ids"], page["metadatas"] or [], strict=True):
+                self._note(context_id, _Remembered(**cast(dict[str, Any], metadata)))
 
     def _note(self, context_id: str, remembered: _Remembered) -> None:
         before = self._remembered.get(context_id)

@@ -205,6 +205,7 @@ class Draft(TaskSpec):
     id: str
     context_id: str
     parents: tuple[str, ...] = ()
+    measured: Measured = Measured()
 
 
 class Verdict(Record):

@@ -8,6 +8,7 @@ import pytest
 from sample_records import context
 
 from environments.base import InputError
+from memory import failures
 from memory.embedding import HashedNgrams
 from memory.failures import FailureMemory, embedded_text
 from memory.records import Cause
@@ -131,7 +132,10 @@ def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
             twice.remember(contexts, {"a": 1, "b": 1}, 0)
         assert twice.ids == {"a", "b"}
         assert twice._collection.count() == 2
-        assert twice.judge(later, 1) == once.judge(later, 1)
+        expected = once.judge(later, 1)
+        assert twice.judge(later, 1) == expected
+    with FailureMemory(tmp_path / "twice", SETTINGS) as reopened:
+        assert reopened.judge(later, 1) == expected
 
 
 def test_what_was_remembered_outlives_the_process(tmp_path):
@@ -143,6 +147,20 @@ def test_what_was_remembered_outlives_the_process(tmp_path):
     with FailureMemory(folder, SETTINGS) as memory:
         assert memory.ids == {"a"}
         assert memory.judge([context("b", NEARLY, 1)], 1) == expected
+
+
+def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
+    for limit in ("_LISTED_AT_ONCE", "_WRITTEN_AT_ONCE", "_READ_AT_ONCE"):
+        monkeypatch.setattr(failures, limit, 4)
+    contexts = [context(f"a{number:02d}", (f"number {number * 7919}",)) for number in range(12)]
+    with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
+        memory.remember(contexts, {one.id: 1 for one in contexts}, 0)
+    with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
+        assert memory.ids == {one.id for one in contexts}
+        probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
+        answers = memory.judge(probes, 1)
+    assert [answer.nearest for answer in answers] == [one.id for one in contexts]
+    assert {answer.cosine for answer in answers} == {1.0}
 
 
 def _history(rng, iterations, per_iteration):

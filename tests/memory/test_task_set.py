@@ -131,6 +131,11 @@ def test_evolved_tasks_of_the_newest_iteration_come_first():
     assert Counter(Counter(t.id for t in order).values()) == {2: 20}
 
 
+def test_a_share_that_floats_cannot_hold_is_kept_exactly():
+    drawn = draw_steps([*seeds(10), *evolved(10)], steps=9, per_step=10, evolved_share=0.7, seed=1)
+    assert sum(t.origin == "evolved" for step in drawn for t in step) == 63
+
+
 def test_the_seed_decides_the_draw():
     draws = [draw_steps(seeds(20), 2, 5, 0.5, seed) for seed in range(5)]
     assert len({tuple(t.id for step in draw for t in step) for draw in draws}) == 5

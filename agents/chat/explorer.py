@@ -1,0 +1,79 @@
+"""The chat explorer: a model acts step by step in live episodes around a failure context (CoEvolve, section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+from pydantic import BaseModel, Field, JsonValue
+
+from agents.chat.prompts import prompt
+from agents.chat.structured import StructuredModel
+from agents.chat.transcript import context_text, interactions_text, tools_text
+from agents.live import live_run
+from agents.roles import RoleRefused
+from agents.settings import ExplorationSettings
+from environments.base import Environment, ToolCall
+from memory.records import FailureContext, Interaction
+
+
+class NextCall(BaseModel):
+    """The next call to make in the environment, or the end of this round."""
+
+    purpose: str = Field(description="one sentence: what this call shall find out")
+    tool: str = Field(description="name of the tool to call; empty to end the round")
+    arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
+
+
+class ChatExplorer:
+    """Explorer on a chat model. Simulator work runs in a thread, off the event loop."""
+
+    def __init__(self, model: StructuredModel, settings: ExplorationSettings) -> None:
+        self._model = model
+        self._settings = settings
+
+    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """R rounds of at most S steps; ``seed`` has no use here, a model's sampling is its endpoint's.
+
+        A reply that stays unusable ends the exploration, and what was seen until then is kept. Raises RoleRefused
+        when that is nothing.
+        """
+        documentation = tools_text(await asyncio.to_thread(environment.tools, context.tools))
+        interactions: list[Interaction] = []
+        for number in range(self._settings.rounds):
+            try:
+                await self._round(context, environment, documentation, number, interactions)
+            except RoleRefused:
+                if not interactions:
+                    raise
+                break
+        return tuple(interactions)
+
+    async def _round(
+        self,
+        context: FailureContext,
+        environment: Environment,
+        documentation: str,
+        number: int,
+        interactions: list[Interaction],
+    ) -> None:
+        """One live episode; appends to ``interactions`` as it goes."""
+        with ExitStack() as stack:
+            run = await asyncio.to_thread(
+                stack.enter_context, live_run(environment, context, number, self._settings.steps)
+            )
+            for step in range(self._settings.steps):
+                messages = prompt(
+                    "explore",
+                    tools=documentation,
+                    context=context_text(context),
+                    history=interactions_text(interactions),
+                    round=str(number),
+                    rounds=str(self._settings.rounds),
+                    left=str(self._settings.steps - step),
+                )
+                reply, measured = await self._model.ask(NextCall, messages.system, messages.user)
+                if not reply.tool:
+                    return
+                call = ToolCall(name=reply.tool, arguments=reply.arguments)
+                interactions.append(await asyncio.to_thread(run.act, call, measured))

@@ -1,0 +1,112 @@
+"""What a trajectory shows by itself: the failing step, its error message without values, and the facts around it.
+
+Nothing here reads a reference program, so all of it may reach a prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
+from memory.records import Evidence, Step, Trajectory
+
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
+_PATH = re.compile(r"(?<=: )\S+(?=: )")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_LISTED = re.compile(r":\s+[\w.-]+(?:,\s*[\w.-]+)*\s*$")
+_TEXT_VALUE = re.compile(r"\"([^\"\n]{1,80})\"|(?<![\w.$])(-?\d+(?:\.\d+)?)(?![\w.])")
+_MAX_CLASS = 160
+_MAX_FACT = 200
+_MAX_FACTS = 16
+
+
+def failed(observation: Observation) -> bool:
+    """Whether the action was refused, raised or was no call."""
+    return observation.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
+
+
+def error_message(text: str) -> str:
+    """The message of an error observation: the value of its ``error`` key, or the whole text."""
+    try:
+        parsed: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return str(parsed["error"]) if isinstance(parsed, dict) and "error" in parsed else text
+
+
+def error_class(observation: Observation) -> str:
+    """The error message with its values taken out, so that equal mistakes have equal classes; "" without an error.
+
+    Quoted strings become <text>, numbers <number>, and a listing after the last colon <list>.
+    """
+    if not failed(observation):
+        return ""
+    message = _QUOTED.sub("<text>", error_message(observation.text))
+    message = _PATH.sub("<text>", message)
+    message = _LISTED.sub(lambda found: ": <list>" if "," in found.group() else found.group(), message)
+    return _NUMBER.sub("<number>", message)[:_MAX_CLASS]
+
+
+def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
+    """The step at (turn, step), or None where the trajectory has none (it stopped before)."""
+    turn, index = where
+    if not 0 <= turn < len(trajectory.turns):
+        return None
+    steps = trajectory.turns[turn].steps
+    return steps[index] if 0 <= index < len(steps) else None
+
+
+def facts(evidence: Evidence, where: tuple[int, int]) -> tuple[str, ...]:
+    """The varying values around the failure, as ``name=JSON``: the user's values, arguments given, what was observed.
+
+    They tell this context from others of its kind, and an explorer can use them (``fact_values``).
+    """
+    turn, index = where
+    turns = evidence.trajectory.turns
+    found: list[str] = []
+    step = step_at(evidence.trajectory, where)
+    if step is not None:
+        found += _action_facts(step)
+    texts = [seen.text for seen in turns[: turn + 1]] or list(evidence.task.turns[:1])
+    for text in texts:
+        for quoted, number in _TEXT_VALUE.findall(text):
+            found.append(f"said={_json(quoted or float(number))}")
+    for near in turns[turn].steps[max(0, index - 2) : index] if turn < len(turns) else ():
+        found += _action_facts(near)
+    return tuple(dict.fromkeys(found))[:_MAX_FACTS]
+
+
+def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ...]:
+    """(name, value) of each fact written as ``name=JSON``; facts in another form are left out."""
+    values: list[tuple[str, JsonValue]] = []
+    for fact in context_facts:
+        name, separator, text = fact.partition("=")
+        if not separator:
+            continue
+        try:
+            values.append((name, json.loads(text)))
+        except ValueError:
+            continue
+    return tuple(values)
+
+
+def _action_facts(step: Step) -> list[str]:
+    if isinstance(step.action, MalformedCall):
+        return [f"wrote={_json(step.action.text[:_MAX_FACT])}"]
+    given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
+    return [*given, f"observed={_json(step.observation.text[:_MAX_FACT])}"]
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def executed(action: ToolCall | MalformedCall) -> str:
+    """An action as one line of Python, for sentences and prompts."""
+    if isinstance(action, MalformedCall):
+        return action.text
+    return f"{action.name}({', '.join(f'{name}={value!r}' for name, value in action.arguments.items())})"

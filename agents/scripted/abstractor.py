@@ -1,0 +1,176 @@
+"""The scripted abstractor: cuts interactions into drafts, reduces them to the calls that matter, and writes their text.
+
+CoEvolve (section 3) lets an LLM abstract tasks; here the text comes from the environment's templates, in wordings of
+training. Which cut is tried first is our choice: the context's tool, then the tools worth exploring, then variety.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from agents.cuts import Cut, around, call_of, partition, successful_runs
+from agents.live import context_task
+from agents.roles import RoleRefused
+from agents.settings import ExplorationSettings
+from environments.base import Environment, InputError, TaskSpec, ToolCall
+from environments.verification import reduce
+from memory.ids import record_id
+from memory.records import Draft, FailureContext, Interaction
+
+_AGAIN = 0.7
+_SAME_SEQUENCE = 2.0
+
+Renderer = Callable[[Environment, TaskSpec, random.Random], TaskSpec]
+
+
+class TemplateAbstractor:
+    """Abstractor that writes user turns from templates."""
+
+    def __init__(self, settings: ExplorationSettings) -> None:
+        self._settings = settings
+
+    async def abstract(
+        self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
+    ) -> tuple[Draft, ...]:
+        """At most ``drafts_per_context`` drafts; equal arguments give equal drafts.
+
+        Raises InputError for an environment that has no templates, RoleRefused when they fit none of the cuts.
+        """
+        return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
+
+    def abstract_now(
+        self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
+    ) -> tuple[Draft, ...]:
+        """The same without an event loop."""
+        render = _renderer(context.environment)
+        rng = random.Random(seed)
+        drafts: list[Draft] = []
+        seen: list[tuple[tuple[ToolCall, ...], ...]] = []
+        chosen: Counter[tuple[str, ...]] = Counter()
+        unworded = ""
+        for cut, target in self._cuts(context, interactions, environment, rng, chosen):
+            task = _reduced(cut, target, context, environment)
+            if task is None or task.reference in seen:
+                continue
+            seen.append(task.reference)
+            try:
+                written = render(environment, task, rng)
+            except InputError as error:
+                unworded = str(error)
+                continue
+            drafts.append(_draft(written, context, cut, len(drafts)))
+            chosen[_sequence(written)] += 1
+            if len(drafts) == self._settings.drafts_per_context:
+                break
+        if unworded and not drafts:
+            raise RoleRefused(f"the templates fit no cut of context {context.id}; the last: {unworded}")
+        return tuple(drafts)
+
+    def _cuts(
+        self,
+        context: FailureContext,
+        interactions: Sequence[Interaction],
+        environment: Environment,
+        rng: random.Random,
+        chosen: Counter[tuple[str, ...]],
+    ) -> Iterator[tuple[Cut, str]]:
+        """Cuts to try, each with the tool it must keep ("" for none); ``chosen`` counts the drafts made so far."""
+        runs = successful_runs(interactions)
+        wanted = list(dict.fromkeys((context.tool, *context.explore) if context.tool else context.explore))
+        if wanted:
+            yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen)
+            return
+        pieces = [cut for run in runs for cut in partition(run, self._settings.max_reference_calls, rng)]
+        rng.shuffle(pieces)
+        for cut in pieces:
+            if not cut.solved_blindly():
+                yield cut, ""
+
+    def _wanted_cuts(
+        self,
+        context: FailureContext,
+        environment: Environment,
+        runs: Sequence[Sequence[Interaction]],
+        wanted: Sequence[str],
+        rng: random.Random,
+        chosen: Counter[tuple[str, ...]],
+    ) -> Iterator[tuple[Cut, str]]:
+        """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
+        rank = {name: float(k) for k, name in enumerate(wanted)}
+        open_places: dict[tuple[int, int], list[Cut] | None] = {
+            (r, p): None for r, run in enumerate(runs) for p in range(len(run)) if call_of(run[p]).name in rank
+        }
+        order = {place: rng.random() for place in open_places}
+        tried: Counter[str] = Counter()
+        while open_places:
+            place = min(
+                open_places, key=lambda p: (rank[name_at(runs, p)] + _AGAIN * tried[name_at(runs, p)], order[p])
+            )
+            name = name_at(runs, place)
+            cuts = open_places[place]
+            if cuts is None:
+                cuts = list(around(runs[place[0]], place[1], self._settings.max_reference_calls, context, environment))
+                cuts = [cut for cut in cuts if not cut.solved_blindly()]
+                rng.shuffle(cuts)
+            if not cuts:
+                del open_places[place]
+                continue
+            cuts.sort(key=lambda cut: _SAME_SEQUENCE * chosen[cut.names()])
+            before = sum(chosen.values())
+            yield cuts.pop(0), name
+            open_places[place] = cuts
+            if sum(chosen.values()) > before:
+                tried[name] += 1
+                del open_places[place]
+
+
+def name_at(runs: Sequence[Sequence[Interaction]], place: tuple[int, int]) -> str:
+    """The tool that was called at (run, position)."""
+    return call_of(runs[place[0]][place[1]]).name
+
+
+def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:
+    """The cut as a task without text, reduced; None if the target or nothing of worth remains."""
+    task = context_task(context).model_copy(
+        update={
+            "setup": (*context.setup, *cut.setup),
+            "reference": (tuple(call_of(interaction) for interaction in cut.reference),),
+        }
+    )
+    reduced = reduce(environment, task)
+    if reduced is None or (target and target not in _sequence(reduced)):
+        return None
+    return None if Cut(cut.setup, _kept(cut, reduced)).solved_blindly() else reduced
+
+
+def _kept(cut: Cut, task: TaskSpec) -> tuple[Interaction, ...]:
+    """The interactions of a cut whose calls a reduced task still has."""
+    return tuple(interaction for interaction in cut.reference if call_of(interaction) in task.reference[0])
+
+
+def _sequence(task: TaskSpec) -> tuple[str, ...]:
+    return tuple(call.name for turn in task.reference for call in turn)
+
+
+def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> Draft:
+    return Draft(
+        **task.model_dump(),
+        id=record_id("draft", context.id, position),
+        context_id=context.id,
+        parents=tuple(interaction.id for interaction in _kept(cut, task)),
+    )
+
+
+def _renderer(environment: str) -> Renderer:
+    """Raises InputError for an environment that has no templates."""
+    if environment != "bfcl":
+        raise InputError(
+            f"the scripted abstractor has no templates for the environment {environment!r}: set roles.abstractor.kind "
+            "to chat"
+        )
+    from environments.bfcl.text import render_task
+
+    return lambda opened, task, rng: render_task(opened, task, "train", rng)

@@ -1,0 +1,196 @@
+"""Draws arguments for a tool as documentation and the freshest observations suggest.
+
+Generic over ``ToolSpec``: it knows parameter types, documentation and sightings, and no tool's name. Values are drawn
+with weights exp(score); the scores are our choice.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from pydantic import JsonValue
+
+from agents.scripted import documented
+from agents.scripted.experience import Experience
+from agents.scripted.invention import invented_name, invented_text
+from agents.scripted.uniform_arguments import converted
+from agents.scripted.values import Scalar, Sighting, Sightings
+from agents.scripted.words import about, head_word, name_words, overlap, parameter_words, words
+from environments.base import Parameter, ToolCall, ToolSpec
+
+_OPTIONAL = 0.4
+_CANDIDATES = 3
+_PROSE = frozenset(words("content message text list title body"))
+
+
+class GuidedArguments:
+    """Draws arguments that fit, values in view and new ones first."""
+
+    def __init__(self, sightings: Sightings, experience: Experience, rng: random.Random) -> None:
+        self.sightings = sightings
+        self._experience = experience
+        self._rng = rng
+        self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
+
+    def draw(self, tool: ToolSpec) -> ToolCall:
+        """A call of ``tool``; later arguments prefer values that stand near the earlier ones."""
+        arguments: dict[str, JsonValue] = {}
+        for parameter in tool.parameters:
+            if not parameter.required and self._rng.random() >= _OPTIONAL:
+                continue
+            value = self._value(tool, parameter, arguments)
+            if parameter.required or value != parameter.default:
+                arguments[parameter.name] = value
+        return ToolCall(name=tool.name, arguments=arguments)
+
+    def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
+        """A call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
+
+        "All doors must be locked" makes lists whole, booleans false unless the text names them ("unlock"), and picks
+        choices and numbers whose words or gloss ("1 (fully pressed)") stand in the text.
+        """
+        asked = frozenset(words(requirement.split(". ", maxsplit=1)[0]))
+        arguments: dict[str, JsonValue] = {}
+        for parameter in tool.parameters:
+            if parameter.required:
+                arguments[parameter.name] = self._asked_for(tool, parameter, asked, arguments)
+        return ToolCall(name=tool.name, arguments=arguments)
+
+    def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
+        """The kinds of names that a text parameter takes, by its name, else by its description."""
+        if parameter.type != "string" or parameter.choices:
+            return frozenset()
+        known = self.sightings.kinds()
+        named = name_words(parameter.name)
+        by_name = frozenset(kind for kind in known if overlap(named, {kind}))
+        return by_name or known & parameter_words(parameter.description)
+
+    def _asked_for(
+        self, tool: ToolSpec, parameter: Parameter, asked: frozenset[str], chosen: dict[str, JsonValue]
+    ) -> JsonValue:
+        if parameter.type == "array" and parameter.choices:
+            return list(parameter.choices)
+        if parameter.type == "boolean":
+            return name_words(parameter.name) <= asked
+        known = documented.constants(parameter)
+        if known:
+            best = max(overlap(words(str(value)), asked) for value in known)
+            return self._rng.choice([value for value in known if overlap(words(str(value)), asked) == best])
+        glossed = [number for number in documented.numbers(parameter) if number.gloss]
+        if glossed:
+            number = max(glossed, key=lambda number: (overlap(number.gloss, asked) - number.denied, number.value))
+            return converted(number.value, parameter.type)
+        return self._value(tool, parameter, chosen)
+
+    def _value(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
+        if parameter.type == "array":
+            return self._array(tool, parameter, chosen)
+        known = documented.constants(parameter)
+        if known:
+            weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
+            return self._rng.choices(known, weights)[0]
+        if parameter.type in ("integer", "float"):
+            return self._number(tool, parameter, chosen)
+        return {} if parameter.type == "dict" else self._text(tool, parameter, chosen)
+
+    def _array(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
+        if parameter.choices:
+            whole = self._rng.random() < 0.5
+            count = len(parameter.choices) if whole else self._rng.randint(1, len(parameter.choices))
+            picked = set(self._rng.sample(range(len(parameter.choices)), count))
+            return [choice for k, choice in enumerate(parameter.choices) if k in picked]
+        item = parameter.model_copy(update={"type": parameter.items or "string"})
+        return [self._value(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
+
+    def _number(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
+        extent = documented.number_range(parameter)
+        stated = [number.value for number in documented.numbers(parameter)]
+        if extent is not None and self._rng.random() < 0.7:
+            stated = list(documented.values_in(extent))
+        options: list[Scalar] = []
+        if stated and (extent is not None or self._rng.random() < 0.3):
+            options = list(stated)
+        elif self._rng.random() < 0.5:
+            options = list(self._seen(tool, parameter, chosen))
+        if not options:
+            plain = self._rng.uniform(1, 60)
+            options = [round(plain) if parameter.type == "integer" else round(plain, self._rng.choice((0, 0, 1)))]
+        return converted(self._rng.choice(options), parameter.type) or 0
+
+    def _text(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
+        mentioned = documented.mentioned(parameter)
+        if mentioned and self._rng.random() < 0.3:
+            return self._rng.choice(mentioned)
+        seen = self._seen(tool, parameter, chosen)
+        if seen and self._rng.random() >= self._share_of_new(tool, parameter):
+            return seen[0]
+        if head_word(parameter.description) in _PROSE:
+            return invented_text(self.sightings, self._rng)
+        return invented_name(self.sightings, str(seen[0]) if seen else "", self._rng)
+
+    def _share_of_new(self, tool: ToolSpec, parameter: Parameter) -> float:
+        """How often a text should be one that nobody has seen: often where documentation speaks of something new.
+
+        Where names of a kind are taken, the first parameter mostly wants one that exists, a later one may be a target.
+        """
+        if "new" in parameter_words(parameter.description):
+            return 0.85 if "creat" in about(tool) else 0.4
+        if not self.kinds(tool, parameter):
+            return 0.15
+        return 0.05 if parameter == tool.parameters[0] else 0.25
+
+    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> list[Scalar]:
+        """A few seen values for a parameter, drawn by score."""
+        near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
+        kinds = self.kinds(tool, parameter)
+        scores: dict[Scalar, float] = {}
+        for sighting in self.sightings:
+            if sighting.only_for not in (None, (tool.name, parameter.name)):
+                continue
+            value = converted(sighting.value, parameter.type)
+            if value is not None and value not in near:
+                score = self._score(sighting, tool, parameter, near) + self._nearness(sighting, kinds)
+                scores[value] = max(scores.get(value, -math.inf), score)
+        if not scores:
+            return []
+        for value in scores:
+            if kinds:
+                suits = bool(kinds & self.sightings.kinds_of(value))
+                scores[value] += 2.0 if suits else (-6.0 if parameter.required else -3.0)
+            scores[value] -= self._wear(tool, parameter, value)
+        highest = max(scores.values())
+        weights = [math.exp(score - highest) for score in scores.values()]
+        return self._rng.choices(list(scores), weights, k=_CANDIDATES)
+
+    def _score(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, near: frozenset[Scalar]) -> float:
+        score = self._fit(tool, parameter, sighting.labels) - 1.0 * sighting.piece
+        if not near.isdisjoint(sighting.near):
+            score += 3.0
+        return score + 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
+
+    def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
+        """How much less a value is worth for having been given already, or refused."""
+        seen = self._experience
+        given = seen.used(tool.name, parameter.name, value) + seen.refused(tool.name, parameter.name, value)
+        return 0.7 * given + 2.0 * seen.wrong(tool.name, parameter.name, value)
+
+    def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
+        """Names suit a parameter that takes names, best where the explorer stands; what was just observed suits any."""
+        if kinds and self.sightings.in_place(sighting):
+            return 3.0
+        if self.sightings.is_fresh(sighting):
+            return 2.0
+        if sighting.kind and not kinds:
+            return -2.0
+        elsewhere = sighting.parent is not None and self.sightings.place is not None
+        return -2.0 if elsewhere else 0.0
+
+    def _fit(self, tool: ToolSpec, parameter: Parameter, labels: frozenset[str]) -> float:
+        """How well the words of a key fit a parameter: its name counts double, what its value is triple."""
+        key = (tool.name, parameter.name, labels)
+        if key not in self._fits:
+            fit = 2.0 * overlap(name_words(parameter.name), labels)
+            fit += 1.0 * overlap(parameter_words(parameter.description), labels)
+            self._fits[key] = fit + 3.0 * (head_word(parameter.description) in labels)
+        return self._fits[key]

@@ -1,0 +1,216 @@
+"""Values that an explorer has seen, each with where it stood: what arguments are drawn from.
+
+A value keeps the words of the key it stood under, the values it stood next to, and whether a newer answer of the same
+kind has replaced it. Sources are initial states, observations, the explorer's own calls, and what the context tells
+of the failed trajectory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from agents.scripted.words import words
+from environments.base import Observation, ToolCall
+
+MAX_TEXT = 80
+"""Characters of a string that is offered as an argument, at most (our choice: user turns stay readable)."""
+
+_MAX_OBSERVATION = 20_000
+_MAX_LEAVES = 200
+_MAX_PIECES = 24
+_MAX_NEAR = 12
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_STATE = "state"
+PARENT = ".."
+"""The conventional name of what a place stands under."""
+
+Scalar = str | int | float
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One value where it was seen.
+
+    ``labels``: stems of its key. ``kind``: the stem of a "type" that the state declares for it; ``parent``: the name
+    it stands directly under in the state. ``near``: values it belongs to (the folders above a file, the arguments of
+    the call that answered). ``source``: tool and key, or where else it comes from. ``piece``: a word or part of a
+    longer text. ``only_for``: the one (tool, parameter) that takes it; None for any.
+    """
+
+    value: Scalar
+    labels: frozenset[str] = frozenset()
+    kind: str = ""
+    parent: str | None = None
+    near: frozenset[Scalar] = frozenset()
+    source: str = _STATE
+    order: int = 0
+    piece: bool = False
+    only_for: tuple[str, str] | None = None
+
+
+@dataclass
+class Sightings:
+    """All sightings of one episode, in the order in which they were made.
+
+    ``place`` is the name in the state's tree under which the explorer stands: the top until it moves.
+    """
+
+    items: list[Sighting] = field(default_factory=list)
+    place: str | None = None
+    _parents: dict[str, str | None] = field(default_factory=dict)
+    _kinds: dict[Scalar, set[str]] = field(default_factory=dict)
+    _doubted: set[Scalar] = field(default_factory=set)
+    _latest: dict[str, int] = field(default_factory=dict)
+    _clock: int = 0
+
+    def __iter__(self) -> Iterator[Sighting]:
+        return iter(self.items)
+
+    def is_fresh(self, sighting: Sighting) -> bool:
+        """Whether it was observed in this episode and no later answer of the same source has replaced it."""
+        return self._latest.get(sighting.source) == sighting.order
+
+    def in_place(self, sighting: Sighting) -> bool:
+        """Whether the state has it directly under the place where the explorer stands."""
+        here = self.place is not None and bool(sighting.kind) and sighting.parent == self.place
+        return here and sighting.value not in self._doubted
+
+    def doubt(self, call: ToolCall, message: str) -> None:
+        """An error named arguments of ``call``: they may not be where the state has them."""
+        self._doubted.update(value for value in _scalars(call.arguments) if str(value) in message)
+
+    def kinds_of(self, value: Scalar) -> frozenset[str]:
+        """The kinds that the state, or the call that made it, declares for a name."""
+        return frozenset(self._kinds.get(value, ()))
+
+    def kinds(self) -> frozenset[str]:
+        """Every kind of name that was seen."""
+        return frozenset(kind for kinds in self._kinds.values() for kind in kinds)
+
+    def move(self, name: str) -> None:
+        """The explorer went to ``name``, or with ".." to what its place stands under."""
+        if name == PARENT:
+            self.place = self._parents.get(self.place) if self.place is not None else None
+        elif name in self._parents:
+            self.place = name
+
+    def see_state(self, initial_state: dict[str, JsonValue]) -> None:
+        """Take the leaves and the names of an initial state, class by class."""
+        for state in initial_state.values():
+            self._walk_state(state, (), ())
+        tops = [name for name, parent in self._parents.items() if parent is None]
+        self.place = tops[0] if len(tops) == 1 else None
+
+    def see_observation(self, call: ToolCall, observation: Observation) -> None:
+        """Take the leaves of an answer; they stand near the call's arguments."""
+        if len(observation.text) > _MAX_OBSERVATION:
+            return
+        self._clock += 1
+        near = frozenset(argument for argument in _scalars(call.arguments))
+        for key, value in _leaves(_parsed(observation.text), "")[:_MAX_LEAVES]:
+            source = f"{call.name}:{key}"
+            self._latest[source] = self._clock
+            self._doubted.discard(value)
+            self._add(value, _labels((key,)), near=near, source=source)
+
+    def see_call(self, call: ToolCall, kinds: Mapping[str, str]) -> None:
+        """Take the arguments of a call that ran: what it made can be named again.
+
+        ``kinds`` says of what kind the value of a parameter is; such a name stands where the explorer stands.
+        """
+        self._clock += 1
+        values = frozenset(_scalars(call.arguments))
+        for name, argument in call.arguments.items():
+            source = f"{call.name}({name})"
+            self._latest[source] = self._clock
+            kind = kinds.get(name, "") if isinstance(argument, str) and argument not in self._kinds else ""
+            if kind and isinstance(argument, str):
+                self._kinds[argument] = {kind}
+                self._parents.setdefault(argument, self.place)
+            for value in _scalars(argument):
+                parent = (self.place,) if kind and self.place else ()
+                self._add(value, _labels((name,)), values - {value}, source, kind, parent)
+
+    def see_fact(self, name: str, value: JsonValue) -> None:
+        """Take a value that the context tells of the failed trajectory."""
+        for scalar in _scalars(value):
+            self._add(scalar, _labels((name,)), source="fact")
+
+    def see_for(self, tool: str, parameter: str, value: Scalar, near: frozenset[Scalar]) -> None:
+        """Take a value that is known to suit one parameter of one tool."""
+        source = f"{tool}({parameter})"
+        self.items.append(Sighting(value, _labels((parameter,)), near=near, source=source, only_for=(tool, parameter)))
+
+    def _walk_state(self, node: JsonValue, path: tuple[str, ...], near: tuple[str, ...]) -> None:
+        if isinstance(node, dict):
+            records = bool(node) and all(isinstance(child, dict) for child in node.values())
+            for key, child in node.items():
+                if records and isinstance(child, dict) and any(not isinstance(leaf, dict) for leaf in child.values()):
+                    declared = child.get("type")
+                    child_kind = words(declared)[0] if isinstance(declared, str) and words(declared) else ""
+                    if child_kind:
+                        self._parents.setdefault(key, near[-1] if near else None)
+                        self._kinds.setdefault(key, set()).add(child_kind)
+                    self._add(key, _labels(path[-1:]), near=frozenset(near), kind=child_kind, parent=near[-1:])
+                    self._walk_state(child, path, (*near, key))
+                elif key != "type":
+                    self._walk_state(child, (*path, key), near)
+        elif isinstance(node, list):
+            for child in node:
+                self._walk_state(child, path, near)
+        elif isinstance(node, str | int | float) and not isinstance(node, bool):
+            self._add(node, _labels(path[-2:]), near=frozenset(near[-_MAX_NEAR:]))
+
+    def _add(
+        self,
+        value: Scalar,
+        labels: frozenset[str],
+        near: frozenset[Scalar] = frozenset(),
+        source: str = _STATE,
+        kind: str = "",
+        parent: tuple[str, ...] = (),
+    ) -> None:
+        whole = Sighting(value, labels, kind, next(iter(parent), None), near, source, self._clock)
+        if not isinstance(value, str):
+            self.items.append(whole)
+            return
+        if value.strip() and len(value) <= MAX_TEXT and "\n" not in value:
+            self.items.append(whole)
+        for piece in _pieces(value):
+            self.items.append(Sighting(piece, labels, "", None, near, source, self._clock, piece=True))
+
+
+def _labels(keys: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(stem for key in keys for stem in words(key))
+
+
+def _pieces(text: str) -> list[str]:
+    parts = [part.strip() for part in re.split(r"[,;\n]", text)]
+    found = [part for part in parts if part != text and 1 < len(part) <= MAX_TEXT]
+    found += [word for word in _WORD.findall(text) if word != text and len(word) <= MAX_TEXT]
+    return list(dict.fromkeys(found))[:_MAX_PIECES]
+
+
+def _parsed(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _leaves(node: JsonValue, key: str) -> list[tuple[str, Scalar]]:
+    if isinstance(node, dict):
+        return [leaf for name, child in node.items() for leaf in _leaves(child, name)]
+    if isinstance(node, list):
+        return [leaf for child in node for leaf in _leaves(child, key)]
+    return [(key, node)] if isinstance(node, str | int | float) and not isinstance(node, bool) else []
+
+
+def _scalars(node: JsonValue) -> list[Scalar]:
+    return [value for _, value in _leaves(node, "")]

@@ -1,0 +1,84 @@
+"""Words of names, documentation and messages, so that rules can compare them without knowing any tool.
+
+All rules of this folder that pick tools or values rest on shared words. The splitting and the crude stemming are our
+choice; they need only be consistent, because both sides of a comparison go through them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from environments.base import ToolSpec
+
+_PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_DESCRIPTION_MARK = "Tool description:"
+_ENUM = re.compile(r"\[Enum\].*$", re.DOTALL)
+
+# Function words, and words that say nothing about a tool because most documentation has them.
+_STOP_TEXT = (
+    "a an the of to in on at by for with from is are be been was were it its this that these those and or not no any"
+    " all as if will can cannot could must should may do does up out than then else when here there which who whose you"
+    " your user provided based specified given return returns true false optional default defaults none other otherwise"
+    " using use used"
+)
+_STOP = frozenset(_STOP_TEXT.split())
+_SHORTEST_ABBREVIATION = 3
+
+
+@lru_cache(maxsize=65536)
+def words(text: str) -> tuple[str, ...]:
+    """Stems of the content words of ``text`` in order; camelCase and snake_case names are split first."""
+    return tuple(_stem(piece) for piece in (p.lower() for p in _PIECES.findall(text)) if piece not in _STOP)
+
+
+def _stem(word: str) -> str:
+    for suffix, replacement in (("ies", "y"), ("ing", ""), ("ed", ""), ("s", "")):
+        if word.endswith(suffix) and not word.endswith("ss") and len(word) - len(suffix) >= 2:
+            word = word[: -len(suffix)] + replacement
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
+
+
+@lru_cache(maxsize=4096)
+def name_words(name: str) -> frozenset[str]:
+    """Stems of the words that make up a tool's or a parameter's name."""
+    return frozenset(words(name))
+
+
+def about(tool: ToolSpec) -> frozenset[str]:
+    """Stems of a tool's name and of its own description, without the sentence that its whole group shares."""
+    return _about(tool.name, tool.description)
+
+
+@lru_cache(maxsize=4096)
+def _about(name: str, description: str) -> frozenset[str]:
+    return name_words(name) | frozenset(words(description.rpartition(_DESCRIPTION_MARK)[2]))
+
+
+@lru_cache(maxsize=4096)
+def head_word(description: str) -> str:
+    """The first content word of a parameter's description: what its value is ("The zipcode of the first city")."""
+    return next(iter(words(_ENUM.sub("", description))), "")
+
+
+@lru_cache(maxsize=4096)
+def parameter_words(description: str) -> frozenset[str]:
+    """Stems of a parameter's description, without its list of documented values."""
+    return frozenset(words(_ENUM.sub("", description)))
+
+
+def overlap(left: Collection[str], right: Collection[str]) -> int:
+    """How many words of ``left`` stand in ``right``, abbreviations ("dir" of "directory") included."""
+    return sum(1 for word in left if word in right or any(_abbreviates(word, other) for other in right))
+
+
+def share(left: Collection[str], right: Collection[str]) -> float:
+    """The part of ``left`` that stands in ``right``, from 0 to 1; 0 for no words at all."""
+    return overlap(left, right) / len(left) if left else 0.0
+
+
+@lru_cache(maxsize=262144)
+def _abbreviates(short: str, long: str) -> bool:
+    return len(short) == _SHORTEST_ABBREVIATION and len(long) > len(short) and long.startswith(short)

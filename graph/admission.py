@@ -1,0 +1,50 @@
+"""Turns accepted drafts into tasks, and settles drafts that branches proposed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from environments.base import TaskSpec
+from environments.fingerprints import fingerprint
+from environments.verification import Refusal
+from memory.ids import record_id
+from memory.records import Draft, FailureContext, Task, Verdict
+
+
+def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known: Iterable[str] = ()) -> list[Verdict]:
+    """The verdicts, with every accepted draft refused that equals an earlier accepted one or is ``known``.
+
+    ``drafts`` and ``verdicts`` belong together, place by place. Branches verify side by side, so that each knows the
+    tasks that were there before but not what its siblings propose. ``known`` are fingerprints.
+    """
+    seen = dict.fromkeys(known, "")
+    resolved = []
+    for draft, verdict in zip(drafts, verdicts, strict=True):
+        if verdict.accepted:
+            first = seen.setdefault(fingerprint(draft), draft.id)
+            if first != draft.id:
+                detail = f"Draft {first} is the same task." if first else "This task exists already."
+                change = {"accepted": False, "reason": Refusal.DUPLICATE, "detail": detail}
+                resolved.append(verdict.model_copy(update=change))
+                continue
+        resolved.append(verdict)
+    return resolved
+
+
+def admitted_task(
+    draft: Draft, context: FailureContext, origin: Literal["seed", "evolved"], iteration: int | None
+) -> Task:
+    """The task that an accepted draft becomes.
+
+    Its parents lead back to what caused it: draft, context, signal, trajectory, task; the last three only where the
+    context has a weakness behind it.
+    """
+    lineage = (draft.id, context.id, context.signal_id, context.trajectory_id, context.task_id)
+    return Task(
+        **{name: getattr(draft, name) for name in TaskSpec.model_fields},
+        id=record_id("task", draft.id),
+        origin=origin,
+        parents=tuple(parent for parent in lineage if parent),
+        admitted_at=iteration,
+    )

@@ -1,0 +1,67 @@
+"""Builds the rooms of one run from its settings, once a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from agents.assembly import UNGUIDED_EXPLORATION, Roles, build_roles, unguided_roles
+from environments.base import Environment
+from environments.registry import open_environment
+from environments.sealed import sealed_fingerprints
+from graph.checkpoints import studio_run
+from graph.recipe import load_recipe
+from graph.settings import RunSettings
+from graph.state import BranchState, RunContext
+from memory.records import FailureContext
+from memory.run import RunDirectory
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What the nodes call: the run directory, its settings, the environment and the roles.
+
+    ``unguided`` serve contexts without a weakness behind them, with the budget that D_0 was measured with. ``sealed``
+    are the fingerprints of every panel.
+    """
+
+    run: RunDirectory
+    settings: RunSettings
+    environment: Environment
+    roles: Roles
+    unguided: Roles
+    sealed: frozenset[str]
+
+    def roles_for(self, context: FailureContext) -> Roles:
+        """Who explores and abstracts ``context``."""
+        return self.unguided if context.kind is None else self.roles
+
+    def branch_folder(self, state: BranchState) -> Path:
+        """The folder that only this branch writes."""
+        return self.run.root / state.stage / "branches" / state.context_id
+
+
+def open_rooms(context: RunContext | None) -> Rooms:
+    """The rooms of the run that ``context`` names (without one: Studio's run).
+
+    Raises InputError when there is no such run or its settings are not valid.
+    """
+    path = Path(context.run) if context is not None and context.run else studio_run()
+    return assemble(path.resolve())
+
+
+@lru_cache(maxsize=4)
+def assemble(root: Path) -> Rooms:
+    """The rooms of the run at ``root``, an absolute path."""
+    run = RunDirectory.open(root)
+    settings = load_recipe(run.settings_path)
+    environment = open_environment(settings.environment)
+    return Rooms(
+        run=run,
+        settings=settings,
+        environment=environment,
+        roles=build_roles(settings.roles),
+        unguided=unguided_roles(settings.roles.model_copy(update={"exploration": UNGUIDED_EXPLORATION})),
+        sealed=sealed_fingerprints(environment.name),
+    )

@@ -1,0 +1,71 @@
+"""The fan-out: a branch a context, each with its deadline, and what is kept of a branch that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from langgraph.errors import NodeError
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Send
+
+from graph.assembly import open_rooms
+from graph.records import FAILURE_FILE, Failure
+from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
+from memory.run import write_json
+
+TRACEBACK_FILE = "failure.log"
+
+
+async def send_branches(state: IterationState, runtime: Runtime[RunContext]) -> list[Send] | str:
+    """A branch for each new context; straight to ``update`` when there is none (an empty list would end the graph)."""
+    return await _sends(iteration_stage(state.iteration), state.new, runtime) or "update"
+
+
+async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Send]:
+    """A branch for each unguided context."""
+    return await _sends(SEED_STAGE, state.contexts, runtime)
+
+
+async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext]) -> list[Send]:
+    rooms = await asyncio.to_thread(open_rooms, runtime.context)
+    timeout = rooms.settings.roles.branch_timeout
+    return [Send("branch", BranchState(stage=stage, context_id=one), timeout=timeout) for one in contexts]
+
+
+async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunContext]) -> BranchUpdate:
+    """Writes the cause of a failed branch into its folder; its siblings go on."""
+    rooms = await asyncio.to_thread(open_rooms, runtime.context)
+    folder = rooms.branch_folder(state)
+    failure = describe(error.error, state.context_id, _failed_node(folder), rooms.settings.roles.branch_timeout)
+    await asyncio.to_thread(write_json, folder / FAILURE_FILE, failure)
+    if isinstance(error.error, BaseException):  # a resumed graph gets its text only
+        lines = traceback.format_exception(error.error)
+        await asyncio.to_thread((folder / TRACEBACK_FILE).write_text, "".join(lines))
+    return {"failed": [state.context_id]}
+
+
+async def fail_to_update(
+    state: BranchState, error: NodeError, runtime: Runtime[RunContext]
+) -> Command[Literal["update"]]:
+    """Like ``record_failure``, and on to ``update``: the branch's own edge is not followed when every branch fails."""
+    return Command(update=await record_failure(state, error, runtime), goto="update")
+
+
+def describe(error: BaseException | str, of: str, node: str, deadline: float) -> Failure:
+    """The record of one failure; equal for the error itself and for its text, which is what a resumed graph gets."""
+    text = error if isinstance(error, str) else repr(error)
+    cause = text.partition("(")[0]
+    if cause in ("NodeTimeoutError", "TimeoutError"):
+        # The library's message holds the time that passed, which differs between equal runs.
+        return Failure(id=of, node=node, cause="deadline", detail=f"ran past roles.branch_timeout, {deadline:g} s")
+    return Failure(id=of, node=node, cause=cause, detail=text)
+
+
+def _failed_node(folder: Path) -> str:
+    """The error names the branch, not the node in it: the first output that is missing does."""
+    outputs = {"explore": "interactions.jsonl", "abstract": "drafts.jsonl", "verify": "verdicts.jsonl"}
+    return next((node for node, name in outputs.items() if not (folder / name).exists()), "verify")

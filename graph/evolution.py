@@ -1,0 +1,95 @@
+"""Runs the graph of one iteration, from its beginning or from where its checkpoints stand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from environments.base import InputError
+from graph.interruption import Interruption
+from graph.progress import Stage
+from memory.run import RunDirectory
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+BRANCHES_AT_ONCE = 8
+
+
+def thread_id(iteration: int) -> str:
+    """The thread of an iteration: one each, because running a thread again appends to what its branches returned.
+
+    Studio's server takes UUIDs only: this one ends in the iteration's number.
+    """
+    return f"00000000-0000-4000-8000-{iteration:012d}"
+
+
+async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interruption: Interruption) -> None:
+    """Run the graph until ``update`` is done. The caller holds the run's lock.
+
+    A signal stops it at the edge of a superstep; every superstep is on the disk before the next one begins.
+    Raises CancelledError for that, InputError for a user's mistake, and whatever a node outside the fan-out raises.
+    """
+    from langgraph.errors import GraphDrained
+    from langgraph.runtime import RunControl
+
+    from graph.checkpoints import run_checkpoints
+    from graph.iteration import iteration_graph
+    from graph.state import IterationState, RunContext
+
+    control = RunControl()
+    async with run_checkpoints(run) as saver:
+        graph = iteration_graph().compile(checkpointer=saver)
+        config = _config(iteration)
+        begun = await _has_begun(graph, saver, config)
+        events = graph.astream(
+            None if begun else IterationState(iteration=iteration),
+            config,
+            context=RunContext(run=str(run.root)),
+            stream_mode=["tasks"],
+            version="v2",
+            durability="sync",
+            control=control,
+        )
+        branches = _Branches(stage)
+        try:
+            with interruption.draining(control.request_drain):
+                async for event in events:
+                    branches.show(event["data"])
+        except GraphDrained:
+            raise asyncio.CancelledError from None
+        except InputError:
+            # Checkpoints keep what failed as failed: once the mistake is put right, the graph begins afresh.
+            await saver.adelete_thread(thread_id(iteration))
+            raise
+
+
+def _config(iteration: int) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": BRANCHES_AT_ONCE}
+
+
+async def _has_begun(graph: Any, saver: AsyncSqliteSaver, config: RunnableConfig) -> bool:  # noqa: ANN401 - a generic
+    """Whether the thread stands in its middle. One that is at its end is forgotten: its files are not there."""
+    if (await graph.aget_state(config)).next:
+        return True
+    await saver.adelete_thread(config["configurable"]["thread_id"])
+    return False
+
+
+class _Branches:
+    """Counts branches that begin and end, for the progress display."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._begun: set[str] = set()
+        self._ended = 0
+
+    def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
+        """Take one event: a node that begins, or its result."""
+        node = task["name"]
+        if node == "branch" and "input" in task:
+            self._begun.add(task["id"])
+        elif node == "branch":
+            self._ended += 1
+        self._stage.update(self._ended, len(self._begun) or None, "branches" if self._begun else node)

@@ -1,0 +1,35 @@
+"""What earlier iterations explored and what came of it, from the records: the failure memory is rebuilt from this."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memory.failures import Judgement
+from memory.records import FailureContext, Verdict
+from memory.run import RunDirectory, read_jsonl
+
+
+@dataclass(frozen=True)
+class Explored:
+    """Contexts that had a branch, and how many tasks were admitted of each, by context id."""
+
+    contexts: tuple[FailureContext, ...]
+    admitted: Mapping[str, int]
+
+
+def explored_in(run: RunDirectory, iteration: int) -> Explored:
+    """What one finished iteration explored."""
+    folder = run.iteration(iteration)
+    new = {one.context_id for one in read_jsonl(folder / "judgements.jsonl", Judgement) if one.status == "new"}
+    contexts = (one for one in read_jsonl(folder / "contexts.jsonl", FailureContext) if one.id in new)
+    verdicts = read_jsonl(folder / "verdicts.jsonl", Verdict)
+    return Explored(tuple(contexts), Counter(verdict.context_id for verdict in verdicts if verdict.accepted))
+
+
+def explored_before(run: RunDirectory, iteration: int) -> Explored:
+    """What all iterations before ``iteration`` explored."""
+    parts = [explored_in(run, number) for number in range(iteration)]
+    admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
+    return Explored(tuple(context for part in parts for context in part.contexts), admitted)

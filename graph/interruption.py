@@ -1,0 +1,106 @@
+"""Takes SIGINT and SIGTERM: work in progress is told to stop, what it keeps stays, and the exit status says which."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HUNG_SECONDS = 30.0
+DRAIN_SECONDS = 5.0  # how long a graph may take to reach the edge of a superstep
+
+
+class Interrupted(Exception):
+    """A signal ended the work; ``status`` is the shell's exit status for it, 130 or 143."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(f"stopped by {received.name}, the state is kept: continue with --resume")
+        self.received = received
+        self.status = 128 + received
+
+
+class Interruption:
+    """The signals of one run: the first asks for a stop at a good place, the second one stops at once."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._drain: Callable[[], None] | None = None
+        self._watchdog = threading.Timer(HUNG_SECONDS, _give_up)
+        self._watchdog.daemon = True
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run ``work`` on an event loop. Raises Interrupted when a signal ended it.
+
+        A thread that ``work`` gave up on (a branch past its deadline) may go on for HUNG_SECONDS; then the process
+        ends with status 1, because Python would wait for that thread without end.
+        """
+        try:
+            return asyncio.run(self._supervise(work))
+        finally:
+            self._watchdog.cancel()
+
+    @contextmanager
+    def draining(self, drain: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, a signal calls ``drain`` first and cancels only when that takes too long."""
+        self._drain = drain
+        try:
+            yield
+        finally:
+            self._drain = None
+
+    async def _supervise(self, work: Coroutine[Any, Any, Result]) -> Result:
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._receive, number)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.received is None:
+                raise
+            raise Interrupted(self.received) from None
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
+            self._watchdog.start()
+
+    def _receive(self, number: signal.Signals) -> None:
+        first = self.received is None
+        self.received = self.received or number
+        if first and self._drain is not None:
+            self._drain()
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._cancel)
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _give_up() -> None:
+    print("error: a call into the environment does not end: leaving, continue with --resume", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def exit_on_signals() -> None:
+    """Until an event loop takes over, a signal ends the process with the status that ``Interrupted`` has."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, leave)

@@ -1,0 +1,26 @@
+"""Turns one context's interactions into drafts of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from langgraph.runtime import Runtime
+
+from graph.assembly import open_rooms
+from graph.state import BranchState, BranchUpdate, RunContext
+from memory.ids import derive_seed
+from memory.records import FailureContext, Interaction
+from memory.run import read_json, read_jsonl, write_jsonl
+
+
+async def abstract(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
+    """Reads the branch's context.json and interactions.jsonl, writes its drafts.jsonl."""
+    rooms = await asyncio.to_thread(open_rooms, runtime.context)
+    folder = rooms.branch_folder(state)
+    context = await asyncio.to_thread(read_json, folder / "context.json", FailureContext)
+    interactions = await asyncio.to_thread(read_jsonl, folder / "interactions.jsonl", Interaction)
+    seed = derive_seed(rooms.settings.seed, context.iteration, "abstract", context.id)
+    abstractor = rooms.roles_for(context).abstractor
+    drafts = await abstractor.abstract(context, interactions, rooms.environment, seed)
+    await asyncio.to_thread(write_jsonl, folder / "drafts.jsonl", drafts)
+    return {}

@@ -1,0 +1,39 @@
+"""Tells new failure contexts from those that were explored before."""
+
+from __future__ import annotations
+
+import asyncio
+
+from langgraph.runtime import Runtime
+
+from graph.assembly import Rooms, open_rooms
+from graph.explored import explored_before
+from graph.state import IterationState, IterationUpdate, RunContext
+from memory.failures import FailureMemory
+from memory.records import FailureContext
+from memory.run import read_jsonl, write_json, write_jsonl
+
+
+async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
+    """Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context.
+
+    The memory is as of the iteration's start: nothing of this iteration is remembered before ``update``.
+    """
+    rooms = await asyncio.to_thread(open_rooms, runtime.context)
+    return {"new": await asyncio.to_thread(_deduplicate, rooms, state.iteration)}
+
+
+def _deduplicate(rooms: Rooms, iteration: int) -> tuple[str, ...]:
+    folder = rooms.run.iteration(iteration)
+    contexts = {one.id: one for one in read_jsonl(folder / "contexts.jsonl", FailureContext)}
+    explored = explored_before(rooms.run, iteration)
+    with FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+        if not {context.id for context in explored.contexts} <= memory.ids:
+            # The index was dropped, or belongs to another embedder: the records are what counts.
+            memory.rebuild(explored.contexts, explored.admitted)
+        judgements = memory.judge(tuple(contexts.values()), iteration)
+    write_jsonl(folder / "judgements.jsonl", judgements)
+    new = sorted(one.context_id for one in judgements if one.status == "new")
+    for context_id in new:
+        write_json(folder / "branches" / context_id / "context.json", contexts[context_id])
+    return tuple(new)

@@ -1,0 +1,98 @@
+"""Shows how far a run is, on stderr: bars with an ETA on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+PLAIN_INTERVAL = 5.0  # seconds between two plain lines of one stage
+
+
+class Stage:
+    """One piece of work in ``total`` parts (None: not known)."""
+
+    def __init__(self, label: str, total: int | None, bars: Bars | None) -> None:
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._bars = bars
+        self._task = bars.add_task(label, total=total, note="") if bars else None
+        self._started = self._told = time.monotonic()
+        if bars is None:
+            _say(f"{label} ...")
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        """``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
+        self._done = done
+        self._total = total if total is not None else self._total
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, completed=done, total=self._total, note=note)
+        elif time.monotonic() - self._told >= PLAIN_INTERVAL:
+            self._told = time.monotonic()
+            _say(f"{self._label}: {done}{f' of {self._total}' if self._total else ''}{self._eta()} {note}".rstrip())
+
+    def finish(self) -> None:
+        """The stage is over."""
+        if self._bars is not None and self._task is not None:
+            self._bars.remove_task(self._task)
+        _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars)
+
+    def _eta(self) -> str:
+        if not self._total or not self._done:
+            return ""
+        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
+        return f", {left:.0f} s left"
+
+
+class Progress:
+    """The progress display of one command; use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._bars: Bars | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bars
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            self._bars = Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    @contextmanager
+    def stage(self, label: str, total: int | None = None) -> Iterator[Stage]:
+        """Show one stage while the block runs."""
+        stage = Stage(label, total, self._bars)
+        yield stage
+        stage.finish()
+
+    def say(self, text: str) -> None:
+        """One line above the bars."""
+        _say(text, self._bars)
+
+
+def _say(text: str, bars: Bars | None = None) -> None:
+    if bars is not None:
+        bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+    else:
+        print(text, file=sys.stderr, flush=True)

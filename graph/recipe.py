@@ -1,0 +1,145 @@
+"""Reads a recipe, YAML plus ``key=value`` overrides, into the settings of a run.
+
+Validation is strict: an unknown key, a value of another type and a key given twice are errors that name the file
+(or the override) and the key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from environments.base import InputError
+from graph.settings import RunSettings
+
+QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
+"""The recipe that is used when none is named."""
+
+Tree = dict[str, Any]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write recipes: a key stands once, and ``1e-4`` is a number (YAML 1.1 reads it as text)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """The settings in the file at ``path`` with ``overrides`` (each ``dotted.key=value``) on top.
+
+    Raises InputError with one sentence that names the file or override and the key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot read this recipe ({_one_line(error)}): name a YAML file") from error
+    tree = _parse(text, str(path))
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    given = {}
+    for override in overrides:
+        keys = _apply(tree, override)
+        given[keys] = override
+    try:
+        return RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        raise InputError(_explain(error, path, given)) from error
+
+
+def dump_settings(settings: RunSettings) -> str:
+    """The settings as YAML that ``load_recipe`` reads back to an equal object."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def difference(left: RunSettings, right: RunSettings) -> str | None:
+    """Dotted name of the first setting in which the two differ, or None."""
+
+    def first(a: object, b: object, prefix: str) -> str | None:
+        if isinstance(a, dict) and isinstance(b, dict):
+            found = (first(a[key], b[key], f"{prefix}.{key}" if prefix else key) for key in a)
+            return next((name for name in found if name), None)
+        return prefix if a != b else None
+
+    return first(left.model_dump(), right.model_dump(), "")
+
+
+def _parse(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise InputError(f"{source}: not YAML: {where}{getattr(error, 'problem', None) or _one_line(error)}") from error
+
+
+def _apply(tree: Tree, override: str) -> tuple[str, ...]:
+    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
+    name, equals, value = override.partition("=")
+    keys = tuple(name.strip().split("."))
+    if not equals or not all(keys):
+        raise InputError(f"--set {override}: write it as key=value, for example training.steps=5")
+    section = tree
+    for key in keys[:-1]:
+        if section.get(key) is None:
+            section[key] = {}
+        section = section[key]
+        if not isinstance(section, dict):
+            raise InputError(f"--set {override}: '{key}' is a value, not a section")
+    section[keys[-1]] = _parse(value, f"--set {override}")
+    return keys
+
+
+def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:
+    first = error.errors(include_url=False)[0]
+    location = tuple(str(part) for part in first["loc"])
+    override = next((text for keys, text in given.items() if keys[: len(location)] == location), None) or next(
+        (text for keys, text in given.items() if location[: len(keys)] == keys), None
+    )
+    source = f"--set {override}" if override else str(path)
+    name = ".".join(location)
+    if first["type"] == "extra_forbidden":
+        return f"{source}: unknown key '{name}'{_suggestion(location)}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{source}: {name}: {message[:1].lower()}{message[1:]}"
+
+
+def _suggestion(location: tuple[str, ...]) -> str:
+    """What the section does have, the nearest name first."""
+    model: type[BaseModel] = RunSettings
+    for part in location[:-1]:
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return ""
+        model = inner
+    names = list(model.model_fields)
+    near = difflib.get_close_matches(location[-1], names, n=1)
+    return f": did you mean '{near[0]}'?" if near else f": choose from {', '.join(names)}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

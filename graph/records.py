@@ -1,0 +1,99 @@
+"""The records that only the graph writes: what a stage knew, which branches failed, what an iteration changed."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from environments.base import Record
+from memory.records import SignalKind
+
+FAILURE_FILE = "failure.json"
+"""Stands in a branch's folder exactly when the branch failed."""
+
+
+class KnownTasks(Record):
+    """Fingerprints of the tasks that were there when a stage began; a draft among them is a duplicate."""
+
+    fingerprints: tuple[str, ...]
+
+
+class Failure(Record):
+    """One reflection or one branch that gave up, its siblings untouched.
+
+    ``id`` is the signal's or the context's, ``node`` where it failed, ``cause`` the class of the error.
+    """
+
+    id: str
+    node: str
+    cause: str
+    detail: str
+
+
+class ExtractionRecord(Record):
+    """The signals of a round in numbers, by kind, and the ids of those that were chosen.
+
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget of contexts.
+    ``pattern_occurrences`` is N of the rare signal; trajectories with an ``infrastructure_error`` were not read.
+    """
+
+    signals: dict[SignalKind, int]
+    chosen: tuple[str, ...]
+    repeated: dict[SignalKind, int]
+    left_out: dict[SignalKind, int]
+    pattern_occurrences: int
+    infrastructure_errors: int
+
+
+class Evolution(Record):
+    """What the graph made of one round's trajectories.
+
+    ``signals``: found, by kind. ``left_out``: signals that the budget of contexts did not follow up. ``refused``:
+    drafts by reason. ``failures``: reflections and branches that gave up, by cause.
+    """
+
+    iteration: int
+    signals: dict[SignalKind, int]
+    new: int
+    known: int
+    left_out: int
+    drafts: int
+    admitted: tuple[str, ...]
+    refused: dict[str, int]
+    failures: dict[str, int]
+
+
+class PanelScore(Record):
+    """Success of one policy on the fixed panel, in [0, 1], with its 95 % Wilson interval."""
+
+    name: str
+    n: int
+    successes: int
+    success: float
+    interval: tuple[float, float]
+
+
+class PolicyCard(BaseModel):
+    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
+
+    rendering: str
+
+
+class PrintedScore(BaseModel):
+    """The part of a score in evaluation.run's JSON that the loop reads."""
+
+    n: int
+    successes: int
+    success: float
+    interval: tuple[float, float]
+
+
+class PrintedReport(BaseModel):
+    """The part of the line that ``evaluation.run --json`` prints that the loop reads; one score a panel."""
+
+    scores: tuple[PrintedScore]
+
+
+class StageSeconds(Record):
+    """Wall seconds of each stage of an iteration; of a stage that was killed, only its last attempt counts."""
+
+    seconds: dict[str, float] = {}

@@ -1,0 +1,138 @@
+"""`python -m graph.run_iteration`: evolves an agent and its tasks, one iteration after the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from environments.base import EnvironmentFault, InputError
+from graph.interruption import Interrupted, Interruption, exit_on_signals
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from graph.settings import RunSettings
+    from graph.stages import Run
+    from graph.summary import Summary
+    from memory.run import RunDirectory
+
+PLAIN_WIDTH = 140  # columns of a table that does not go to a terminal
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
+    run: Annotated[Path, typer.Option(help="run directory")] = Path("runs/quickstart"),
+    iterations: Annotated[int | None, typer.Option(min=1, help="iterations of the run in total")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with a run that was stopped, or extend one")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON an iteration on stdout")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, for example training.steps=5")
+    ] = None,
+) -> None:
+    """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.
+
+    --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
+    settings: with --resume, other options may repeat them but not change them. Progress goes to stderr.
+
+    Exit status: 0, 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1 when a round of
+    training or an evaluation failed.
+    """
+    exit_on_signals()
+    given = list(overrides or [])
+    given += [f"seed={seed}"] if seed is not None else []
+    stdout = sys.stdout
+    from memory.child_process import ChildFailure
+
+    try:
+        with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+            work = open_run(run, recipe, given, iterations, resume)
+            summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
+        if not as_json:
+            from graph.summary import summary_table
+
+            _print(summary_table(summaries), stdout)
+    except InputError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except Interrupted as stop:
+        print(f"{run}: {stop}", file=sys.stderr)
+        raise typer.Exit(stop.status) from None
+    except (ChildFailure, EnvironmentFault) as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def open_run(
+    root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool
+) -> tuple[RunDirectory, RunSettings, bool]:
+    """The run at ``root``, its settings, and whether it was there before.
+
+    ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
+    Raises InputError when the run is there and ``resume`` is not given, and when the options contradict its settings.
+    """
+    from graph.recipe import QUICKSTART, difference, load_recipe
+    from memory.run import RunDirectory
+
+    if iterations is not None:
+        given = [*given, f"iterations={iterations}"]
+    if not (resume and (root / "settings.yaml").exists()):
+        settings = load_recipe(recipe or QUICKSTART, given)
+        return RunDirectory.create(root, settings), settings, False
+    directory = RunDirectory.open(root)
+    kept = load_recipe(directory.settings_path)
+    asked = load_recipe(recipe or directory.settings_path, given)
+    total = asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)
+    settings = kept.model_copy(update={"iterations": total})
+    if changed := difference(settings, asked.model_copy(update={"iterations": total})):
+        raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
+    return directory, settings, True
+
+
+def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summary], None]) -> list[Summary]:
+    """Do what is left of the run, showing each iteration when it is there; all summaries."""
+    from graph.loop import iterate
+    from graph.progress import Progress
+    from graph.stages import Run
+
+    directory, settings, resumed = work
+    interruption = Interruption()
+
+    async def collect(run: Run) -> list[Summary]:
+        summaries = []
+        async for summary in iterate(run):
+            show(summary)
+            summaries.append(summary)
+        return summaries
+
+    with directory.lock(), Progress() as progress:
+        if directory.section("iterations", int) < settings.iterations:
+            directory.save_settings(settings)
+        return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
+
+
+def _show(summary: Summary, stdout: TextIO, as_json: bool) -> None:
+    from graph.summary import iteration_table
+
+    if as_json:
+        print(summary.model_dump_json(), file=stdout, flush=True)
+    else:
+        _print(iteration_table(summary), stdout)
+
+
+def _print(table: Table, stdout: TextIO) -> None:
+    from rich.console import Console
+
+    Console(file=stdout, width=None if stdout.isatty() else PLAIN_WIDTH).print(table)
+    stdout.flush()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,99 @@
+"""`python -m graph.seed_tasks`: makes D_0 by unguided exploration, through the branch that evolved tasks go through."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from environments.base import EnvironmentFault, InputError
+from graph.interruption import Interrupted, Interruption, exit_on_signals
+
+if TYPE_CHECKING:
+    from graph.settings import RunSettings
+    from memory.records import Task
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
+    run: Annotated[Path | None, typer.Option(help="a new run directory that begins with these tasks")] = None,
+    output: Annotated[Path | None, typer.Option(help="a file of tasks, JSON lines; instead of --run")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="tasks to make (tasks.initial_count)")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
+    ] = None,
+) -> None:
+    """Make tasks without a weakness to aim at: D_0, and the file that the starter policy is warm-started on.
+
+    A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
+    of that file are verified instead, and those refused are named by line. Equal options make equal files.
+
+    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when the environment failed.
+    """
+    exit_on_signals()
+    given = list(overrides or [])
+    given += [f"seed={seed}"] if seed is not None else []
+    given += [f"tasks.initial_count={count}"] if count is not None else []
+    try:
+        with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+            tasks = _seed(recipe, given, run, output)
+    except InputError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except Interrupted as stop:
+        print(f"stopped by {stop.received.name}", file=sys.stderr)
+        raise typer.Exit(stop.status) from None
+    except EnvironmentFault as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    lengths = Counter(sum(map(len, task.reference)) for task in tasks)
+    told = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
+    print(f"{len(tasks)} tasks ({told}) in {output or (run and run / 'tasks.jsonl')}")
+
+
+def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
+    from tempfile import TemporaryDirectory
+
+    from graph.recipe import QUICKSTART, load_recipe
+    from memory.run import write_jsonl
+
+    if (run is None) == (output is None):
+        raise InputError("give either --run DIR or --output FILE, one of the two")
+    settings = load_recipe(recipe or QUICKSTART, given)
+    if run is not None:
+        return _make(run, settings)
+    assert output is not None
+    with TemporaryDirectory() as folder:
+        tasks = _make(Path(folder), settings)
+    write_jsonl(output, tasks)
+    return tasks
+
+
+def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
+    from graph.loop import unmake
+    from graph.progress import Progress
+    from graph.stages import Run, make_tasks
+    from memory.run import RunDirectory
+    from memory.tasks import load_tasks
+
+    directory = RunDirectory.create(root, settings)
+    interruption = Interruption()
+    with directory.lock(), Progress() as progress:
+        try:
+            interruption.run(make_tasks(Run(directory, settings, progress, interruption, resumed=False)))
+        except InputError:
+            unmake(directory)
+            raise
+    return load_tasks(directory)
+
+
+if __name__ == "__main__":
+    app()

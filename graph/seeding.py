@@ -1,0 +1,115 @@
+"""Makes tasks by unguided exploration, through the same branch that evolved tasks go through."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from agents.assembly import unguided_context
+from environments.base import InputError, StartState
+from environments.fingerprints import fingerprint
+from graph.admission import admitted_task, refuse_repeated
+from graph.assembly import Rooms
+from graph.iteration import seed_graph
+from graph.progress import Stage
+from graph.records import FAILURE_FILE, Failure, KnownTasks
+from graph.state import SEED_STAGE, RunContext, SeedState
+from memory.records import Draft, FailureContext, Interaction, Task, Verdict
+from memory.run import append_jsonl, read_json, read_jsonl, write_json
+
+CHUNK = 32  # start states explored in one invocation of the graph
+BRANCHES_AT_ONCE = 2
+BARREN_CHUNKS = 8  # chunks without a new task after which exploration has nothing more to give
+
+
+@dataclass
+class Seeds:
+    """What unguided exploration has made so far. ``drafts`` is every draft, ``refused`` those refused, by reason."""
+
+    tasks: list[Task] = field(default_factory=list)
+    contexts: int = 0
+    drafts: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
+    """``count`` tasks, equal for equal settings: start states in turn, a chunk of them at a time.
+
+    Raises InputError when the environment names no start state, or exploration finds no more tasks.
+    """
+    starts = rooms.environment.starts()
+    if not starts:
+        raise InputError("environment.classes: no initial state of the training split has these classes: name others")
+    shutil.rmtree(rooms.run.root / SEED_STAGE, ignore_errors=True)
+    graph = seed_graph().compile()
+    seeds = Seeds()
+    known: set[str] = set()
+    barren = 0
+    while len(seeds.tasks) < count:
+        contexts = await asyncio.to_thread(_prepare, rooms, starts, seeds.contexts, known)
+        state = SeedState(contexts=tuple(context.id for context in contexts))
+        await graph.ainvoke(state, {"max_concurrency": BRANCHES_AT_ONCE}, context=RunContext(run=str(rooms.run.root)))
+        before = len(seeds.tasks)
+        await asyncio.to_thread(_join, rooms, contexts, seeds, known)
+        barren = barren + 1 if len(seeds.tasks) == before else 0
+        if barren == BARREN_CHUNKS:
+            raise InputError(_barren(seeds, count))
+        stage.update(min(len(seeds.tasks), count), count)
+    del seeds.tasks[count:]
+    return seeds
+
+
+def _prepare(rooms: Rooms, starts: Sequence[StartState], first: int, known: set[str]) -> list[FailureContext]:
+    """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
+    folder = rooms.run.root / SEED_STAGE
+    contexts = [unguided_context(starts[n % len(starts)], n) for n in range(first, first + CHUNK)]
+    write_json(folder / "known.json", KnownTasks(fingerprints=tuple(sorted(known))))
+    for context in contexts:
+        write_json(folder / "branches" / context.id / "context.json", context)
+    return contexts
+
+
+def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
+    """Add what the branches of one chunk made, and keep it in the stage's files.
+
+    The first task of every context comes before the second of any, so that a small count still spreads over the
+    start states.
+    """
+    folder = rooms.run.root / SEED_STAGE
+    made: list[list[Task]] = []
+    for context in contexts:
+        branch = folder / "branches" / context.id
+        seeds.contexts += 1
+        append_jsonl(folder / "contexts.jsonl", [context])
+        if (branch / FAILURE_FILE).exists():
+            failure = read_json(branch / FAILURE_FILE, Failure)
+            seeds.failures[failure.cause] += 1
+            append_jsonl(folder / "branch_failures.jsonl", [failure])
+            continue
+        drafts = sorted(read_jsonl(branch / "drafts.jsonl", Draft), key=lambda draft: draft.id)
+        ruled = {verdict.draft_id: verdict for verdict in read_jsonl(branch / "verdicts.jsonl", Verdict)}
+        verdicts = refuse_repeated(drafts, [ruled[draft.id] for draft in drafts], known)
+        accepted = [draft for draft, verdict in zip(drafts, verdicts, strict=True) if verdict.accepted]
+        known.update(fingerprint(draft) for draft in accepted)
+        made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
+        seeds.drafts += len(drafts)
+        seeds.refused.update(verdict.reason for verdict in verdicts if verdict.reason is not None)
+        append_jsonl(folder / "interactions.jsonl", read_jsonl(branch / "interactions.jsonl", Interaction))
+        append_jsonl(folder / "drafts.jsonl", drafts)
+        append_jsonl(folder / "verdicts.jsonl", verdicts)
+    seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
+    shutil.rmtree(folder / "branches")
+
+
+def _barren(seeds: Seeds, count: int) -> str:
+    refused = ", ".join(f"{n} {reason}" for reason, n in seeds.refused.most_common())
+    failed = ", ".join(f"{n} {cause}" for cause, n in seeds.failures.most_common())
+    return (
+        f"unguided exploration found {len(seeds.tasks)} of {count} tasks and no more after {seeds.contexts} contexts"
+        f" (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'}): ask for fewer tasks"
+    )

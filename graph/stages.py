@@ -1,0 +1,173 @@
+"""The stages of one iteration, each a piece of work that leaves a file behind and is not done again once it has."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from environments.base import InputError
+from graph.interruption import Interruption
+from graph.progress import Progress
+from graph.records import PanelScore, PrintedReport, StageSeconds
+from graph.settings import RunSettings
+from memory.child_process import ChildFailure, run_child_async
+from memory.run import RunDirectory, read_json, write_json
+from memory.tasks import admit
+from training.round_record import RECORD_FILE, RoundProgress, RoundRecord
+
+if TYPE_CHECKING:
+    from graph.progress import Stage
+
+USER_MISTAKE = 2  # exit status of a child whose input was wrong
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in progress: where it is, what it does, who watches. ``resumed``: an earlier process worked on it."""
+
+    directory: RunDirectory
+    settings: RunSettings
+    progress: Progress
+    interruption: Interruption
+    resumed: bool
+
+
+async def make_tasks(run: Run) -> None:
+    """D_0 into tasks.jsonl: from the user's file, or by unguided exploration.
+
+    Raises InputError when no task of the file is accepted or exploration finds too few.
+    """
+    if run.directory.tasks_path.exists():
+        return
+    from graph.assembly import assemble
+    from graph.given_tasks import verify_given
+    from graph.seeding import make_seeds
+
+    rooms = assemble(run.directory.root.resolve())
+    initial = run.settings.tasks.initial
+    with _timed(run, 0, "seed"):
+        if initial is not None:
+            with run.progress.stage(f"verifying {initial}"):
+                tasks = await verify_given(Path(initial), rooms, run.progress.say)
+        else:
+            with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
+                tasks = tuple((await make_seeds(rooms, run.settings.tasks.initial_count, stage)).tasks)
+        admit(run.directory, tasks)
+
+
+async def score_before(run: Run, iteration: int) -> None:
+    """panel_before.json: the last iteration's score after its round, or that of the policy that the run starts with."""
+    folder = run.directory.iteration(iteration)
+    if run.settings.evaluation.panel is None or (folder / "panel_before.json").exists():
+        return
+    if iteration > 0:
+        previous = run.directory.iteration(iteration - 1) / "panel_after.json"
+        write_json(folder / "panel_before.json", read_json(previous, PanelScore))
+        return
+    await _score(run, iteration, "before", run.settings.policy.path)
+
+
+async def train(run: Run, iteration: int) -> None:
+    """The round of GRPO: trajectories.jsonl, round.json and a checkpoint of the policy, by a process of its own."""
+    folder = run.directory.iteration(iteration)
+    if (folder / RECORD_FILE).exists():
+        return
+    command = ["training.run_round", "--run", str(run.directory.root), "--iteration", str(iteration)]
+    if run.resumed:
+        command.append("--resume")
+    steps = run.settings.training.steps
+    with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
+        await _child(run, command, folder / "training.log", run.settings.deadlines.round, _reporter(stage))
+
+
+async def score_after(run: Run, iteration: int) -> None:
+    """panel_after.json: the score of the policy that the round made."""
+    folder = run.directory.iteration(iteration)
+    if run.settings.evaluation.panel is None or (folder / "panel_after.json").exists():
+        return
+    policy = read_json(folder / RECORD_FILE, RoundRecord).policy
+    await _score(run, iteration, "after", str(run.directory.root / policy))
+
+
+async def evolve(run: Run, iteration: int) -> None:
+    """The graph: signals of the round in, tasks of the next round out; evolution.json ends it."""
+    if (run.directory.iteration(iteration) / "evolution.json").exists():
+        return
+    from graph.evolution import evolve_once
+
+    with _timed(run, iteration, "evolve"), run.progress.stage(f"iteration {iteration}: graph") as stage:
+        await evolve_once(run.directory, iteration, stage, run.interruption)
+
+
+async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
+    settings = run.settings
+    panel = settings.evaluation.panel
+    assert panel is not None
+    folder = run.directory.iteration(iteration)
+    command = ["evaluation.run", "--environment", settings.environment.name, "--panel", panel, "--model", policy]
+    command += ["--output", str(folder / f"panel_{when}.jsonl"), "--batch", str(settings.evaluation.batch), "--json"]
+    command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
+    command += ["--threads", str(settings.training.threads)]
+    if settings.evaluation.limit is not None:
+        command += ["--limit", str(settings.evaluation.limit)]
+    lines: list[str] = []
+    label = f"iteration {iteration}: panel {when} training"
+    with _timed(run, iteration, f"panel {when}"), run.progress.stage(label):
+        await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, lines.append)
+        score = panel_score(panel, lines, folder / f"panel_{when}.log")
+    write_json(folder / f"panel_{when}.json", score)
+
+
+def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
+    """The score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
+    for line in reversed(lines):
+        try:
+            (score,) = PrintedReport.model_validate_json(line).scores
+        except ValidationError:
+            continue
+        return PanelScore(name=panel, **score.model_dump())
+    raise ChildFailure(f"evaluation.run printed no report: see {log_path}", 0, "")
+
+
+async def _child(
+    run: Run, command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]
+) -> None:
+    """One of the project's own commands in a process of its own. Raises InputError where it calls its input wrong."""
+    argv = [sys.executable, "-m", *command]
+    log_start = log_path.stat().st_size if log_path.exists() else 0
+    status = await run_child_async(
+        argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, USER_MISTAKE)
+    )
+    if status == USER_MISTAKE:
+        said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise InputError(f"{command[0]}: {said[-1].removeprefix('error: ')}")
+
+
+def _reporter(stage: Stage) -> Callable[[str], None]:
+    """Shows the progress lines of a round; anything else that it prints stands in its log."""
+
+    def on_line(line: str) -> None:
+        try:
+            done = RoundProgress.model_validate_json(line)
+        except ValidationError:
+            return
+        stage.update(done.step, done.of, f"success {done.success:.2f}")
+
+    return on_line
+
+
+@contextmanager
+def _timed(run: Run, iteration: int, stage: str) -> Iterator[None]:
+    """Add the stage's wall seconds to the iteration's seconds.json, when it succeeds."""
+    started = time.perf_counter()
+    yield
+    path = run.directory.iteration(iteration) / "seconds.json"
+    before = read_json(path, StageSeconds).seconds if path.exists() else {}
+    write_json(path, StageSeconds(seconds=before | {stage: round(time.perf_counter() - started, 2)}))

@@ -1,0 +1,148 @@
+"""Arguments drawn uniformly and guided: types, choices, caps, and that guidance uses what was seen."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.scripted.arguments import GuidedArguments
+from agents.scripted.experience import Experience
+from agents.scripted.uniform_arguments import converted, draw_uniform
+from agents.scripted.values import MAX_TEXT, Sightings
+from environments.arguments import argument_problem
+from environments.base import Observation, ObservationStatus, ToolCall
+
+
+def tool(environment, name: str):
+    return environment.tools([name])[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_name", "expected"),
+    [
+        ("12", "integer", 12),
+        ("12.5", "integer", None),
+        (3, "float", 3.0),
+        ("nan", "float", None),
+        (1e9, "float", None),
+        (5, "string", "5"),
+        ("x" * 81, "string", None),
+        ("  ", "string", None),
+        ("a\nb", "string", None),
+        ("yes", "boolean", None),
+    ],
+)
+def test_conversion(value: object, type_name: str, expected: object) -> None:
+    assert converted(value, type_name) == expected
+
+
+seen_values = st.lists(st.text(max_size=100) | st.integers() | st.floats(allow_nan=False), max_size=10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=seen_values, seed=st.integers(0, 2**32))
+def test_uniform_calls_fit_the_documentation(environment, values: list, seed: int) -> None:
+    rng = random.Random(seed)
+    for spec in environment.tools(environment.starts()[0].tools):
+        call = draw_uniform(spec, values, {}, rng)
+        assert argument_problem(call, spec) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), text=st.text(max_size=120))
+def test_guided_calls_fit_the_documentation(environment, files_start, car_start, seed: int, text: str) -> None:
+    for start in (files_start, car_start):
+        sightings = Sightings()
+        sightings.see_state(start.initial_state)
+        sightings.see_fact("observed", text)
+        drawing = GuidedArguments(sightings, Experience(), random.Random(seed))
+        for spec in environment.tools(start.tools):
+            for call in (drawing.draw(spec), drawing.draw_for(spec, text)):
+                assert argument_problem(call, spec) is None
+                texts = [value for value in call.arguments.values() if isinstance(value, str)]
+                assert all(0 < len(value) <= MAX_TEXT for value in texts)
+
+
+def guided(start, seed: int = 0) -> GuidedArguments:
+    sightings = Sightings()
+    sightings.see_state(start.initial_state)
+    return GuidedArguments(sightings, Experience(), random.Random(seed))
+
+
+def test_a_requirement_chooses_documented_constants(environment, car_start) -> None:
+    drawing = guided(car_start)
+    doors = drawing.draw_for(tool(environment, "lockDoors"), "All doors must be locked before starting the engine.")
+    assert doors.arguments == {"unlock": False, "door": ["driver", "passenger", "rear_left", "rear_right"]}
+    brake = drawing.draw_for(tool(environment, "pressBrakePedal"), "Brake pedal needs to be pressed.")
+    assert brake.arguments == {"pedalPosition": 1.0}
+    engine = drawing.draw_for(
+        tool(environment, "startEngine"), "Start the engine before activating the cruise control."
+    )
+    assert engine.arguments == {"ignitionMode": "START"}
+
+
+def test_names_where_the_explorer_stands_come_first(environment, files_start) -> None:
+    drawing = guided(files_start)
+    spec = tool(environment, "cat")
+    drawn = [drawing.draw(spec).arguments["file_name"] for _ in range(100)]
+    assert drawn.count("notes.txt") > 70
+    drawing.sightings.move("papers")
+    drawn = [drawing.draw(spec).arguments["file_name"] for _ in range(100)]
+    assert drawn.count("draft.txt") + drawn.count("final.txt") > 70
+
+
+def test_later_arguments_stand_near_earlier_ones(environment, files_start) -> None:
+    drawing = guided(files_start)
+    spec = tool(environment, "grep")
+    calls = [drawing.draw(spec).arguments for _ in range(100)]
+    patterns = [a["pattern"] for a in calls if a["file_name"] == "notes.txt"]
+    inside = [p for p in patterns if p in "alpha beta gamma"]
+    assert len(inside) > 0.7 * len(patterns) > 0
+
+
+def test_an_observed_value_reaches_the_parameter_that_its_key_names(environment, car_start) -> None:
+    drawing = guided(car_start)
+    for city, zipcode in (("Rivermist", "83214"), ("Stonebrook", "74532")):
+        call = ToolCall(name="get_zipcode_based_on_city", arguments={"city": city})
+        answer = Observation(text=f'{{"zipcode": "{zipcode}"}}', status=ObservationStatus.OK)
+        drawing.sightings.see_observation(call, answer)
+    spec = tool(environment, "estimate_distance")
+    drawn = [set(drawing.draw(spec).arguments.values()) for _ in range(50)]
+    assert sum(bool(pair & {"83214", "74532"}) for pair in drawn) > 30
+
+
+def test_a_refused_value_is_drawn_less(environment, files_start) -> None:
+    spec = tool(environment, "cat")
+    drawing = guided(files_start)
+    experience = Experience()
+    wary = GuidedArguments(drawing.sightings, experience, random.Random(0))
+    before = sum(wary.draw(spec).arguments["file_name"] == "notes.txt" for _ in range(100))
+    call = ToolCall(name="cat", arguments={"file_name": "notes.txt"})
+    error = Observation(text='{"error": "cat: \'notes.txt\': No such file"}', status=ObservationStatus.ERROR)
+    for _ in range(3):
+        experience.learn(call, error, drawing.sightings)
+    after = sum(wary.draw(spec).arguments["file_name"] == "notes.txt" for _ in range(100))
+    assert after < before / 2
+
+
+def test_uniform_calls_draw_every_source(environment) -> None:
+    (spec,) = environment.tools(("estimate_distance",))
+    drawn = {
+        draw_uniform(spec, ["seen"], {"cityA": ["given"]}, random.Random(seed)).arguments["cityA"]
+        for seed in range(200)
+    }
+    assert {"seen", "given"} <= drawn
+    (brake,) = environment.tools(("pressBrakePedal",))
+    positions = [draw_uniform(brake, [], {}, random.Random(seed)).arguments["pedalPosition"] for seed in range(200)]
+    assert positions.count(1.0) > 20
+
+
+def test_uniform_lists_keep_the_documented_order(environment) -> None:
+    (spec,) = environment.tools(("lockDoors",))
+    documented = spec.parameter("door").choices
+    for seed in range(100):
+        doors = draw_uniform(spec, [], {}, random.Random(seed)).arguments["door"]
+        assert doors == [door for door in documented if door in doors]

@@ -1,0 +1,115 @@
+"""What an explorer remembers of states, answers and its own calls."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.scripted.values import MAX_TEXT, Sighting, Sightings
+from environments.base import Observation, ObservationStatus, ToolCall
+
+STATE = {
+    "Files": {
+        "root": {
+            "home": {
+                "type": "directory",
+                "contents": {
+                    "a.txt": {"type": "file", "content": "red, green and blue"},
+                    "sub": {"type": "directory", "contents": {"b.txt": {"type": "file", "content": "x"}}},
+                },
+            }
+        }
+    },
+    "Car": {"fuelLevel": 10.5, "locked": True, "destination": "Rivermist"},
+}
+
+
+def seen_state() -> Sightings:
+    sightings = Sightings()
+    sightings.see_state(STATE)
+    return sightings
+
+
+def of(sightings: Sightings, value: object) -> Sighting:
+    return next(s for s in sightings if s.value == value)
+
+
+def ok(text: str) -> Observation:
+    return Observation(text=text, status=ObservationStatus.OK)
+
+
+def test_a_state_gives_names_with_their_kind_and_place() -> None:
+    sightings = seen_state()
+    assert sightings.kinds() == {"directory", "fil"}
+    assert of(sightings, "b.txt").near == {"home", "sub"}
+    assert of(sightings, "b.txt").parent == "sub"
+    assert of(sightings, 10.5).labels == {"fuel", "level"}
+    assert True not in [s.value for s in sightings if isinstance(s.value, bool)]
+    assert {"type", "contents", "root", "fuelLevel"}.isdisjoint(s.value for s in sightings)
+
+
+def test_texts_give_their_pieces() -> None:
+    pieces = [s.value for s in seen_state() if s.piece]
+    assert {"red", "green and blue", "green", "blue"} <= set(pieces)
+
+
+def test_the_place_moves_down_and_up() -> None:
+    sightings = seen_state()
+    assert sightings.place == "home"
+    assert sightings.in_place(of(sightings, "a.txt"))
+    assert not sightings.in_place(of(sightings, "b.txt"))
+    sightings.move("sub")
+    assert sightings.in_place(of(sightings, "b.txt"))
+    sightings.move("..")
+    assert sightings.place == "home"
+    sightings.move("nowhere")
+    assert sightings.place == "home"
+
+
+def test_a_newer_answer_replaces_an_older_one() -> None:
+    sightings = Sightings()
+    look = ToolCall(name="ls")
+    sightings.see_observation(look, ok('{"names": ["one"]}'))
+    sightings.see_observation(look, ok('{"names": ["two"]}'))
+    assert not sightings.is_fresh(of(sightings, "one"))
+    assert sightings.is_fresh(of(sightings, "two"))
+
+
+def test_answers_stand_near_their_arguments() -> None:
+    sightings = Sightings()
+    sightings.see_observation(ToolCall(name="cat", arguments={"file": "a.txt"}), ok('{"content": "hello"}'))
+    assert of(sightings, "hello").near == {"a.txt"}
+
+
+def test_what_a_call_made_has_its_kind_and_place() -> None:
+    sightings = seen_state()
+    sightings.see_call(ToolCall(name="mkdir", arguments={"name": "new"}), {"name": "directory"})
+    assert sightings.in_place(of(sightings, "new"))
+    assert sightings.kinds_of("new") == {"directory"}
+
+
+def test_a_doubted_name_is_not_in_place_until_it_is_observed() -> None:
+    sightings = seen_state()
+    sightings.doubt(ToolCall(name="cat", arguments={"file": "a.txt"}), "'a.txt': No such file")
+    assert not sightings.in_place(of(sightings, "a.txt"))
+    sightings.see_observation(ToolCall(name="ls"), ok('["a.txt"]'))
+    assert sightings.in_place(of(sightings, "a.txt"))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=200),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(state=st.dictionaries(st.text(max_size=5), json_values, max_size=3), text=st.text(max_size=300))
+def test_any_state_and_answer_can_be_taken(state: dict, text: str) -> None:
+    sightings = Sightings()
+    sightings.see_state(state)
+    sightings.see_observation(ToolCall(name="f"), ok(text))
+    for sighting in sightings:
+        assert not isinstance(sighting.value, bool)
+        if isinstance(sighting.value, str):
+            assert 0 < len(sighting.value) <= MAX_TEXT

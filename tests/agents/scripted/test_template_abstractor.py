@@ -1,0 +1,121 @@
+"""Drafts of the scripted abstractor: cut, reduced, written, and mostly verified."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
+from agents.roles import RoleRefused
+from agents.scripted.abstractor import TemplateAbstractor
+from agents.scripted.explorer import GuidedExplorer
+from agents.scripted.unguided import UnguidedExplorer
+from agents.settings import ExplorationSettings
+from environments.base import InputError, ToolCall
+from environments.sealed import sealed_fingerprints
+from environments.verification import reduce, verify
+from memory.ids import derive_seed, record_id
+
+SETTINGS = ExplorationSettings()
+
+
+def drafts_of(environment, context, explorer, settings=SETTINGS):
+    interactions = explorer.explore_now(context, environment, derive_seed(0, context.id))
+    return TemplateAbstractor(settings).abstract_now(context, interactions, environment, derive_seed(1, context.id))
+
+
+def accepted(environment, drafts) -> list:
+    sealed = sealed_fingerprints("bfcl")
+    return [draft for draft in drafts if verify(draft, environment, (), sealed).accepted]
+
+
+def test_most_guided_drafts_verify_and_hold_their_tool(environment, make_context) -> None:
+    tools = ("startEngine", "setCruiseControl", "cat", "grep", "cd", "mv", "estimate_distance", "ls", "lockDoors")
+    contexts = [
+        make_context(next(s for s in environment.starts() if s.classes == (tool.group,)), tool.name)
+        for tool in environment.tools(tools)
+    ]
+    made, good, with_tool = 0, 0, 0
+    for context in contexts:
+        drafts = drafts_of(environment, context, GuidedExplorer(SETTINGS))
+        verified = accepted(environment, drafts)
+        made, good = made + len(drafts), good + len(verified)
+        with_tool += any(context.tool in names(draft) for draft in verified)
+        assert len(drafts) <= SETTINGS.drafts_per_context
+        assert len({json.dumps([c.model_dump() for c in d.reference[0]]) for d in drafts}) == len(drafts)
+    assert made >= 2 * len(contexts)
+    assert good > 0.8 * made
+    assert with_tool >= len(contexts) - 2
+
+
+def test_most_unguided_drafts_verify(environment) -> None:
+    made = good = 0
+    for number, start in enumerate(environment.starts()[:20]):
+        context = unguided_context(start, number)
+        drafts = drafts_of(environment, context, UnguidedExplorer(UNGUIDED_EXPLORATION), UNGUIDED_EXPLORATION)
+        made, good = made + len(drafts), good + len(accepted(environment, drafts))
+    assert made > 30
+    assert good > 0.6 * made
+
+
+def names(draft) -> list[str]:
+    return [call.name for turn in draft.reference for call in turn]
+
+
+async def test_equal_seeds_make_equal_drafts(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "startEngine")
+    interactions = await GuidedExplorer(SETTINGS).explore(context, environment, 0)
+    abstractor = TemplateAbstractor(SETTINGS)
+    drafts = await abstractor.abstract(context, interactions, environment, 5)
+    assert drafts
+    assert drafts == await abstractor.abstract(context, interactions, environment, 5)
+    assert [d.id for d in drafts] == [record_id("draft", context.id, n) for n in range(len(drafts))]
+    ids = {i.id for i in interactions}
+    assert all(set(d.parents) <= ids and d.context_id == context.id for d in drafts)
+
+
+def test_references_are_minimal_and_their_text_names_no_tool(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "setCruiseControl", explore=("setCruiseControl", "startEngine"))
+    drafts = drafts_of(environment, context, GuidedExplorer(SETTINGS))
+    assert drafts
+    for draft in drafts:
+        assert reduce(environment, draft) == draft
+        assert draft.turns[0]
+        assert not [tool for tool in draft.tools if tool in draft.turns[0]]
+
+
+def test_the_setup_of_a_context_stays_in_front(environment, car_start, make_context) -> None:
+    setup = (ToolCall(name="fillFuelTank", arguments={"fuelAmount": 3.0}),)
+    context = make_context(car_start, "startEngine", setup=setup)
+    drafts = drafts_of(environment, context, GuidedExplorer(SETTINGS))
+    assert drafts
+    assert all(draft.setup[:1] == setup for draft in drafts)
+    assert accepted(environment, drafts)
+
+
+def test_the_tools_of_a_context_come_first(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "lockDoors", explore=("lockDoors", "setHeadlights"))
+    drafts = drafts_of(environment, context, GuidedExplorer(SETTINGS))
+    assert all({"lockDoors", "setHeadlights"} & set(names(draft)) for draft in drafts)
+    assert "lockDoors" in names(drafts[0])
+
+
+def test_nothing_successful_gives_no_drafts(environment, car_start, make_context) -> None:
+    assert TemplateAbstractor(SETTINGS).abstract_now(make_context(car_start, "lockDoors"), (), environment, 0) == ()
+
+
+def test_an_environment_without_templates_is_an_input_error(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "lockDoors", environment="elsewhere")
+    with pytest.raises(InputError, match=r"no templates for the environment 'elsewhere'.*chat"):
+        TemplateAbstractor(SETTINGS).abstract_now(context, (), environment, 0)
+
+
+def test_tools_without_wordings_are_refused_in_words(environment, car_start, make_context) -> None:
+    tools = tuple(tool.name for tool in environment.tools(("create_ticket", "ticket_login", "get_ticket")))
+    state = {"TicketAPI": {"ticket_queue": [{"id": 1, "title": "Tire", "status": "open"}], "current_user": "Ann"}}
+    context = make_context(
+        car_start, "create_ticket", classes=("TicketAPI",), initial_state=state, tools=tools, explore=tools
+    )
+    with pytest.raises(RoleRefused, match="templates fit no cut"):
+        drafts_of(environment, context, GuidedExplorer(SETTINGS))

@@ -1,0 +1,124 @@
+"""Branches that fail, wait without end, or are killed: their siblings and the records of the iteration."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from faulty_explorer import install
+from hypothesis import given
+from hypothesis import strategies as st
+from langgraph.errors import NodeTimeoutError
+from made_run import make_run, records, run_graph
+
+import graph.assembly
+from environments.base import InputError
+from graph.branches import describe
+from graph.records import Evolution, Failure
+from memory.failures import Judgement
+from memory.records import Draft
+from memory.run import RunDirectory, read_json, read_jsonl
+
+DEADLINE = 4.0
+
+
+def new_contexts(run: RunDirectory) -> list[str]:
+    judged = read_jsonl(run.iteration(0) / "judgements.jsonl", Judgement)
+    return sorted(one.context_id for one in judged if one.status == "new")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    run = make_run(tmp_path_factory.mktemp("undisturbed") / "run")
+    run_graph(run)
+    return records(run.root)
+
+
+def test_failing_branches_are_recorded_and_the_others_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
+    run = make_run(tmp_path / "run", f"roles.branch_timeout={DEADLINE}")
+    install(run.iteration(0), {0: "raise", 1: "wait", 2: "refuse"}, tmp_path / "log")
+    run_graph(run)
+    new = new_contexts(run)
+    failures = read_jsonl(run.iteration(0) / "branch_failures.jsonl", Failure)
+    assert [failure.id for failure in failures] == new[:3]
+    assert [failure.cause for failure in failures] == ["ZeroDivisionError", "deadline", "RoleRefused"]
+    assert [failure.node for failure in failures] == ["explore"] * 3
+    assert "a bug of the explorer" in failures[0].detail
+    assert "4 s" in failures[1].detail
+    for failure in failures:
+        assert read_json(run.iteration(0) / "branches" / failure.id / "failure.json", Failure) == failure
+    evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
+    assert evolution.failures == {"RoleRefused": 1, "ZeroDivisionError": 1, "deadline": 1}
+    assert evolution.admitted
+    assert {draft.context_id for draft in read_jsonl(run.iteration(0) / "drafts.jsonl", Draft)} == set(new[3:])
+
+
+def test_when_every_branch_fails_the_iteration_still_ends_in_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
+    run = make_run(tmp_path / "run")
+    install(run.iteration(0), dict.fromkeys(range(10), "raise"), tmp_path / "log")
+    run_graph(run)
+    evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
+    assert evolution.failures == {"ZeroDivisionError": evolution.new}
+    assert evolution.admitted == ()
+
+
+def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
+        run = make_run(tmp_path / "run")
+        install(run.iteration(0), dict.fromkeys(range(10), "mistake"), tmp_path / "log")
+        with pytest.raises(InputError, match=r"every branch .* the endpoint refused the key"):
+            run_graph(run)
+    graph.assembly.assemble.cache_clear()
+    run_graph(run)
+    assert records(run.root) == undisturbed
+
+
+@pytest.mark.parametrize(("fault", "status"), [("SIGKILL", -9), ("SIGTERM", 143)])
+def test_a_process_stopped_in_the_fan_out_resumes_to_the_same_records(
+    tmp_path: Path, undisturbed: dict[str, str], fault: str, status: int
+) -> None:
+    run = make_run(tmp_path / "run")
+    log = tmp_path / "log"
+    script = Path(__file__).with_name("faulty_explorer.py")
+    environment = {**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true"}
+
+    def start(faults: dict[int, str]) -> int:
+        command = [sys.executable, str(script), str(run.root), json.dumps(faults), str(log)]
+        ended = subprocess.run(command, check=False, env=environment, timeout=120, capture_output=True, text=True)
+        assert ended.returncode in (0, status), ended.stderr
+        return ended.returncode
+
+    assert start({1: fault}) == status
+    assert not (run.iteration(0) / "evolution.json").exists()
+    explored = log.read_text().split()
+    assert start({}) == 0
+    assert records(run.root) == undisturbed
+    again = Counter(log.read_text().split()[len(explored) :])
+    stopped = new_contexts(run)[1]
+    # A killed branch starts again; one that a signal found at work was let finish.
+    assert again == (Counter([stopped]) if fault == "SIGKILL" else Counter())
+
+
+def test_a_resumed_graph_gets_a_failure_as_text_and_records_the_same() -> None:
+    error = ValueError("no such 'thing'")
+    assert describe(error, "context-1", "explore", 1.0) == describe(repr(error), "context-1", "explore", 1.0)
+
+
+@given(elapsed=st.floats(min_value=1.0, max_value=1e6))
+def test_the_time_that_passed_is_not_part_of_the_record(elapsed: float) -> None:
+    error = NodeTimeoutError("branch", elapsed, kind="run", run_timeout=1.0)
+    told = describe(error, "context-1", "explore", 1.0)
+    assert told == describe(TimeoutError(), "context-1", "explore", 1.0)
+    assert (told.cause, told.detail) == ("deadline", "ran past roles.branch_timeout, 1 s")

@@ -1,0 +1,204 @@
+"""One iteration of the graph on trajectories that a script acted out: real simulators, roles, Chroma and SQLite."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph
+
+import graph.iteration
+from environments.fingerprints import fingerprint
+from environments.sealed import sealed_fingerprints
+from environments.verification import verify
+from graph.assembly import open_rooms
+from graph.iteration import iteration_graph, seed_graph
+from graph.nodes.update import join
+from graph.records import Evolution
+from graph.state import BranchUpdate, IterationState, IterationUpdate, RunContext
+from memory.failures import FailureMemory, Judgement
+from memory.records import Draft, FailureContext, Interaction, Signal, SignalKind, Task, Trajectory, Verdict
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.tasks import load_tasks, tasks_at
+
+
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    run = make_run(tmp_path_factory.mktemp("evolved") / "run")
+    run_graph(run)
+    return run
+
+
+@pytest.fixture
+def copied(evolved: RunDirectory, tmp_path: Path) -> RunDirectory:
+    shutil.copytree(evolved.root, tmp_path / "run")
+    return RunDirectory.open(tmp_path / "run")
+
+
+def rows(run: RunDirectory, name: str, model: type) -> list:
+    return read_jsonl(run.iteration(0) / name, model)
+
+
+def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunDirectory) -> None:
+    evolution = read_json(evolved.iteration(0) / "evolution.json", Evolution)
+    assert all(evolution.signals[kind] > 0 for kind in SignalKind)
+    assert evolution.new + evolution.known == 6
+    assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
+    assert evolution.admitted
+    assert evolution.failures == {}
+    tasks = load_tasks(evolved)
+    assert len(tasks_at(tasks, 0)) == len(first_tasks())
+    assert {task.id for task in tasks if task.admitted_at == 0} == set(evolution.admitted)
+    assert all(task.origin == "evolved" and task.split == "train" for task in tasks if task.admitted_at == 0)
+
+
+def test_every_admitted_task_leads_back_to_the_trajectory_that_caused_it(evolved: RunDirectory) -> None:
+    drafts = {one.id for one in rows(evolved, "drafts.jsonl", Draft)}
+    contexts = {one.id for one in rows(evolved, "contexts.jsonl", FailureContext)}
+    signals = {one.id for one in rows(evolved, "signals.jsonl", Signal)}
+    shown = {one.id for one in rows(evolved, "trajectories.jsonl", Trajectory)}
+    before = {task.id for task in first_tasks()}
+    for task in load_tasks(evolved):
+        if task.admitted_at == 0:
+            draft, context, signal, trajectory, source = task.parents
+            assert draft in drafts
+            assert context in contexts
+            assert signal in signals
+            assert trajectory in shown
+            assert source in before
+
+
+def test_every_admitted_task_passes_verification_on_its_own(evolved: RunDirectory) -> None:
+    tasks = load_tasks(evolved)
+    before = {fingerprint(task) for task in tasks_at(tasks, 0)}
+    for task in tasks:
+        if task.admitted_at == 0:
+            assert verify(task, ENVIRONMENT, before, sealed_fingerprints("bfcl")).accepted
+    assert len({fingerprint(task) for task in tasks}) == len(tasks)
+
+
+def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: RunDirectory) -> None:
+    folder = evolved.iteration(0)
+    branches = sorted(path.name for path in (folder / "branches").iterdir())
+    judged = rows(evolved, "judgements.jsonl", Judgement)
+    assert branches == sorted(one.context_id for one in judged if one.status == "new")
+    for name, model in [("interactions.jsonl", Interaction), ("drafts.jsonl", Draft)]:
+        joined = rows(evolved, name, model)
+        assert [one.id for one in joined] == sorted(one.id for one in joined)
+        assert {one.context_id for one in joined} == set(branches)
+        apart = [one for branch in branches for one in read_jsonl(folder / "branches" / branch / name, model)]
+        assert sorted(one.id for one in apart) == [one.id for one in joined]
+
+
+def test_the_memory_knows_what_was_explored(evolved: RunDirectory) -> None:
+    rooms = open_rooms(RunContext(run=str(evolved.root)))
+    judged = rows(evolved, "judgements.jsonl", Judgement)
+    with FailureMemory(evolved.failures_path, rooms.settings.memory) as memory:
+        assert memory.ids == {one.context_id for one in judged if one.status == "new"}
+
+
+def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
+    before, tasks = records(copied.root), copied.tasks_path.read_bytes()
+    judged = rows(copied, "judgements.jsonl", Judgement)
+    new = tuple(one.context_id for one in judged if one.status == "new")
+    rooms = open_rooms(RunContext(run=str(copied.root)))
+    join(rooms, IterationState(iteration=0, new=new))
+    assert records(copied.root) == before
+    assert copied.tasks_path.read_bytes() == tasks
+    with FailureMemory(copied.failures_path, rooms.settings.memory) as memory:
+        assert memory.ids == set(new)
+
+
+def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copied: RunDirectory) -> None:
+    folder = copied.iteration(0)
+    new = sorted(one.context_id for one in rows(copied, "judgements.jsonl", Judgement) if one.status == "new")
+    first, second = new[0], new[1]
+    (draft, *_) = read_jsonl(folder / "branches" / first / "drafts.jsonl", Draft)
+    twin = draft.model_copy(update={"id": "draft-ffffffffffffffff", "context_id": second})
+    verdict = Verdict(draft_id=twin.id, context_id=second, accepted=True)
+    first_verdict = verdict.model_copy(update={"draft_id": draft.id, "context_id": first})
+    write_jsonl(folder / "branches" / first / "drafts.jsonl", [draft])
+    write_jsonl(folder / "branches" / first / "verdicts.jsonl", [first_verdict])
+    write_jsonl(folder / "branches" / second / "drafts.jsonl", [twin])
+    write_jsonl(folder / "branches" / second / "verdicts.jsonl", [verdict])
+    write_jsonl(copied.tasks_path, first_tasks())
+    join(open_rooms(RunContext(run=str(copied.root))), IterationState(iteration=0, new=(first, second)))
+    ruled = {one.draft_id: one for one in rows(copied, "verdicts.jsonl", Verdict)}
+    assert ruled[draft.id].accepted
+    assert ruled[twin.id].reason == "duplicate"
+    assert draft.id in ruled[twin.id].detail
+    assert len(load_tasks(copied)) == len(first_tasks()) + 1
+
+
+def test_an_equal_run_makes_equal_records(evolved: RunDirectory, tmp_path: Path) -> None:
+    again = make_run(tmp_path / "run")
+    run_graph(again)
+    assert records(again.root) == records(evolved.root)
+
+
+def test_without_a_signal_the_iteration_ends_in_update(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    good = [one for one in rows(run, "trajectories.jsonl", Trajectory) if one.step == 1]
+    common = [one for one in good if len(one.calls()) == 1]
+    write_jsonl(run.iteration(0) / "trajectories.jsonl", common)
+    run_graph(run)
+    evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
+    assert (evolution.new, evolution.drafts, evolution.admitted) == (0, 0, ())
+    assert len(load_tasks(run)) == len(first_tasks())
+
+
+def test_a_dropped_index_is_rebuilt_from_the_records(copied: RunDirectory) -> None:
+    known = {one.context_id for one in rows(copied, "judgements.jsonl", Judgement) if one.status == "new"}
+    shutil.rmtree(copied.failures_path)
+    later = [
+        one.model_copy(update={"iteration": 1, "id": f"trajectory-{n:016x}", "step": one.step + 3})
+        for n, one in enumerate(rows(copied, "trajectories.jsonl", Trajectory))
+    ]
+    write_jsonl(copied.iteration(1) / "trajectories.jsonl", later)
+    run_graph(copied, 1)
+    judged = read_jsonl(copied.iteration(1) / "judgements.jsonl", Judgement)
+    assert any(one.status == "known" and one.nearest in known for one in judged)
+
+
+def test_the_checkpoints_hold_ids_and_not_payloads(evolved: RunDirectory) -> None:
+    with sqlite3.connect(evolved.checkpoints_path) as database:
+        sizes = [size for (size,) in database.execute("select length(checkpoint) from checkpoints")]
+        values = [size for (size,) in database.execute("select length(value) from writes")]
+    assert sizes
+    assert max(sizes + values) < 4000
+
+
+def test_the_drawing_shows_the_inside_of_a_branch() -> None:
+    drawn = iteration_graph().compile().get_graph(xray=True)
+    assert {"extract", "reflect", "deduplicate", "branch:explore", "branch:abstract", "branch:verify", "update"} <= set(
+        drawn.nodes
+    )
+    assert any(edge.source == "branch:verify" and edge.target == "update" for edge in drawn.edges)
+    assert "branch:explore" in set(seed_graph().compile().get_graph(xray=True).nodes)
+
+
+def test_the_wiring_is_short() -> None:
+    source = Path(graph.iteration.__file__).read_text()
+    assert len(source.splitlines()) < 100
+    assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} == {
+        "branch",
+        "iteration_graph",
+        "seed_graph",
+    }
+
+
+def test_nodes_may_write_only_what_the_state_has() -> None:
+    assert set(IterationUpdate.__annotations__) <= set(IterationState.model_fields)
+    assert set(BranchUpdate.__annotations__) <= set(IterationState.model_fields)
+
+
+def test_task_lines_have_the_keys_of_the_interface(evolved: RunDirectory) -> None:
+    keys = {"id", "environment", "split", "origin", "classes", "turns", "initial_state", "setup", "tools", "reference"}
+    for line in evolved.tasks_path.read_text().splitlines():
+        row = json.loads(line)
+        assert set(row) == keys | {"parents", "admitted_at"}
+        assert Task.model_validate(row).classes == tuple(row["initial_state"])

@@ -1,0 +1,113 @@
+"""Recipes: what is read, and the one sentence that each mistake gets."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from environments.base import InputError
+from graph.recipe import QUICKSTART, difference, load_recipe
+from graph.run_iteration import app
+from graph.settings import RunSettings
+
+MISTAKES = [
+    ("a: [1", [], "not YAML: line 1"),
+    ("- 1", [], "a recipe is a mapping of sections"),
+    ("seed: 1\nseed: 2", [], "the key 'seed' stands twice"),
+    ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
+    ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
+    ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
+    ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
+    ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
+    ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
+    ("training: 5", [], "training: input should be an object"),
+    ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
+    ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
+    ("roles: {explorer: {kind: chat}}", [], "roles.explorer: kind: chat needs 'model'"),
+    ("", ["foo"], "--set foo: write it as key=value"),
+    ("", ["=1"], "--set =1: write it as key=value"),
+    ("", ["training..steps=1"], "--set training..steps=1: write it as key=value"),
+    ("", ["training.steps=ten"], "--set training.steps=ten: training.steps: input should be a valid integer"),
+    ("", ["training.stepz=1"], "--set training.stepz=1: unknown key 'training.stepz'"),
+    ("", ["training.steps=[1"], "--set training.steps=[1: not YAML: line 1"),
+    ("seed: 3", ["seed.x=1"], "--set seed.x=1: 'seed' is a value, not a section"),
+    ("", ["signals.share_rare=0.9"], "--set signals.share_rare=0.9: signals: share_forgetting"),
+]
+
+
+@pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
+def test_each_mistake_is_told_in_one_sentence(tmp_path: Path, text: str, overrides: list[str], message: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_recipe(path, overrides)
+    told = str(caught.value)
+    assert message in told
+    assert "\n" not in told
+    assert told.startswith(f"--set {overrides[0]}" if overrides else str(path))
+
+
+@pytest.mark.parametrize("override", ["training.stepz=1", "training.steps=ten"])
+def test_the_command_exits_with_2_and_writes_nothing(tmp_path: Path, override: str) -> None:
+    result = CliRunner().invoke(app, ["--run", str(tmp_path / "run"), "--set", override])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert override in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.yaml: cannot read this recipe"):
+        load_recipe(tmp_path / "none.yaml")
+
+
+def test_overrides_reach_nested_sections_and_the_last_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("training:\n  learning_rate: 1e-5\n")
+    overrides = ["roles.exploration.rounds=9", "tasks.initial=tasks.jsonl", "environment.classes=[TravelAPI]"]
+    settings = load_recipe(path, [*overrides, "evaluation.panel=null", "seed=1", "seed=2"])
+    assert settings.training.learning_rate == 1e-5
+    assert settings.roles.exploration.rounds == 9
+    assert settings.tasks.initial == "tasks.jsonl"
+    assert settings.environment.classes == ("TravelAPI",)
+    assert settings.evaluation.panel is None
+    assert settings.seed == 2
+
+
+def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("# nothing\n")
+    assert load_recipe(path) == RunSettings()
+
+
+@pytest.mark.parametrize("path", sorted(QUICKSTART.parent.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_shipped_recipes_are_valid(path: Path) -> None:
+    assert difference(load_recipe(path), load_recipe(path)) is None
+
+
+@given(
+    seed=st.integers(min_value=0, max_value=2**40),
+    rate=st.floats(min_value=1e-9, max_value=1.0),
+    steps=st.integers(min_value=1, max_value=1000),
+)
+def test_settings_written_by_a_run_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float, steps: int
+) -> None:
+    folder = tmp_path_factory.mktemp("recipe")
+    path = folder / "recipe.yaml"
+    path.write_text("")
+    overrides = [f"seed={seed}", f"training.learning_rate={rate!r}", f"training.steps={steps}"]
+    settings = load_recipe(path, overrides)
+    assert (settings.seed, settings.training.learning_rate, settings.training.steps) == (seed, rate, steps)
+    path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    assert load_recipe(path) == settings
+
+
+def test_difference_names_the_setting() -> None:
+    settings = RunSettings()
+    other = settings.model_copy(update={"training": settings.training.model_copy(update={"kl": 0.5})})
+    assert difference(settings, other) == "training.kl"
+    assert difference(settings, settings) is None

@@ -1,0 +1,151 @@
+"""The command: exit statuses, what stands on stdout, and runs that are continued. Training is done beforehand."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from made_run import make_run, records, settings_for
+
+from environments.base import InputError
+from graph.run_iteration import open_run
+from memory.run import RunDirectory
+
+KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
+COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "graph.run_iteration", *map(str, arguments)]
+
+
+def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), check=False, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, str]:
+    """A run whose first iteration the command finished, and what it printed."""
+    run = make_run(tmp_path_factory.mktemp("trained") / "run")
+    ended = start("--run", run.root, "--resume", "--iterations", "1", "--json")
+    assert ended.returncode == 0, ended.stderr
+    return run, ended.stdout
+
+
+def test_json_is_one_line_an_iteration_and_nothing_else(trained: tuple[RunDirectory, str]) -> None:
+    run, printed = trained
+    (line,) = printed.splitlines()
+    told = json.loads(line)
+    assert set(told) >= KEYS
+    assert set(told["signals"]) == {"forgetting", "boundary", "rare"}
+    assert set(told["contexts"]) == {"new", "known", "left_out"}
+    assert set(told["cost"]) == COST
+    assert (told["iteration"], told["tasks"]) == (0, 5)
+    assert told["admitted"] > 0
+    assert told["panel"] is None
+    assert set(told["seconds"]) == {"seed", "train", "evolve"}
+    assert told["cost"]["sampled_tokens"] > 0
+    assert told["cost"]["environment_calls"] > 0
+    assert "scripted roles" in told["labels"]
+    assert json.loads((run.iteration(0) / "summary.json").read_text()) == told
+
+
+def test_a_finished_run_prints_the_same_again_and_does_nothing(trained: tuple[RunDirectory, str]) -> None:
+    run, printed = trained
+    before = records(run.root)
+    ended = start("--run", run.root, "--resume", "--iterations", "1", "--json")
+    assert (ended.returncode, ended.stdout) == (0, printed)
+    assert records(run.root) == before
+
+
+def test_without_json_tables_stand_on_stdout_and_progress_does_not(trained: tuple[RunDirectory, str]) -> None:
+    run, _ = trained
+    ended = start("--run", run.root, "--resume", "--iterations", "1")
+    assert ended.returncode == 0
+    assert "iteration 0" in ended.stdout
+    assert "summary" in ended.stdout
+    assert "scripted roles" in ended.stdout
+    assert "done in" not in ended.stdout
+
+
+def test_an_existing_run_needs_resume(trained: tuple[RunDirectory, str]) -> None:
+    run, _ = trained
+    ended = start("--run", run.root)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--resume" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("change", [("--set", "training.kl=0.5"), ("--seed", "99")])
+def test_a_run_keeps_its_settings(trained: tuple[RunDirectory, str], change: tuple[str, str]) -> None:
+    run, _ = trained
+    ended = start("--run", run.root, "--resume", *change)
+    assert ended.returncode == 2
+    assert ("training.kl" if "kl" in change[1] else "'seed'") in ended.stderr
+
+
+def test_a_run_in_use_is_left_alone(trained: tuple[RunDirectory, str]) -> None:
+    run, _ = trained
+    with run.lock():
+        ended = start("--run", run.root, "--resume", "--json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert str(os.getpid()) in ended.stderr
+
+
+def test_a_child_that_calls_its_input_wrong_is_a_users_mistake(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run.iteration(0) / "round.json").unlink()
+    run.tasks_path.write_text("")
+    ended = start("--run", run.root, "--resume", "--json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"error: training.run_round: {run.tasks_path} holds no task" in ended.stderr
+    assert run.settings_path.exists()
+
+
+def test_a_new_run_that_begins_with_a_mistake_is_unmade(tmp_path: Path) -> None:
+    settings_for(tmp_path)
+    options = ("--recipe", tmp_path / "recipe.yaml", "--run", tmp_path / "run")
+    ended = start(*options, "--set", f"tasks.initial={tmp_path / 'none.jsonl'}")
+    assert ended.returncode == 2
+    assert "none.jsonl cannot be read" in ended.stderr
+    assert open_run(tmp_path / "run", tmp_path / "recipe.yaml", [], None, resume=False)[2] is False
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_and_keeps_the_state(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    root = tmp_path / "run"
+    settings_for(tmp_path)
+    options = ("--recipe", tmp_path / "recipe.yaml", "--run", root, "--set", "tasks.initial_count=100000", "--json")
+    with subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "unguided exploration" in process.stderr.readline()
+        time.sleep(1.0)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (status, "")
+    assert "--resume" in err
+    assert RunDirectory.open(root).settings_path.exists()
+    with RunDirectory.open(root).lock():
+        pass
+
+
+def test_only_the_total_of_iterations_may_grow(trained: tuple[RunDirectory, str]) -> None:
+    root = trained[0].root
+    assert open_run(root, None, [], 5, resume=True)[1].iterations == 5
+    assert open_run(root, None, ["iterations=1"], None, resume=True)[1].iterations == 2
+    assert open_run(root, None, [], 1, resume=True)[1].iterations == 1
+    with pytest.raises(InputError, match="add --resume"):
+        open_run(root, None, [], 5, resume=False)
+
+
+def test_resume_of_a_run_that_was_never_made_starts_it(tmp_path: Path) -> None:
+    settings_for(tmp_path)
+    run, settings, resumed = open_run(tmp_path / "run", tmp_path / "recipe.yaml", ["seed=8"], 1, resume=True)
+    assert (settings.seed, settings.iterations, resumed) == (8, 1, False)
+    assert run.settings_path.exists()

@@ -1,0 +1,179 @@
+"""D_0: unguided exploration through the same branch, and tasks that a user brings along."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
+from typer.testing import CliRunner, Result
+
+import graph.seeding
+from environments.base import InputError
+from environments.fingerprints import fingerprint
+from environments.sealed import sealed_fingerprints
+from environments.verification import verify
+from graph.assembly import assemble
+from graph.given_tasks import verify_given
+from graph.run_iteration import open_run
+from graph.seed_tasks import app
+from memory.jsonl import dump_line
+from memory.records import Draft, FailureContext, Interaction, Task, Verdict
+from memory.run import RunDirectory, read_jsonl
+from memory.tasks import load_tasks
+
+COUNT = 40
+
+
+def seed(folder: Path, *options: str | Path) -> Result:
+    settings_for(folder)
+    return CliRunner().invoke(app, ["--recipe", str(folder / "recipe.yaml"), *map(str, options)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+    folder = tmp_path_factory.mktemp("seeds")
+    result = seed(folder, "--output", folder / "d0.jsonl", "--count", str(COUNT))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(f"{COUNT} tasks (")
+    return read_jsonl(folder / "d0.jsonl", Task)
+
+
+def test_seeds_are_verified_distinct_and_of_the_training_split(made: list[Task]) -> None:
+    assert len(made) == COUNT
+    assert len({fingerprint(task) for task in made}) == COUNT
+    assert all(task.origin == "seed" and task.admitted_at is None and task.split == "train" for task in made)
+    for task in made:
+        assert verify(task, ENVIRONMENT, (), sealed_fingerprints("bfcl")).accepted
+
+
+def test_few_seeds_spread_over_the_start_states(made: list[Task]) -> None:
+    assert {task.classes for task in made} == {(FILES,), (CAR,)}
+    states = {json.dumps(task.initial_state) for task in made}
+    assert len(states) >= len({json.dumps(start.initial_state) for start in ENVIRONMENT.starts()}) - 2
+
+
+def test_seeds_do_not_depend_on_how_branches_are_scheduled(
+    made: list[Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph.seeding, "BRANCHES_AT_ONCE", 7)
+    assert seed(tmp_path, "--run", tmp_path / "run", "--count", str(COUNT)).exit_code == 0
+    assert sorted(made, key=lambda task: task.id) == list(load_tasks(RunDirectory.open(tmp_path / "run")))
+
+
+def test_another_seed_makes_other_tasks(made: list[Task], tmp_path: Path) -> None:
+    assert seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "10", "--seed", "4").exit_code == 0
+    others = {fingerprint(task) for task in read_jsonl(tmp_path / "d0.jsonl", Task)}
+    assert len(others - {fingerprint(task) for task in made}) > 5
+
+
+def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert seed(tmp_path, "--run", root, "--count", "5").exit_code == 0
+    run = RunDirectory.open(root)
+    drafts = {draft.id for draft in read_jsonl(root / "seed" / "drafts.jsonl", Draft)}
+    contexts = {context.id for context in read_jsonl(root / "seed" / "contexts.jsonl", FailureContext)}
+    assert all(task.parents[0] in drafts and task.parents[1] in contexts for task in load_tasks(run))
+    assert read_jsonl(root / "seed" / "interactions.jsonl", Interaction)
+    verdicts = read_jsonl(root / "seed" / "verdicts.jsonl", Verdict)
+    assert {verdict.draft_id for verdict in verdicts} == drafts
+    assert not (root / "seed" / "branches").exists()
+    directory, settings, resumed = open_run(root, None, [], None, resume=True)
+    assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "either --run DIR or --output FILE"),
+        (("--run", "a", "--output", "b"), "either --run DIR or --output FILE"),
+        (("--output", "b", "--set", "environment.classes=[Nonsense]"), "Nonsense"),
+        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
+        (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = seed(tmp_path, *options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "b").exists()
+
+
+def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph.seeding, "BARREN_CHUNKS", 1)
+    monkeypatch.setattr(graph.seeding, "CHUNK", 1)
+    monkeypatch.setattr(graph.seeding, "unguided_context", _always_the_first)
+    result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
+    assert result.exit_code == 2
+    assert "of 1000 tasks and no more after 2 contexts" in result.stderr
+
+
+def _always_the_first(start: object, position: int) -> FailureContext:
+    first = ENVIRONMENT.starts()[0]
+    return FailureContext(
+        id="context-0000000000000000",
+        environment="bfcl",
+        classes=first.classes,
+        initial_state=first.initial_state,
+        tools=first.tools,
+    )
+
+
+def given_file(path: Path) -> None:
+    """Two good tasks, one of them without an id, and seven lines that are to be refused."""
+    good, other, third, *_ = first_tasks()
+    bare = json.loads(dump_line(other))
+    for key in ("id", "origin", "parents", "admitted_at"):
+        del bare[key]
+    invented = json.loads(dump_line(good)) | {"id": "a", "reference": [[{"name": "makeFolder", "arguments": {}}]]}
+    held_out = json.loads(dump_line(third)) | {"id": "b", "split": "test"}
+    elsewhere = json.loads(dump_line(third)) | {"id": "c", "environment": "appworld"}
+    again = json.loads(dump_line(good)) | {"id": "d"}
+    unsaid = json.loads(dump_line(good).replace("reports", "papers")) | {"id": "e", "turns": ["make one new directory"]}
+    unknown = json.loads(dump_line(good)) | {"id": "f", "extra": 1}
+    lines = [json.loads(dump_line(good)), bare, invented, held_out, elsewhere, again, unsaid, unknown]
+    path.write_text("\n".join([*map(json.dumps, lines), "{", ""]))
+
+
+def test_a_users_tasks_are_verified_or_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    given_file(path)
+    result = seed(tmp_path, "--run", tmp_path / "run", "--set", f"tasks.initial={path}")
+    assert result.exit_code == 0, result.stderr
+    tasks = load_tasks(RunDirectory.open(tmp_path / "run"))
+    good, other, *_ = first_tasks()
+    assert {fingerprint(task) for task in tasks} == {fingerprint(good), fingerprint(other)}
+    assert all(task.origin == "given" and task.admitted_at is None for task in tasks)
+    told = [line for line in result.stderr.splitlines() if line.startswith(f"{path}:")]
+    expected = ["unknown_tool", "split", "environment", "duplicate", "ungrounded_argument", "extra", "no JSON"]
+    assert [line.split(": ")[0] for line in told] == [f"{path}:{number}" for number in range(3, 10)]
+    for line, reason in zip(told, expected, strict=True):
+        assert reason in line
+
+
+def test_when_no_task_is_accepted_the_command_fails(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("{}\n")
+    result = seed(tmp_path, "--run", tmp_path / "run", "--set", f"tasks.initial={path}")
+    assert result.exit_code == 2
+    assert f"{path}:1: " in result.stderr
+    assert "none of the 1 tasks" in result.stderr.splitlines()[-1]
+    assert seed(tmp_path, "--run", tmp_path / "run", "--count", "3").exit_code == 0
+
+
+async def test_a_panels_task_is_refused_as_sealed(tmp_path: Path) -> None:
+    good, *_ = first_tasks()
+    path = tmp_path / "mine.jsonl"
+    path.write_text(dump_line(good))
+    run = RunDirectory.create(tmp_path / "run", settings_for(tmp_path))
+    rooms = dataclasses.replace(assemble(run.root.resolve()), sealed=frozenset({fingerprint(good)}))
+    told: list[str] = []
+    with pytest.raises(InputError):
+        await verify_given(path, rooms, told.append)
+    assert told[0].startswith(f"{path}:1: sealed")

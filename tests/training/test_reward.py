@@ -1,0 +1,55 @@
+"""Reward: verdict first, length cost second."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.base import Outcome, TurnOutcome
+from training.reward import SUCCESS_FLOOR, reward
+from training.settings import TrainingSettings
+
+SUCCESS = Outcome(success=True, turns=(TurnOutcome(calls=1, reference_calls=1),))
+FAILURE = Outcome(success=False, turns=(TurnOutcome(calls=1, reference_calls=1),), failure="x", failed_turn=0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls", "reference_calls", "length_cost", "expected"),
+    [
+        (SUCCESS, 2, 2, 0.1, 1.0),
+        (SUCCESS, 1, 2, 0.1, 1.0),
+        (SUCCESS, 0, 2, 0.1, 1.0),
+        (SUCCESS, 3, 2, 0.1, 0.9),
+        (SUCCESS, 5, 2, 0.1, 0.7),
+        (SUCCESS, 7, 2, 0.1, SUCCESS_FLOOR),
+        (SUCCESS, 100, 2, 0.1, SUCCESS_FLOOR),
+        (SUCCESS, 3, 2, 5.0, SUCCESS_FLOOR),
+        (SUCCESS, 100, 2, 0.0, 1.0),
+        (FAILURE, 2, 2, 0.1, 0.0),
+        (FAILURE, 0, 2, 0.0, 0.0),
+    ],
+)
+def test_table(outcome: Outcome, calls: int, reference_calls: int, length_cost: float, expected: float) -> None:
+    assert reward(outcome, calls, reference_calls, TrainingSettings(length_cost=length_cost)) == pytest.approx(expected)
+
+
+counts = st.integers(min_value=0, max_value=1000)
+costs = st.floats(min_value=0.0, max_value=100.0)
+
+
+@given(calls=counts, more=counts, reference_calls=counts, cost=costs)
+def test_success_beats_failure_and_more_calls_never_pay(
+    calls: int, more: int, reference_calls: int, cost: float
+) -> None:
+    settings = TrainingSettings(length_cost=cost)
+    few = reward(SUCCESS, calls, reference_calls, settings)
+    many = reward(SUCCESS, calls + more, reference_calls, settings)
+    assert reward(FAILURE, calls, reference_calls, settings) == 0.0
+    assert 0.5 < struct.unpack("f", struct.pack("f", many))[0] <= few + 1e-6 <= 1.0 + 1e-6
+    assert many <= few
+
+
+def test_negative_counts_are_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        reward(SUCCESS, -1, 0, TrainingSettings())

@@ -1,0 +1,120 @@
+"""Demonstrations: references of verified tasks, replayed in the environment and rendered for a policy to learn from.
+
+The leak firewall of the supervised start is here: tasks of other splits than train, and tasks whose fingerprint a
+held-out panel publishes, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments.base import Environment, InputError, Observation, ToolCall, ToolSpec, UserTurn
+from environments.fingerprints import fingerprint
+from environments.replay import failed
+from environments.sealed import sealed_fingerprints
+from memory.records import Task
+from memory.run import read_jsonl
+from training.compact import CompactRendering
+from training.compact_text import CompactSettings, CompactText, constants_of
+from training.rendering import EndTurn
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A task's reference as it was replayed: for each user turn its calls and what they were answered."""
+
+    task: Task
+    turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[tuple[ToolCall, Observation], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A rendered demonstration; ``mask`` is 1 where the policy writes, ``tools`` names the functions it calls."""
+
+    ids: list[int]
+    mask: list[int]
+    tools: frozenset[str]
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """Tasks to learn from. Raises InputError naming the first task that must not be learnt from, and why."""
+    tasks = read_jsonl(path, Task)
+    if len(tasks) < 2:
+        raise InputError(f"{path} holds {len(tasks)} tasks: give 2 or more, one is held out")
+    sealed = {name: sealed_fingerprints(name) for name in {task.environment for task in tasks}}
+    for number, task in enumerate(tasks, start=1):
+        if task.split != "train":
+            raise InputError(f"{path}, line {number}: task {task.id} is of the {task.split} split: give train only")
+        if fingerprint(task) in sealed[task.environment]:
+            raise InputError(f"{path}, line {number}: task {task.id} is on a held-out panel: remove it")
+    return tasks
+
+
+def demonstrate(environment: Environment, task: Task, leave_out: int | None = None) -> Demonstration:
+    """Replay the reference in a teacher's hand; ``leave_out`` skips one call of the first turn, to see its errors.
+
+    Raises InputError when the complete reference does not run without an error.
+    """
+    turns = []
+    with closing(environment.open(task)) as episode:
+        turn: UserTurn | None = episode.start()
+        for calls in task.reference:
+            if turn is None:
+                break
+            tools = environment.tools(turn.tools)
+            made = [call for place, call in enumerate(calls) if turn.index > 0 or place != leave_out]
+            steps = tuple((call, episode.step(call)) for call in _in_order(made, tools))
+            errors = [call.name for call, observation in steps if failed(observation)]
+            if errors and leave_out is None:
+                raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
+            turns.append((turn, tools, steps))
+            turn = episode.end_turn()
+    return Demonstration(task, tuple(turns))
+
+
+def _in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
+    """The calls with every list of documented choices in the order of the documentation.
+
+    Explorers draw such lists in any order; a teacher who always writes the same one is easier to learn from.
+    """
+    choices = {(tool.name, parameter.name): parameter.choices for tool in tools for parameter in tool.parameters}
+    for call in calls:
+        arguments = dict(call.arguments)
+        for name, value in arguments.items():
+            documented = choices.get((call.name, name), ())
+            if isinstance(value, list) and all(item in documented for item in value):
+                arguments[name] = sorted(value, key=documented.index)
+        yield call.model_copy(update={"arguments": arguments})
+
+
+def lines(demonstration: Demonstration, settings: CompactSettings) -> Iterator[str]:
+    """The demonstration as compact lines of text, for the tokenizer to learn from."""
+    text = CompactText(settings)
+    for turn, tools, steps in demonstration.turns:
+        text.know(tools, frozenset().union(*map(constants_of, tools)))
+        yield text.user(turn)
+        for call, observation in steps:
+            yield text.action(call)
+            yield text.observation(observation)
+
+
+def example(demonstration: Demonstration, rendering: CompactRendering) -> Example:
+    """The demonstration as the tokens of one episode. Raises InputError for tools outside the vocabulary."""
+    dialogue = rendering.begin()
+    ids: list[int] = []
+    mask: list[int] = []
+
+    def add(new: list[int], written: int) -> None:
+        ids.extend(new)
+        mask.extend([written] * len(new))
+
+    for turn, tools, steps in demonstration.turns:
+        add(dialogue.first(turn, tools) if turn.index == 0 else dialogue.next_turn(turn, tools), 0)
+        for call, observation in steps:
+            add(dialogue.demonstrate(call), 1)
+            add(dialogue.observe(observation), 0)
+        add(dialogue.demonstrate(EndTurn()), 1)
+    return Example(ids, mask, frozenset(call.name for _, _, steps in demonstration.turns for call, _ in steps))

@@ -1,0 +1,149 @@
+"""The rollouts of one GRPO step, in the shape that TRL asks for, and the trajectories kept of them.
+
+Import this module late: it needs torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from environments.base import Environment
+from memory.ids import derive_seed, record_id
+from memory.records import Measured, Task, Trajectory
+from training.policy import Policy
+from training.reward import reward
+from training.rollout import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+from training.round_plan import RoundFailure, RoundPlan, Stopwatch
+from training.settings import TrainingSettings
+
+
+class GroupRollouts:
+    """TRL's ``rollout_func``: plays the episodes of one step and turns each into a trajectory with its reward.
+
+    Prompts are task ids, each already repeated K times in a row. Sample ``i`` of a task in a step is seeded by hash,
+    so that neither order nor batch composition matters.
+    """
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        policy: Policy,
+        environment: Environment,
+        settings: TrainingSettings,
+        keep: Callable[[Sequence[Trajectory]], None],
+        stopwatch: Stopwatch,
+    ) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.environment = environment
+        self.settings = settings
+        self.keep = keep
+        self.stopwatch = stopwatch
+        self.tasks: Mapping[str, Task] = {task.id: task for step in plan.steps for task in step}
+        self.limits = EpisodeLimits(
+            max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
+        )
+        self.latest: tuple[Trajectory, ...] = ()
+
+    def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """What TRL asks for, a list item a prompt; ``reward`` (None: masked) is read by ``verdict_reward``.
+
+        Raises RoundFailure when the environment failed every rollout of the step.
+        """
+        step = trainer.state.global_step + 1
+        began = time.perf_counter()
+        samples = _occurrences(prompts)
+        requests = [
+            EpisodeRequest(
+                task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
+            )
+            for task_id, sample in zip(prompts, samples, strict=True)
+        ]
+        with torch.no_grad():
+            results = run_episodes(self.policy, self.environment, requests, self.limits, self.settings.temperature)
+        seconds = (time.perf_counter() - began) / len(requests)
+        self.latest = tuple(
+            self._trajectory(result, step, sample, seconds) for result, sample in zip(results, samples, strict=True)
+        )
+        causes = [t.infrastructure_error for t in self.latest if t.infrastructure_error is not None]
+        if len(causes) == len(self.latest):
+            raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
+        self.keep(self.latest)
+        self.stopwatch.rollouts += time.perf_counter() - began
+        filler = int(self.policy.tokenizer.eos_token_id)
+        rows = [_row(result, filler) for result in results]
+        return {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "env_mask": [row.mask for row in rows],
+            "reward": [trajectory.reward for trajectory in self.latest],
+        }
+
+    def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
+        task = result.task
+        actions = sum(len(turn.steps) for turn in result.turns)
+        sampled = sum(result.mask)
+        return Trajectory(
+            id=record_id("traj", task.id, step, sample, self.plan.run_seed),
+            task_id=task.id,
+            iteration=self.plan.iteration,
+            step=step,
+            sample=sample,
+            turns=result.turns,
+            outcome=result.outcome,
+            reward=None
+            if result.outcome is None
+            else reward(result.outcome, actions, sum(map(len, task.reference)), self.settings),
+            infrastructure_error=result.infrastructure_error,
+            sampled_tokens=sampled,
+            measured=Measured(
+                seconds=seconds,
+                prompt_tokens=len(result.prompt_ids) + len(result.completion_ids) - sampled,
+                completion_tokens=sampled,
+            ),
+        )
+
+
+def _occurrences(prompts: Sequence[str]) -> list[int]:
+    """How often each prompt came before: the sample index, which goes on past K when a step draws a task twice."""
+    seen: Counter[str] = Counter()
+    samples = []
+    for prompt in prompts:
+        samples.append(seen[prompt])
+        seen[prompt] += 1
+    return samples
+
+
+@dataclass(frozen=True)
+class _Row:
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    mask: list[int]
+
+
+def _row(result: EpisodeResult, filler: int) -> _Row:
+    """The token lists of one result; after an infrastructure error all of them are masked.
+
+    The reward None keeps such a rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
+    it. It still counts in the mean of the ``grpo`` loss. TRL needs one token at least.
+    """
+    prompt_ids = list(result.prompt_ids)
+    if not result.completion_ids:
+        return _Row(prompt_ids, [filler], [0.0], [0])
+    failed = result.infrastructure_error is not None
+    mask = [0] * len(result.mask) if failed else list(result.mask)
+    return _Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask)
+
+
+def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
+    """TRL's reward function: hands on what the rollout computed. None leaves a rollout out of its group's baseline."""
+    return reward

@@ -1,0 +1,90 @@
+"""The contract between an episode, its rendering and a sampler: who turns what into tokens, and in which order.
+
+Token in, token out (DESIGN.md): the prompt of a turn is all ids so far plus a rendered suffix; history is never
+rendered again. A ``Dialogue`` renders one episode, a ``Speaker`` is one episode as a sampler sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from environments.base import Action, Observation, Record, ToolSpec, UserTurn
+
+
+class EndTurn(Record):
+    """The agent is done with the current user turn; ``text`` is what it said, if anything."""
+
+    text: str = ""
+
+
+class Dialogue(Protocol):
+    """One episode in one model's own format; stateful and single use.
+
+    ``stop_ids`` end an action. Methods are called in the order of the episode: ``first``, then for every sampled
+    action ``parse`` followed by ``observe`` (the action was answered) or ``next_turn`` (the turn was ended).
+    """
+
+    stop_ids: frozenset[int]
+
+    def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids of the first prompt. Raises InputError for tools that the model has no tokens for."""
+        ...
+
+    def parse(self, ids: Sequence[int]) -> Action | EndTurn:
+        """What the sampled ids say. Ids without a stop id at their end were cut off: a MalformedCall."""
+        ...
+
+    def observe(self, observation: Observation) -> list[int]:
+        """Ids appended after the last sampled id so that the next action can be sampled."""
+        ...
+
+    def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids appended after the last sampled id to give the next user turn. Raises InputError like ``first``."""
+        ...
+
+
+class Rendering(Protocol):
+    """A model's format: opens dialogues."""
+
+    name: str
+
+    def begin(self) -> Dialogue:
+        """A fresh dialogue for one episode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Ids to append to everything so far, and how many tokens may be sampled after them (at least one)."""
+
+    ids: list[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One sampled action: its ids (the stop id included) and their log-probabilities in nats.
+
+    ``context`` is the number of tokens that the sampler holds before the first of them.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    context: int
+
+
+class Speaker(Protocol):
+    """One episode as a sampler sees it. ``seed`` decides every draw; ``stop_ids`` end an action."""
+
+    seed: int
+    stop_ids: frozenset[int]
+
+    def begin(self) -> Prompt | None:
+        """The first prompt, or None when there is nothing to sample."""
+        ...
+
+    def reply(self, sampled: Sampled) -> Prompt | None:
+        """Take one sampled action; the suffix to go on with, or None when the episode is over."""
+        ...

@@ -1,0 +1,214 @@
+"""Many episodes at once, token in, token out: what was sampled, what the environment did with it, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from environments.base import (
+    Environment,
+    EnvironmentFault,
+    Episode,
+    InputError,
+    MalformedCall,
+    Outcome,
+    Record,
+    ToolCall,
+    UserTurn,
+)
+from memory.records import Step, Task, TrajectoryTurn
+from training.policy import Policy
+from training.rendering import Dialogue, EndTurn, Prompt, Sampled
+
+
+class EpisodeLimits(Record):
+    """Where an episode is cut off.
+
+    ``max_new_tokens`` of one action: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
+    episode, prompt and observations included, and ``max_actions`` of one user turn end the episode where they are
+    reached. After the last allowed action the policy may still end its turn, as in the official rule. ``batch`` is how
+    many episodes are decoded together; it changes no result, only memory and speed.
+    """
+
+    max_new_tokens: int = Field(48, ge=1)
+    max_tokens: int = Field(512, ge=2)
+    max_actions: int = Field(8, ge=1)
+    batch: int = Field(128, ge=1)
+
+
+class EpisodeRequest(Record):
+    """One attempt to make: equal requests to an equal policy give equal episodes."""
+
+    task: Task
+    seed: int
+
+
+class EpisodeResult(Record):
+    """One attempt made.
+
+    ``completion_ids`` is everything after the first prompt; ``logprobs`` (nats, of logits divided by the sampling
+    temperature) and ``mask`` go with it, and where ``mask`` is 0 the token is the environment's and its log-probability
+    is 0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the
+    environment failed, and is empty when it failed before the first action. The prompt is never empty.
+    """
+
+    task: Task
+    turns: tuple[TrajectoryTurn, ...]
+    outcome: Outcome | None
+    infrastructure_error: str | None
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    mask: tuple[int, ...]
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that the policy sampled."""
+        return sum(self.mask)
+
+
+def run_episodes(
+    policy: Policy,
+    environment: Environment,
+    requests: Sequence[EpisodeRequest],
+    limits: EpisodeLimits,
+    temperature: float,
+) -> tuple[EpisodeResult, ...]:
+    """Attempt every request and return the results in their order; ``temperature`` 0 is greedy.
+
+    An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
+    environment cannot open, and for one whose prompt leaves no room under ``max_tokens``.
+    """
+    from training.sampler import Sampler
+
+    attempts = [_Attempt(policy, environment, request, limits) for request in requests]
+    try:
+        Sampler(policy.model, temperature, rows=limits.batch).run(attempts)
+    finally:
+        for attempt in attempts:
+            attempt.close()
+    return tuple(attempt.result() for attempt in attempts)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The user turn in progress."""
+
+    text: str
+    steps: list[Step]
+    ended: bool = False
+
+
+class _Attempt:
+    """One episode as a sampler sees it (training.rendering.Speaker)."""
+
+    def __init__(
+        self, policy: Policy, environment: Environment, request: EpisodeRequest, limits: EpisodeLimits
+    ) -> None:
+        self.seed = request.seed
+        self._task = request.task
+        self._environment = environment
+        self._limits = limits
+        self._dialogue: Dialogue = policy.rendering.begin()
+        self.stop_ids = self._dialogue.stop_ids
+        self._episode: Episode | None = None
+        self._turns: list[_Turn] = []
+        self._prompt: list[int] = []
+        self._completion: list[int] = []
+        self._logprobs: list[float] = []
+        self._mask: list[int] = []
+        self._outcome: Outcome | None = None
+        self._fault: str | None = None
+
+    def begin(self) -> Prompt | None:
+        """Open the episode and render its first prompt."""
+        try:
+            self._episode = self._environment.open(self._task)
+            turn = self._episode.start()
+        except EnvironmentFault as fault:
+            self._fail(fault)
+            turn = UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools)
+        self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
+        if self._fault is not None:
+            return None
+        self._turns.append(_Turn(turn.text, []))
+        room = self._room(0)
+        if room < 1:
+            raise InputError(
+                f"the prompt of task {self._task.id} takes {len(self._prompt)} tokens and leaves none to sample: raise "
+                f"max_tokens ({self._limits.max_tokens})"
+            )
+        return Prompt(self._prompt, room)
+
+    def reply(self, sampled: Sampled) -> Prompt | None:
+        """Act on one sampled action; the environment's answer, or None when the episode is over."""
+        so_far = len(self._prompt) + len(self._completion)
+        if sampled.context != so_far:
+            raise AssertionError(f"the sampler read {sampled.context} tokens, the episode has {so_far}")
+        self._append(sampled.ids, sampled.logprobs, 1)
+        action = self._dialogue.parse(sampled.ids)
+        try:
+            suffix = self._end_turn() if isinstance(action, EndTurn) else self._act(action)
+            if suffix is None or self._room(len(suffix)) < 1:
+                self._outcome = self._live().outcome()
+                return None
+        except EnvironmentFault as fault:
+            self._fail(fault)
+            return None
+        self._append(suffix, [0.0] * len(suffix), 0)
+        return Prompt(suffix, self._room(0))
+
+    def result(self) -> EpisodeResult:
+        """What happened."""
+        return EpisodeResult(
+            task=self._task,
+            turns=tuple(TrajectoryTurn(text=t.text, steps=tuple(t.steps), ended=t.ended) for t in self._turns),
+            outcome=self._outcome,
+            infrastructure_error=self._fault,
+            prompt_ids=tuple(self._prompt),
+            completion_ids=tuple(self._completion),
+            logprobs=tuple(self._logprobs),
+            mask=tuple(self._mask),
+        )
+
+    def close(self) -> None:
+        """Release the episode."""
+        if self._episode is not None:
+            self._episode.close()
+
+    def _act(self, action: ToolCall | MalformedCall) -> list[int] | None:
+        """Execute the action; None when the turn's actions were used up before."""
+        turn = self._turns[-1]
+        if len(turn.steps) >= self._limits.max_actions:
+            return None
+        observation = self._live().step(action)
+        turn.steps.append(Step(action=action, observation=observation))
+        return self._dialogue.observe(observation)
+
+    def _end_turn(self) -> list[int] | None:
+        self._turns[-1].ended = True
+        following: UserTurn | None = self._live().end_turn()
+        if following is None:
+            return None
+        self._turns.append(_Turn(following.text, []))
+        return self._dialogue.next_turn(following, self._environment.tools(following.tools))
+
+    def _room(self, suffix: int) -> int:
+        """Tokens that the next action may take after ``suffix`` more."""
+        used = len(self._prompt) + len(self._completion) + suffix
+        return min(self._limits.max_new_tokens, self._limits.max_tokens - used)
+
+    def _append(self, ids: list[int], logprobs: list[float], mask: int) -> None:
+        self._completion += ids
+        self._logprobs += logprobs
+        self._mask += [mask] * len(ids)
+
+    def _fail(self, fault: EnvironmentFault) -> None:
+        self._fault = f"{type(fault).__name__}: {fault}"
+
+    def _live(self) -> Episode:
+        if self._episode is None:
+            raise RuntimeError("the attempt has not begun")
+        return self._episode

@@ -1,0 +1,224 @@
+"""One round of training as a step of a run: what it starts from, what it resumes, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from environments.base import InputError, Record
+from environments.settings import EnvironmentSettings
+from memory.child_process import hold_lock
+from memory.ids import derive_seed
+from memory.records import Trajectory
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
+from memory.settings import TaskSettings
+from memory.tasks import draw_steps, load_tasks, tasks_at
+from training.round_checkpoints import (
+    RoundCheckpoint,
+    checkpoint_folder,
+    complete_checkpoint,
+    discard_after,
+    discard_superseded,
+    newest_checkpoint,
+)
+from training.round_plan import RoundPlan, Stopwatch
+from training.round_record import (
+    RECORD_FILE,
+    TRAJECTORIES_FILE,
+    RoundProgress,
+    RoundRecord,
+    RoundSeconds,
+    StepLog,
+    round_record,
+    step_record,
+)
+from training.settings import PolicySettings, TrainingSettings
+
+LOCK_FILE = "round.lock"
+CHECKPOINT_STEPS = 10
+"""Global steps between checkpoints inside a round (its end is always one): what a killed round loses at most."""
+
+
+class RoundSettings(BaseModel):
+    """The sections of a run's settings that a round reads; the others are other rooms' business."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    seed: int = Field(ge=0)
+    environment: EnvironmentSettings
+    policy: PolicySettings
+    training: TrainingSettings
+    tasks: TaskSettings
+
+
+class RoundStart(Record):
+    """Where training goes on: global steps done before the round, those done in all, and the checkpoint to load."""
+
+    before: int
+    done: int
+    checkpoint: str | None
+    seconds: RoundSeconds = RoundSeconds()
+
+
+def run_round(
+    root: Path, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+) -> tuple[RoundRecord, bool]:
+    """Do the round of ``iteration`` in the run directory ``root``; its record, and whether it was there before.
+
+    ``report`` is told every finished step. ``resume`` goes on after a kill: from the newest checkpoint inside the
+    round, else from its beginning, with the trajectory log cut back to that point.
+    Raises InputError for a user's mistake, RoundFailure when training cannot go on, EnvironmentFault.
+    """
+    run = RunDirectory.open(root)
+    with hold_lock(run.root / LOCK_FILE, end_orphan=resume):
+        record_path = run.iteration(iteration) / RECORD_FILE
+        if record_path.exists():
+            if not resume:
+                raise InputError(f"{record_path} exists, iteration {iteration} has its round: use --resume or the next")
+            return read_json(record_path, RoundRecord), True
+        record = _Round(run, iteration, resume, report).finish()
+        write_json(record_path, record)
+        return record, False
+
+
+class _Round:
+    """The unfinished round of one iteration; the run's lock is held."""
+
+    def __init__(
+        self, run: RunDirectory, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+    ) -> None:
+        self.run = run
+        self.iteration = iteration
+        self.report = report
+        self.log = run.iteration(iteration) / TRAJECTORIES_FILE
+        if self.log.exists() and not resume:
+            raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
+        self.settings = run.settings(RoundSettings)
+        self.tasks = tasks_at(load_tasks(run), iteration)
+        if not self.tasks:
+            raise InputError(
+                f"{run.tasks_path} holds no task for iteration {iteration}: make D_0 with python -m graph.seed_tasks"
+            )
+
+    def finish(self) -> RoundRecord:
+        """Train what is left, and read the round's record off what is then on disk."""
+        start = self._start()
+        settings = self.settings.training
+        steps = draw_steps(
+            self.tasks,
+            settings.steps,
+            settings.tasks_per_step,
+            self.settings.tasks.evolved_share,
+            derive_seed(self.settings.seed, self.iteration, "draw"),
+        )
+        if left := steps[start.done - start.before :]:
+            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
+        mark = newest_checkpoint(self.run.policy_path, self.iteration)
+        assert mark is not None
+        assert mark.step == mark.last_step
+        checkpoint = checkpoint_folder(self.run.policy_path, mark.step)
+        return round_record(
+            iteration=self.iteration,
+            policy=str(checkpoint.relative_to(self.run.root)),
+            tasks=len(self.tasks),
+            trajectories=read_jsonl(self.log, Trajectory),
+            logs=_trainer_log(checkpoint),
+            measured=mark.seconds,
+        )
+
+    def _start(self) -> RoundStart:
+        """Find where to go on, and remove what was written after that point."""
+        before, checkpoint = 0, None
+        if self.iteration > 0:
+            previous = self.run.iteration(self.iteration - 1) / RECORD_FILE
+            if not previous.exists():
+                raise InputError(f"{previous} is missing: do the round of iteration {self.iteration - 1} first")
+            record = read_json(previous, RoundRecord)
+            before, checkpoint = record.last_step, str(self.run.root / record.policy)
+        start = RoundStart(before=before, done=before, checkpoint=checkpoint)
+        mark = newest_checkpoint(self.run.policy_path, self.iteration)
+        if mark is not None and self.log.exists() and self.log.stat().st_size >= mark.log_bytes:
+            os.truncate(self.log, mark.log_bytes)
+            folder = checkpoint_folder(self.run.policy_path, mark.step)
+            start = RoundStart(before=before, done=mark.step, checkpoint=str(folder), seconds=mark.seconds)
+        else:
+            self.log.unlink(missing_ok=True)
+        if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
+            raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+        discard_after(self.run.policy_path, start.done)
+        return start
+
+    def _train(self, plan: RoundPlan, start: RoundStart) -> None:
+        stopwatch = Stopwatch(before=start.seconds)
+        os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+        import torch
+        from transformers.utils import logging
+
+        from environments.registry import open_environment
+        from training.group_rollouts import GroupRollouts
+        from training.policy import load_policy
+        from training.trainer import RoundCallback, train, trainer_config
+
+        settings = self.settings
+        torch.set_num_threads(settings.training.threads)
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        environment = open_environment(settings.environment)
+        policy = load_policy(settings.policy.path, settings.policy.device, settings.policy.dtype)
+        rollouts = GroupRollouts(plan, policy, environment, settings.training, self._keep, stopwatch)
+
+        def on_step(step: int) -> None:
+            done = step_record(step, rollouts.latest, StepLog())
+            self.report(
+                RoundProgress(
+                    step=step - start.before,
+                    of=settings.training.steps,
+                    success=done.success,
+                    reward=done.reward,
+                    infrastructure_errors=done.infrastructure_errors,
+                )
+            )
+
+        def on_checkpoint(step: int) -> None:
+            mark = RoundCheckpoint(
+                iteration=self.iteration,
+                step=step,
+                last_step=plan.last_step,
+                log_bytes=self.log.stat().st_size,
+                seconds=stopwatch.seconds(),
+            )
+            folder = checkpoint_folder(self.run.policy_path, step)
+            complete_checkpoint(folder, mark, policy.card)
+            discard_superseded(self.run.policy_path, step)
+
+        config = trainer_config(
+            settings.training, plan, self.run.policy_path, CHECKPOINT_STEPS, policy.model.device.type == "cpu"
+        )
+        callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
+        train(config, rollouts, callback, None if start.checkpoint is None else Path(start.checkpoint))
+
+    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
+        append_jsonl(self.log, trajectories)
+
+
+class _LoggedStep(StepLog):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    step: int
+
+
+class _TrainerState(BaseModel):
+    """The part of the trainer's own ``trainer_state.json`` that a round reads."""
+
+    log_history: list[_LoggedStep]
+
+
+def _trainer_log(checkpoint: Path) -> dict[int, StepLog]:
+    history = read_json(checkpoint / "trainer_state.json", _TrainerState).log_history
+    return {
+        entry.step: StepLog(kl=entry.kl, loss=entry.loss, grad_norm=entry.grad_norm)
+        for entry in history
+        if entry.loss is not None
+    }

@@ -1,0 +1,139 @@
+"""The record of one round of training, and how it follows from the round's trajectories and the trainer's log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from environments.base import Record
+from memory.records import Trajectory
+
+RECORD_FILE = "round.json"
+TRAJECTORIES_FILE = "trajectories.jsonl"
+
+
+class StepRecord(Record):
+    """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
+
+    ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
+    ``kl`` is TRL's per-token estimate to the starter before the step's update, None when the KL weight is 0.
+    """
+
+    step: int
+    rollouts: int
+    infrastructure_errors: int
+    success: float
+    reward: float
+    mixed_groups: float
+    sampled_tokens: int
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+
+
+class RoundSeconds(Record):
+    """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints."""
+
+    load: float = 0.0
+    rollouts: float = 0.0
+    optimisation: float = 0.0
+    save: float = 0.0
+
+
+class RoundRecord(Record):
+    """What a finished round leaves behind; ``policy`` is the checkpoint's folder relative to the run directory.
+
+    ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
+    and ``mixed_groups`` are means over its steps. Equality of runs ignores ``measured``.
+    """
+
+    iteration: int
+    policy: str
+    first_step: int
+    last_step: int
+    tasks: int
+    steps: tuple[StepRecord, ...]
+    success: float
+    reward: float
+    mixed_groups: float
+    kl: float | None
+    sampled_tokens: int
+    infrastructure_errors: int
+    measured: RoundSeconds
+
+
+class RoundProgress(Record):
+    """One line of a running round's stdout: ``step`` of ``of`` steps of the round are done."""
+
+    step: int
+    of: int
+    success: float
+    reward: float
+    infrastructure_errors: int = 0
+
+
+class StepLog(Record):
+    """What the trainer logs of one step."""
+
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+
+
+def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> StepRecord:
+    """The record of a global step from its trajectories. Raises ValueError when none of them has an outcome."""
+    scored = [trajectory for trajectory in trajectories if trajectory.infrastructure_error is None]
+    if not scored:
+        raise ValueError(f"step {step} has no rollout without an infrastructure error")
+    groups: dict[str, set[bool]] = defaultdict(set)
+    for trajectory in scored:
+        groups[trajectory.task_id].add(trajectory.success)
+    return StepRecord(
+        step=step,
+        rollouts=len(trajectories),
+        infrastructure_errors=len(trajectories) - len(scored),
+        success=_mean(float(trajectory.success) for trajectory in scored),
+        reward=_mean(trajectory.reward for trajectory in scored if trajectory.reward is not None),
+        mixed_groups=_mean(float(len(verdicts) == 2) for verdicts in groups.values()),
+        sampled_tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
+        kl=log.kl,
+        loss=log.loss,
+        grad_norm=log.grad_norm,
+    )
+
+
+def round_record(
+    *,
+    iteration: int,
+    policy: str,
+    tasks: int,
+    trajectories: Sequence[Trajectory],
+    logs: Mapping[int, StepLog],
+    measured: RoundSeconds,
+) -> RoundRecord:
+    """The record of a round from all of its trajectories and the trainer's log by global step."""
+    by_step: dict[int, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        by_step[trajectory.step].append(trajectory)
+    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog())) for step in sorted(by_step))
+    kls = [step.kl for step in steps if step.kl is not None]
+    return RoundRecord(
+        iteration=iteration,
+        policy=policy,
+        first_step=steps[0].step,
+        last_step=steps[-1].step,
+        tasks=tasks,
+        steps=steps,
+        success=_mean(step.success for step in steps),
+        reward=_mean(step.reward for step in steps),
+        mixed_groups=_mean(step.mixed_groups for step in steps),
+        kl=_mean(kls) if kls else None,
+        sampled_tokens=sum(step.sampled_tokens for step in steps),
+        infrastructure_errors=sum(step.infrastructure_errors for step in steps),
+        measured=measured,
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)

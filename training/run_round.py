@@ -1,0 +1,45 @@
+"""The command ``python -m training.run_round``: one round of GRPO on the tasks of an iteration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from environments.base import EnvironmentFault, InputError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    run: Annotated[Path, typer.Option(help="run directory; its settings.yaml and tasks.jsonl are read")],
+    iteration: Annotated[int, typer.Option(min=0, help="iteration whose tasks are trained on")],
+    resume: Annotated[bool, typer.Option("--resume", help="go on with a round that was killed")] = False,
+) -> None:
+    """Do F steps of GRPO on the tasks of ITERATION, and leave a policy, trajectories and round.json in RUN.
+
+    One JSON line a finished step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
+    mistake, 3 when the process that started it is gone, 1 when training failed.
+    """
+    from memory.child_process import watch_parent
+    from training.round import run_round
+    from training.round_plan import RoundFailure
+
+    try:
+        watch_parent()
+        _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(2) from None
+    except (RoundFailure, EnvironmentFault) as error:
+        sys.stderr.write(f"round {iteration} failed: {error}\n")
+        raise typer.Exit(1) from None
+    if finished_before:
+        sys.stderr.write(f"iteration {iteration} already has its round: nothing to do\n")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,273 @@
+"""The in-process sampler: many episodes decoded together by a Hugging Face causal model, KV caches kept across turns.
+
+Every row advances by one token in each forward pass, whether that token was sampled or belongs to an observation, so
+that no row ever waits for another: a row's episode is asked for its next suffix the moment its action ends. Suffixes
+longer than ``chunk`` tokens (prompts, above all) are fed in a pass of their own. A finished row gives its place to
+the last row, or to an episode that waits. Keys and values lie in one preallocated block at each row's own positions;
+the causal mask and the position ids are explicit, so nothing is padded between turns. All of this is our choice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from transformers.cache_utils import Cache
+
+from environments.base import InputError
+from training.rendering import Prompt, Sampled, Speaker
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+GROWTH = 128
+"""Positions by which the key-value block grows when a row outgrows it (our choice)."""
+
+
+class RowCache(Cache):
+    """Keys and values of every live row at that row's own positions, as one block a layer.
+
+    ``select`` says which rows and positions the next forward pass writes, and how far it reads.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(layers=[])
+        self.rows = rows
+        self.blocks: dict[tuple[int, str], torch.Tensor] = {}
+        self.slots = torch.arange(0)
+        self.positions = torch.zeros(0, 0, dtype=torch.long)
+        self.length = 0
+        self.capacity = 0
+        self.dense = True
+
+    def select(self, slots: torch.Tensor, positions: torch.Tensor, length: int, capacity: int, dense: bool) -> None:
+        """The next pass writes ``positions`` (rows x tokens, all below ``capacity``) of ``slots``, reads ``length``.
+
+        A padded token's position lies past its row's end: it is written, masked, and overwritten when the row gets
+        there. ``dense``: the slots are 0, 1, 2, ..., so that reading needs no copy.
+        """
+        self.slots, self.positions, self.length, self.dense = slots, positions, length, dense
+        self.capacity = -(-capacity // GROWTH) * GROWTH
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write this pass's keys and values; return all that its rows may attend to (the Cache contract)."""
+        return self._write(layer_idx, "keys", key_states), self._write(layer_idx, "values", value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions that the current pass reads."""
+        return self.length
+
+    def move(self, source: int, target: int) -> None:
+        """Give slot ``target`` the contents of slot ``source``."""
+        for block in self.blocks.values():
+            block[target] = block[source]
+
+    def _write(self, layer: int, part: str, states: torch.Tensor) -> torch.Tensor:
+        block = self._block(layer, part, states)
+        block[self.slots[:, None], :, self.positions] = states.transpose(1, 2)
+        rows = block[: self.slots.numel()] if self.dense else block[self.slots]
+        return rows[:, :, : self.length]
+
+    def _block(self, layer: int, part: str, states: torch.Tensor) -> torch.Tensor:
+        """The block of one layer's keys or values, made on first use and grown to the current capacity.
+
+        Zeros, not empty memory: masked positions still enter the weighted sum as 0 x value, and 0 x NaN is NaN.
+        """
+        block = self.blocks.get((layer, part))
+        if block is None or block.shape[2] < self.capacity:
+            grown = states.new_zeros(self.rows, states.shape[1], self.capacity, states.shape[3])
+            if block is not None:
+                grown[:, :, : block.shape[2]] = block
+            self.blocks[layer, part] = block = grown
+        return block
+
+
+@dataclass(slots=True)
+class _Row:
+    """One live episode: ids waiting to be fed, what was sampled of the current action, and its own generator."""
+
+    speaker: Speaker
+    draws: random.Random
+    waiting: list[int]
+    max_new_tokens: int
+    cached: int = 0
+    context: int = 0
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, speaker: Speaker) -> _Row | None:
+        prompt = speaker.begin()
+        if prompt is None:
+            return None
+        row = cls(speaker, random.Random(speaker.seed), [], 0)
+        row.hear(prompt)
+        return row
+
+    def hear(self, prompt: Prompt) -> None:
+        """Append a prompt or suffix; the last sampled id is not cached yet and goes before it."""
+        if not prompt.ids or prompt.max_new_tokens < 1:
+            raise ValueError("a prompt needs at least one id and room for one sampled token")
+        self.waiting.extend(prompt.ids)
+        self.max_new_tokens = prompt.max_new_tokens
+        self.context = self.cached + len(self.waiting)
+        self.ids, self.logprobs = [], []
+
+    def take(self, token: int, logprob: float) -> bool:
+        """Add one sampled token; False when that ended the episode."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.waiting.append(token)
+        if token not in self.speaker.stop_ids and len(self.ids) < self.max_new_tokens:
+            return True
+        prompt = self.speaker.reply(Sampled(self.ids, self.logprobs, self.context))
+        if prompt is not None:
+            self.hear(prompt)
+        return prompt is not None
+
+
+class Sampler:
+    """Decodes episodes with ``model``, at most ``rows`` at a time.
+
+    Each token is drawn by inverse CDF with a uniform number of the episode's own generator, so a result depends on
+    the episode's seed and not on which episodes share the batch or in which order. What remains is float rounding:
+    kernels may differ in the last bits between batch sizes, which moves a draw only when its number falls within
+    about 1e-6 of a boundary between two tokens. ``temperature`` 0 takes the likeliest token.
+    """
+
+    def __init__(self, model: PreTrainedModel, temperature: float, rows: int = 128, chunk: int = 8) -> None:
+        """``chunk``: suffixes longer than this are fed in one pass of their own (measured on the tiny policy)."""
+        if temperature < 0:
+            raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
+        layer_types = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+        if getattr(model.config, "sliding_window", None) or layer_types != {"full_attention"}:
+            raise InputError(
+                f"{model.config.model_type} has layers without full attention, which the in-process sampler cannot "
+                "decode: choose a model whose layers all attend to everything"
+            )
+        self.model = model
+        self.temperature = temperature
+        self.rows = rows
+        self.chunk = chunk
+        self.forward_passes = 0
+        self.sampled_tokens = 0
+
+    @torch.inference_mode()
+    def run(self, speakers: Sequence[Speaker]) -> None:
+        """Drive every speaker until it is over. The model's training mode is restored afterwards."""
+        was_training = self.model.training
+        self.model.train(False)
+        try:
+            self._run(iter(speakers), RowCache(min(self.rows, max(1, len(speakers)))))
+        finally:
+            self.model.train(was_training)
+
+    def _run(self, speakers: Iterator[Speaker], cache: RowCache) -> None:
+        live: list[_Row] = []
+        while True:
+            live.extend(self._admit(speakers, cache.rows - len(live)))
+            if not live:
+                return
+            self._prefill(live, cache)
+            tokens = [row.waiting.pop(0) for row in live]
+            logits = self._forward(cache, live, list(range(len(live))), [[token] for token in tokens])
+            over = self._sample(live, logits)
+            for slot in reversed(over):
+                last = len(live) - 1
+                if slot != last:
+                    cache.move(last, slot)
+                    live[slot] = live[last]
+                live.pop()
+
+    @staticmethod
+    def _admit(speakers: Iterator[Speaker], places: int) -> Iterator[_Row]:
+        while places > 0:
+            speaker = next(speakers, None)
+            if speaker is None:
+                return
+            row = _Row.open(speaker)
+            if row is not None:
+                places -= 1
+                yield row
+
+    def _prefill(self, live: list[_Row], cache: RowCache) -> None:
+        """Feed all but the last waiting id of every row that has many of them, or of all rows when all are new."""
+        many = self.chunk if any(row.cached for row in live) else 1
+        slots = [i for i, row in enumerate(live) if len(row.waiting) > many]
+        if not slots:
+            return
+        pieces = [live[slot].waiting[:-1] for slot in slots]
+        for slot in slots:
+            live[slot].waiting = live[slot].waiting[-1:]
+        self._forward(cache, live, slots, pieces)
+
+    def _forward(self, cache: RowCache, live: list[_Row], slots: list[int], pieces: list[list[int]]) -> torch.Tensor:
+        """One pass over ``pieces`` (right-padded ids of the rows in ``slots``); logits of the last column."""
+        device = self.model.device
+        width = max(len(piece) for piece in pieces)
+        padded = [piece + piece[-1:] * (width - len(piece)) for piece in pieces]
+        starts = [live[slot].cached for slot in slots]
+        positions = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+        for slot, piece in zip(slots, pieces, strict=True):
+            live[slot].cached += len(piece)
+        length = max(live[slot].cached for slot in slots)
+        cache.select(
+            torch.tensor(slots, device=device),
+            positions,
+            length,
+            capacity=max(starts) + width,
+            dense=len(slots) == slots[-1] + 1,
+        )
+        mask = (torch.arange(length, device=device) <= positions[:, :, None])[:, None]
+        self.forward_passes += 1
+        output = self.model(
+            input_ids=torch.tensor(padded, device=device),
+            position_ids=positions,
+            attention_mask=self._as_expected(mask),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _as_expected(self, mask: torch.Tensor) -> torch.Tensor:
+        """Boolean masks are sdpa's; eager attention adds its mask to the scores."""
+        if self.model.config._attn_implementation == "sdpa":
+            return mask
+        zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
+        return zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)
+
+    def _sample(self, live: list[_Row], logits: torch.Tensor) -> list[int]:
+        """Draw a token for every row that has fed all it had; the slots whose episode is over, ascending."""
+        ready = [i for i, row in enumerate(live) if not row.waiting]
+        if not ready:
+            return []
+        if len(ready) < len(live):
+            logits = logits[torch.tensor(ready, device=logits.device)]
+        self.sampled_tokens += len(ready)
+        if self.temperature == 0:
+            logprobs = torch.log_softmax(logits, dim=-1)
+            tokens = logprobs.argmax(dim=-1)
+        else:
+            logprobs = torch.log_softmax(logits / self.temperature, dim=-1)
+            uniform = torch.tensor([live[i].draws.random() for i in ready], dtype=torch.float64, device=logits.device)
+            tokens = inverse_cdf(logprobs, uniform)
+        chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
+        drawn = zip(ready, tokens.tolist(), chosen, strict=True)
+        return [i for i, token, logprob in drawn if not live[i].take(token, logprob)]
+
+
+def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1)), for each row.
+
+    Sums in float64 and scales by their total, so a token of probability 0 is never drawn.
+    """
+    cumulative = logprobs.double().exp().cumsum(dim=-1)
+    threshold = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logprobs.shape[-1] - 1)

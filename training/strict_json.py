@@ -1,0 +1,55 @@
+"""JSON that a policy wrote, read so that whatever is accepted can be written to a record again."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import NoReturn
+
+from pydantic import JsonValue, ValidationError
+
+from environments.base import ToolCall
+
+
+def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
+    """The JSON value that starts at ``at`` and where it ends.
+
+    Raises ValueError for what is none, and for what Python reads but no record can hold: NaN, infinities, numbers
+    that overflow, half of a surrogate pair, nesting without end.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply") from None
+    if "\\u" in text[at:end].lower():
+        _encodable(value)
+    return value, end
+
+
+def tool_call(name: str, arguments: dict[str, JsonValue]) -> ToolCall:
+    """A call of what was read. Raises ValueError when the arguments are nested deeper than a record can be."""
+    try:
+        return ToolCall(name=name, arguments=arguments)
+    except ValidationError:
+        raise ValueError("the arguments are nested too deeply") from None
+
+
+def _encodable(value: JsonValue) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the value holds half of a surrogate pair") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("the number is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

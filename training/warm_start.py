@@ -1,0 +1,263 @@
+"""`python -m training.warm_start`: the supervised start of a tiny policy from a file of verified tasks.
+
+Each task's reference is replayed in the environment; the policy learns to write its calls after what it would have
+read. The recipe (Qwen3 architecture, sizes, optimizer) is facts/tiny-policy.md's. A count of steps, never seconds,
+defines the result: equal tasks, settings and seed give equal weights on one machine. No panel is opened here, and a
+task whose fingerprint a panel publishes is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import Field, ValidationError
+
+from environments.base import Environment, InputError, Record
+from environments.settings import EnvironmentSettings
+from memory.ids import derive_seed
+from memory.jsonl import complaint
+from memory.records import Measured
+from memory.run import write_json
+from training.compact import CompactRendering
+from training.compact_text import CompactSettings
+from training.demonstrations import Demonstration, Example, demonstrate, example, lines, read_tasks
+from training.policy import PolicyCard, save_policy
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+RECORD = "warm_start.json"
+_CORPUS_TASKS = 2000
+_PROBED_TASKS = 500
+
+
+class WarmStartSettings(Record):
+    """The model's shape and how it is trained (facts/tiny-policy.md).
+
+    ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
+    unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.
+    """
+
+    steps: int = Field(1000, ge=1)
+    seed: int = Field(0, ge=0)
+    hidden: int = Field(128, ge=16, multiple_of=4)
+    layers: int = Field(3, ge=1)
+    heads: int = Field(4, ge=2, multiple_of=2)
+    vocabulary: int = Field(1024, ge=1)
+    initializer_range: float = Field(0.06, gt=0)
+    learning_rate: float = Field(3e-3, gt=0)
+    batch: int = Field(16, ge=1)
+    balance: float = Field(0.5, ge=0, le=1)
+    warmup_steps: int = Field(30, ge=0)
+    weight_decay: float = Field(0.01, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    max_length: int = Field(1024, ge=64)
+    held_out: int = Field(200, ge=1)
+    threads: int = Field(1, ge=1)
+
+
+class WarmStartRecord(Record):
+    """``warm_start.json``: what made the policy beside it. Losses are nats a token that the policy is to write."""
+
+    settings: WarmStartSettings
+    tasks_sha256: str
+    tasks: int
+    held_out_tasks: int
+    parameters: int
+    first_loss: float
+    last_loss: float
+    held_out_loss: float
+    weights_sha256: str
+    measured: Measured = Measured()
+
+
+def make_tokenizer(
+    environment: Environment, demonstrations: Sequence[Demonstration], card: CompactSettings, vocabulary: int
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of these tasks' tools, learnt from the first tasks' lines and from errors of incomplete replays."""
+    from training.tokenizer import train_tokenizer
+
+    tools = {tool.name: tool for shown in demonstrations for _, tools, _ in shown.turns for tool in tools}
+    corpus = [line for shown in demonstrations[:_CORPUS_TASKS] for line in lines(shown, card)]
+    several = [shown.task for shown in demonstrations if len(shown.task.reference[0]) > 1]
+    for task in several[:_PROBED_TASKS]:
+        corpus.extend(lines(demonstrate(environment, task, leave_out=0), card))
+    return train_tokenizer(corpus, [tools[name] for name in sorted(tools)], card, vocabulary)
+
+
+def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) -> PreTrainedModel:
+    """A Qwen3 model of the settings' shape with weights drawn from the seed."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=-(-len(tokenizer) // 64) * 64,
+        hidden_size=settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.heads // 2,
+        head_dim=settings.hidden // settings.heads,
+        intermediate_size=2 * settings.hidden,
+        max_position_embeddings=settings.max_length,
+        tie_word_embeddings=True,
+        initializer_range=settings.initializer_range,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(settings.seed, "warm_start", "weights"))
+        return Qwen3ForCausalLM(config)
+
+
+def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int) -> torch.Tensor:
+    """Mean cross-entropy over the tokens that the policy writes."""
+    import torch
+
+    width = max(len(shown.ids) for shown in examples)
+    ids = torch.tensor([shown.ids + [pad] * (width - len(shown.ids)) for shown in examples])
+    written = torch.tensor([shown.mask + [0] * (width - len(shown.mask)) for shown in examples])
+    labels = ids.masked_fill(written == 0, -100)[:, 1:]
+    # Right padding needs no attention mask: no token that counts stands behind it.
+    logits = model(input_ids=ids[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterator[list[Example]]:
+    """``steps`` batches, drawn with replacement; an example's weight is its rarest function's count ** -balance."""
+    rng = random.Random(derive_seed(settings.seed, "warm_start", "batches"))
+    counts = Counter(name for shown in examples for name in shown.tools)
+    weights = [min(counts[name] for name in shown.tools) ** -settings.balance for shown in examples]
+    cumulative = list(accumulate(weights))
+    for _ in range(settings.steps):
+        yield rng.choices(examples, cum_weights=cumulative, k=settings.batch)
+
+
+def train(
+    model: PreTrainedModel, examples: Sequence[Example], pad: int, settings: WarmStartSettings
+) -> Iterator[float]:
+    """Take the optimizer's steps; yields each step's loss. Warm-up, then linear decay to a tenth."""
+    import torch
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
+    )
+    model.train()
+    for step, batch in enumerate(batches(examples, settings)):
+        rise = min(1.0, (step + 1) / max(1, settings.warmup_steps))
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * rise * (1.0 - 0.9 * step / settings.steps)
+        loss = loss_of(model, batch, pad)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+        optimizer.step()
+        yield loss.item()
+    model.train(False)
+
+
+def warm_start(tasks: Path, out: Path, settings: WarmStartSettings) -> WarmStartRecord:
+    """Make a policy from a file of tasks and write it to ``out`` with its record. Raises InputError."""
+    import torch
+    from rich.console import Console
+    from rich.progress import track
+
+    from environments.registry import open_environment
+
+    if out.exists():
+        raise InputError(f"{out} exists: choose another --out")
+    torch.set_num_threads(settings.threads)
+    started = time.monotonic()
+    console = Console(stderr=True)
+    learnt = read_tasks(tasks)
+    environment = open_environment(EnvironmentSettings(classes=tuple(sorted({c for t in learnt for c in t.classes}))))
+    shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]
+    card = PolicyCard(rendering="compact", compact=CompactSettings())
+    compact = card.compact or CompactSettings()
+    tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
+    rendering = CompactRendering(tokenizer, compact)
+    examples = [example(demonstration, rendering) for demonstration in shown]
+    longest = max(len(rendered.ids) for rendered in examples)
+    if longest > settings.max_length:
+        raise InputError(f"{tasks}: a task takes {longest} tokens: raise max_length ({settings.max_length})")
+    random.Random(derive_seed(settings.seed, "warm_start", "held_out")).shuffle(examples)
+    held_out = examples[: min(settings.held_out, len(examples) // 2)]
+    model = make_model(tokenizer, settings)
+    pad = tokenizer.pad_token_id
+    steps = train(model, examples[len(held_out) :], pad, settings)
+    losses = list(track(steps, "warm start", total=settings.steps, console=console))
+    with torch.inference_mode():
+        held_out_loss = loss_of(model, held_out, pad).item()
+    partial = out.with_name(f".{out.name}.partial")
+    save_policy(partial, model, tokenizer, card)
+    recent = losses[-50:]
+    record = WarmStartRecord(
+        settings=settings,
+        tasks_sha256=_sha256(tasks),
+        tasks=len(learnt),
+        held_out_tasks=len(held_out),
+        parameters=model.num_parameters(),
+        first_loss=losses[0],
+        last_loss=sum(recent) / len(recent),
+        held_out_loss=held_out_loss,
+        weights_sha256=_sha256(partial / "model.safetensors"),
+        measured=Measured(seconds=time.monotonic() - started),
+    )
+    write_json(partial / RECORD, record)
+    partial.rename(out)
+    return record
+
+
+def main(
+    tasks: Annotated[Path, typer.Option(help="JSONL file of verified tasks of the training split")],
+    out: Annotated[Path, typer.Option(help="new folder for the policy")],
+    steps: Annotated[int, typer.Option(min=1, help="optimizer steps; they define the result")] = 1000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
+    layers: Annotated[int, typer.Option(min=1)] = 3,
+    balance: Annotated[float, typer.Option(help="0 draws tasks uniformly, 1 evens out their functions")] = 0.5,
+    vocabulary: Annotated[int, typer.Option(help="tokens of the policy's own tokenizer at most")] = 1024,
+    learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
+) -> None:
+    """Start a tiny policy by supervised learning on the references of verified tasks."""
+    try:
+        settings = WarmStartSettings(
+            steps=steps,
+            seed=seed,
+            hidden=hidden,
+            layers=layers,
+            vocabulary=vocabulary,
+            balance=balance,
+            learning_rate=learning_rate,
+            threads=threads,
+        )
+        record = warm_start(tasks, out, settings)
+    except ValidationError as error:
+        typer.echo(f"--{complaint(error).replace('_', '-', 1)}", err=True)
+        raise typer.Exit(2) from error
+    except InputError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    typer.echo(
+        f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
+        f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "
+        f"weights {record.weights_sha256[:16]}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    typer.run(main)
