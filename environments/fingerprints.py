@@ -1,7 +1,7 @@
 """Fingerprints of tasks: what the leak firewall and the search for duplicates compare.
 
-A fingerprint hashes the initial state, the setup and the reference with its values (our choice, DESIGN.md, "Leak
-firewall"). The user's wording is left out: the same calls from the same state are the same task, however it is told.
+A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
+left out: the same calls from the same state are the same task, however it is told.
 """
 
 from __future__ import annotations

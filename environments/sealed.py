@@ -1,7 +1,7 @@
 """The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
 
 Warm start, D_0 and drafts are refused when their fingerprint is sealed. Equal value-free call sequences are reported,
-never refused (DESIGN.md, "Leak firewall"). A missing or altered file is an error: a firewall must not fail open.
+never refused. A missing or altered file is an error: a firewall must not fail open.
 """
 
 from __future__ import annotations

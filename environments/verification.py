@@ -1,8 +1,8 @@
 """Verification: is this draft executable, deterministic, minimal and solvable from its text?
 
 The verdict comes from replays in the real environment alone, and every refusal has one reason. The checks run in the
-order of ``Refusal``, from cheap to dear, and the first that fails is the reason (DESIGN.md, "Deterministic
-verification"; CoEvolve validates with an LLM and one execution instead).
+order of ``Refusal``, from cheap to dear, and the first that fails is the reason. CoEvolve validates with an LLM and
+one execution instead.
 """
 
 from __future__ import annotations

@@ -71,11 +71,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         raise InputError(_explain(error, path, given)) from error
 
 
-def dump_settings(settings: RunSettings) -> str:
-    """The settings as YAML that ``load_recipe`` reads back to an equal object."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-
-
 def difference(left: RunSettings, right: RunSettings) -> str | None:
     """Dotted name of the first setting in which the two differ, or None."""
 

@@ -25,6 +25,7 @@ GRAPH_MAY = {
     "training.round_record",
     "evaluation.settings",
 }
+HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
 PANEL_MODULE = "environments.bfcl.panels"
 
 
@@ -81,10 +82,7 @@ def test_warm_start_calls_no_role() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
-    code = (
-        f"import sys, {room}; print({room}.__file__); "
-        "print([m for m in ('torch', 'transformers', 'trl', 'chromadb', 'langgraph') if m in sys.modules])"
-    )
+    code = f"import sys, {room}; print({room}.__file__); print([m for m in {HEAVY} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     place, heavy = run.stdout.splitlines()
     assert Path(place) == ROOT / room / "__init__.py"
@@ -103,8 +101,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         f"    runpy.run_module('{command}', run_name='__main__')\n"
         "except SystemExit as end:\n"
         "    assert end.code in (0, None), end.code\n"
-        "heavy = [m for m in ('torch', 'transformers', 'trl', 'chromadb', 'langgraph', 'bfcl_eval') if m in sys.modules]\n"
-        "print('HEAVY', heavy)\n"
+        f"print('HEAVY', [m for m in {HEAVY} if m in sys.modules])\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60

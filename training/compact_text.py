@@ -10,8 +10,8 @@
 **Argument references** (a property of the embedded policy; state it wherever its figures appear): strings in double
 quotes and numbers of the user's text, and values in observations, are shown as ``$1`` to ``$9`` in order of first
 appearance; an action may name ``$k``, and the call carries the full value with the type of its source. Documented
-constants (enum values, booleans, null) are written literally. Real models see literal text. Our choice, measured
-(facts/tiny-policy.md): without references a model of this size does not learn to copy within minutes.
+constants (enum values, booleans, null) are written literally. Real models see literal text. Our choice:
+without references a model of this size does not learn to copy within minutes.
 """
 
 from __future__ import annotations

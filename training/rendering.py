@@ -1,6 +1,6 @@
 """The contract between an episode, its rendering and a sampler: who turns what into tokens, and in which order.
 
-Token in, token out (DESIGN.md): the prompt of a turn is all ids so far plus a rendered suffix; history is never
+Token in, token out: the prompt of a turn is all ids so far plus a rendered suffix; history is never
 rendered again. A ``Dialogue`` renders one episode, a ``Speaker`` is one episode as a sampler sees it.
 """
 

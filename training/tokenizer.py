@@ -1,8 +1,8 @@
 """The tiny policy's own tokenizer: byte-level BPE with the compact rendering's structure as single tokens.
 
 Single tokens are the line starts, ``A @function``, `` @parameter=``, ``$1`` to ``$9`` and the documented constants
-(only as whole words: "on" inside "front" stays text). The rest is learnt from rendered lines. Our choice, after
-facts/tiny-policy.md: the model names a tool or a value with one token, so it need not learn to spell.
+(only as whole words: "on" inside "front" stays text). The rest is learnt from rendered lines. Our choice: the
+model names a tool or a value with one token, so it need not learn to spell.
 """
 
 from __future__ import annotations

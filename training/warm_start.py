@@ -1,7 +1,7 @@
 """`python -m training.warm_start`: the supervised start of a tiny policy from a file of verified tasks.
 
 Each task's reference is replayed in the environment; the policy learns to write its calls after what it would have
-read. The recipe (Qwen3 architecture, sizes, optimizer) is facts/tiny-policy.md's. A count of steps, never seconds,
+read. The recipe (Qwen3 architecture, sizes, optimizer) is our choice. A count of steps, never seconds,
 defines the result: equal tasks, settings and seed give equal weights on one machine. No panel is opened here, and a
 task whose fingerprint a panel publishes is refused.
 """
@@ -41,7 +41,7 @@ _PROBED_TASKS = 500
 
 
 class WarmStartSettings(Record):
-    """The model's shape and how it is trained (facts/tiny-policy.md).
+    """The model's shape and how it is trained.
 
     ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
     unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.

@@ -57,8 +57,7 @@ async def _reflect_one(
     deadline = rooms.settings.roles.branch_timeout
     async with turnstile:
         if path.exists():
-            kept: FailureContext = await asyncio.to_thread(read_json, path, FailureContext)
-            return kept
+            return await asyncio.to_thread(read_json, path, FailureContext)
         try:
             async with asyncio.timeout(deadline):
                 context = await rooms.roles.reflector.reflect(evidence, rooms.environment)
