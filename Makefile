@@ -10,7 +10,7 @@ RUN := runs/quickstart
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install run test check format starter panels studio clean
+.PHONY: help install run starter test check format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -26,6 +26,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
+
+starter: install  ## make the starter policy anew, in build/starter (recipes/starter was made so)
+	mkdir -p build
+	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --output build/starter-tasks.jsonl
+	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

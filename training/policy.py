@@ -52,6 +52,8 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32") -> Poli
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
     _check_exists(path)
     card, tokenizer, rendering = load_rendering(path)
     try:
