@@ -8,6 +8,7 @@ from langgraph.types import RetryPolicy
 
 from environments.base import EnvironmentFault
 from graph.branches import fail_to_update, record_failure, send_branches, send_seeds
+from graph.drawing import described
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
 from graph.nodes.explore import explore
@@ -28,9 +29,9 @@ RETRY = RetryPolicy(max_attempts=3, retry_on=EnvironmentFault)
 def branch() -> Branch:
     """Explore, abstract, verify: what each new context goes through."""
     graph = StateGraph(BranchState, context_schema=RunContext, output_schema=BranchEnd)
-    graph.add_node("explore", explore, retry_policy=RETRY, metadata={"description": explore.__doc__ or ""})
-    graph.add_node("abstract", abstract, retry_policy=RETRY, metadata={"description": abstract.__doc__ or ""})
-    graph.add_node("verify", verify, retry_policy=RETRY, metadata={"description": verify.__doc__ or ""})
+    graph.add_node("explore", explore, retry_policy=RETRY, metadata=described(explore))
+    graph.add_node("abstract", abstract, retry_policy=RETRY, metadata=described(abstract))
+    graph.add_node("verify", verify, retry_policy=RETRY, metadata=described(verify))
     graph.add_edge(START, "explore")
     graph.add_edge("explore", "abstract")
     graph.add_edge("abstract", "verify")
@@ -42,7 +43,7 @@ def iteration_graph() -> IterationGraph:
     """One iteration: signals of a round's trajectories in, tasks out."""
     graph = StateGraph(IterationState, context_schema=RunContext)
     for node in (extract, reflect, deduplicate, update):
-        graph.add_node(node.__name__, node, metadata={"description": node.__doc__ or ""})
+        graph.add_node(node.__name__, node, metadata=described(node))
     graph.add_node("branch", branch(), input_schema=BranchState, error_handler=fail_to_update)
     graph.add_edge(START, "extract")
     graph.add_edge("extract", "reflect")

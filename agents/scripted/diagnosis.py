@@ -137,9 +137,10 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
     blamed = next((place for place in extra if place in changing), None)
     if blamed is None:
         order = [place for _, place in sorted(compared.made.items())]
-        late = next((b for a, b in pairwise(order) if b < a), None)
-        if late is not None:
-            return Diagnosis(Cause.WRONG_CALL, (turn, late), _tool_of(compared.steps[late]))
+        swapped = next(((first, second) for first, second in pairwise(order) if second < first), None)
+        if swapped is not None:
+            due, early = swapped
+            return Diagnosis(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
         blamed = extra[0] if extra else max(0, len(compared.steps) - 1)
     tool = _tool_of(compared.steps[blamed]) if blamed < len(compared.steps) else ""
     return Diagnosis(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)

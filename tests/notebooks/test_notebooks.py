@@ -42,7 +42,11 @@ def test_one_iteration() -> None:
     assert "tasks in D_0" in shown
 
 
-def test_notebooks_are_committed_without_outputs() -> None:
+def test_committed_outputs_are_whole_and_name_no_machine() -> None:
     for path in FOLDER.glob("*.ipynb"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            assert not cell.get("outputs"), f"{path.name} holds outputs: clear them before committing"
+        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        assert all(cell.execution_count for cell in cells), f"{path.name}: run every cell before committing"
+        outputs = [output for cell in cells for output in cell.outputs]
+        assert outputs
+        assert not [output for output in outputs if output.output_type == "error"]
+        assert not [output for output in outputs if "/tmp/" in str(output)]

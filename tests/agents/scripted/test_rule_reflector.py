@@ -87,7 +87,7 @@ CASES = {
     "wrong order": (
         [PRESS, call("releaseBrakePedal")],
         [call("releaseBrakePedal"), PRESS],
-        (Cause.WRONG_CALL, (0, 0), "releaseBrakePedal"),
+        (Cause.WRONG_CALL, (0, 0), "pressBrakePedal"),
     ),
     "an error that was overcome is not blamed": (
         [LOCK, PRESS, START, call("setHeadlights", mode="on")],
