@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph
+from official_audit import audit
 
 import graph.iteration
 from environments.fingerprints import fingerprint
@@ -79,6 +80,12 @@ def test_every_admitted_task_passes_verification_on_its_own(evolved: RunDirector
         if task.admitted_at == 0:
             assert verify(task, ENVIRONMENT, before, sealed_fingerprints("bfcl")).accepted
     assert len({fingerprint(task) for task in tasks}) == len(tasks)
+
+
+def test_every_admitted_task_passes_the_official_audit(evolved: RunDirectory) -> None:
+    admitted = [task for task in load_tasks(evolved) if task.origin == "evolved"]
+    assert admitted
+    assert {task.id: problems for task in admitted if (problems := audit(task))} == {}
 
 
 def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: RunDirectory) -> None:
