@@ -133,6 +133,9 @@ def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str
     labels = []
     if scripted:
         labels.append("scripted roles" + ("" if len(scripted) == len(roles) else f": {', '.join(scripted)}"))
+    if len(scripted) < len(roles):
+        models = sorted({role.model or "" for role in roles.values() if role.kind == "chat"})
+        labels.append(f"chat roles on {', '.join(models)}")
     card = run.root / read_json(folder / RECORD_FILE, RoundRecord).policy / "coevolve.json"
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)

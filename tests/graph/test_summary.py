@@ -9,6 +9,7 @@ import pytest
 from made_run import make_run, run_graph
 from rich.console import Console
 
+from agents.settings import RoleSettings
 from evaluation.outcomes import Report, Score
 from graph.interruption import Interruption
 from graph.progress import Progress
@@ -47,6 +48,14 @@ def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> No
     assert summary.panel is not None
     assert summary.panel.model_dump() == {"name": "templated-dev", "n": 40, "before": 0.25, "after": 0.35}
     assert summary.labels == ("scripted roles", COMPACT_LABEL, "panel: its first 40 tasks only")
+
+
+def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
+    settings = load_recipe(scored.settings_path)
+    chat = RoleSettings(kind="chat", model="some-model")
+    mixed = settings.model_copy(update={"roles": settings.roles.model_copy(update={"explorer": chat})})
+    labels = summarise(scored, mixed, 0).labels
+    assert labels[:2] == ("scripted roles: reflector, abstractor", "chat roles on some-model")
 
 
 def test_the_tables_say_everything(scored: RunDirectory) -> None:
