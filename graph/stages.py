@@ -17,7 +17,7 @@ from graph.interruption import Interruption
 from graph.progress import Progress
 from graph.records import PanelScore, PrintedReport, StageSeconds
 from graph.settings import RunSettings
-from memory.child_process import ChildFailure, run_child_async
+from memory.child_process import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
 from memory.tasks import admit
 from training.round_record import RECORD_FILE, RoundProgress, RoundRecord
@@ -142,9 +142,7 @@ async def _child(
     """One of the project's own commands in a process of its own. Raises InputError where it calls its input wrong."""
     argv = [sys.executable, "-m", *command]
     log_start = log_path.stat().st_size if log_path.exists() else 0
-    status = await run_child_async(
-        argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, USER_MISTAKE)
-    )
+    status = await run_child(argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, USER_MISTAKE))
     if status == USER_MISTAKE:
         said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise InputError(f"{command[0]}: {said[-1].removeprefix('error: ')}")

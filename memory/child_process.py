@@ -1,8 +1,8 @@
 """Child processes that never outlive their parent, and the lock that each holds in a run directory.
 
-A parent starts a child with ``run_child`` (or ``run_child_async`` inside an event loop): in a process group of its
-own, with a deadline, its output in a log file, and one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child calls
-``watch_parent`` first thing: when the parent is gone, however it went, the pipe ends and so does the child.
+A parent starts a child with ``run_child``: in a process group of its own, with a deadline, its output in a log file,
+and one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child calls ``watch_parent`` first thing: when the parent is
+gone, however it went, the pipe ends and so does the child.
 """
 
 from __future__ import annotations
@@ -74,22 +74,7 @@ def watch_parent() -> None:
     threading.Thread(target=wait_for_end, name="watch-parent", daemon=True).start()
 
 
-def run_child(
-    argv: Sequence[str],
-    *,
-    log_path: Path,
-    deadline: float,
-    on_line: Callable[[str], None] | None = None,
-    accept: Collection[int] = (0,),
-    env: Mapping[str, str] | None = None,
-) -> int:
-    """``run_child_async`` for callers without an event loop."""
-    return asyncio.run(
-        run_child_async(argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=accept, env=env)
-    )
-
-
-async def run_child_async(
+async def run_child(
     argv: Sequence[str],
     *,
     log_path: Path,

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import re
 import zlib
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,8 +42,25 @@ class Embedder(Protocol):
         ...
 
 
+class _CosineEmbedding(EmbeddingFunction[Documents]):
+    """What Chroma asks of an embedding function whose ``vectors`` are compared by cosine."""
+
+    @abstractmethod
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """One L2-normalised row of float32 a text."""
+
+    def __call__(self, input: Documents) -> Embeddings:
+        return cast(Embeddings, list(self.vectors(input)))
+
+    def default_space(self) -> Space:
+        return "cosine"
+
+    def supported_spaces(self) -> list[Space]:
+        return ["cosine"]
+
+
 @register_embedding_function
-class HashedNgrams(EmbeddingFunction[Documents]):
+class HashedNgrams(_CosineEmbedding):
     """Counts of character 3- to 5-grams, hashed with a sign into a fixed number of dimensions (our choice).
 
     Case and runs of white space do not count. CRC-32 is stable across processes, machines and Python versions.
@@ -71,15 +89,6 @@ class HashedNgrams(EmbeddingFunction[Documents]):
                 row[zlib.crc32(text.encode()) % self.dimension] = 1.0
         return _normalised(rows)
 
-    def __call__(self, input: Documents) -> Embeddings:
-        return cast(Embeddings, list(self.vectors(input)))
-
-    def default_space(self) -> Space:
-        return "cosine"
-
-    def supported_spaces(self) -> list[Space]:
-        return ["cosine"]
-
     def get_config(self) -> dict[str, Any]:
         return {"dimension": self.dimension}
 
@@ -101,7 +110,7 @@ def _normalised(rows: NDArray[np.float64]) -> Vectors:
 
 
 @register_embedding_function
-class SentenceTransformers(EmbeddingFunction[Documents]):
+class SentenceTransformers(_CosineEmbedding):
     """A sentence-transformers model from a local folder, on the CPU; nothing is downloaded.
 
     Raises InputError when the folder or the package is missing.
@@ -139,15 +148,6 @@ class SentenceTransformers(EmbeddingFunction[Documents]):
         """One L2-normalised row of float32 a text."""
         rows = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
         return _normalised(np.asarray(rows, dtype=np.float64))
-
-    def __call__(self, input: Documents) -> Embeddings:
-        return cast(Embeddings, list(self.vectors(input)))
-
-    def default_space(self) -> Space:
-        return "cosine"
-
-    def supported_spaces(self) -> list[Space]:
-        return ["cosine"]
 
     def get_config(self) -> dict[str, Any]:
         return {"path": self.path}

@@ -12,7 +12,7 @@ import pytest
 
 from graph import interruption as module
 from graph.interruption import Interrupted, Interruption
-from memory.child_process import run_child_async
+from memory.child_process import run_child
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -37,7 +37,7 @@ def test_a_signal_ends_the_child_process_that_is_waited_for(tmp_path: Path) -> N
 
     async def work() -> None:
         code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-        child = run_child_async([sys.executable, "-c", code], log_path=tmp_path / "log", deadline=60, on_line=stop)
+        child = run_child([sys.executable, "-c", code], log_path=tmp_path / "log", deadline=60, on_line=stop)
         await child
 
     def stop(line: str) -> None:

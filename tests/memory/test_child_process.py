@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from environments.base import InputError
-from memory.child_process import ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child, run_child_async
+from memory.child_process import ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCHING = "from memory.child_process import watch_parent; watch_parent(); "
@@ -32,6 +32,10 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
     return False
 
 
+def finished(argv: list[str], **options) -> int:
+    return asyncio.run(run_child(argv, **options))
+
+
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -40,18 +44,18 @@ def test_lines_and_log(tmp_path: Path) -> None:
     lines: list[str] = []
     log = tmp_path / "logs" / "child.log"
     code = "import sys; print('one'); print('zwei: é'); sys.stderr.write('warned\\n'); sys.stdout.write('no end')"
-    assert run_child([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lines.append) == 0
+    assert finished([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lines.append) == 0
     assert lines == ["one", "zwei: é", "no end"]
     for written in ("one\n", "zwei: é\n", "warned\n", "no end"):
         assert written in log.read_text()
-    assert run_child([sys.executable, "-c", "print('again')"], log_path=log, deadline=20) == 0
+    assert finished([sys.executable, "-c", "print('again')"], log_path=log, deadline=20) == 0
     assert log.read_text().endswith("again\n")
 
 
 def test_environment_reaches_the_child_and_the_pipe_not_its_children(tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = WATCHING + f"import os; print(os.environ['X'], os.environ.get('{PARENT_PIPE}'))"
-    run_child([sys.executable, "-c", code], log_path=log, deadline=20, env={"X": "y", "PYTHONPATH": str(ROOT)})
+    finished([sys.executable, "-c", code], log_path=log, deadline=20, env={"X": "y", "PYTHONPATH": str(ROOT)})
     assert log.read_text() == "y None\n"
 
 
@@ -60,12 +64,12 @@ def test_failure_quotes_this_childs_log(tmp_path: Path) -> None:
     log.write_text("of an earlier child\n")
     code = "import sys; print('x' * 9000); print('the cause'); sys.exit(7)"
     with pytest.raises(ChildFailure, match="status 7") as failure:
-        run_child([sys.executable, "-c", code], log_path=log, deadline=20)
+        finished([sys.executable, "-c", code], log_path=log, deadline=20)
     assert failure.value.status == 7
     assert failure.value.log_tail.endswith("the cause")
     assert len(failure.value.log_tail) <= 4000
     assert "earlier" not in failure.value.log_tail
-    assert run_child([sys.executable, "-c", "exit(7)"], log_path=log, deadline=20, accept=(0, 7)) == 7
+    assert finished([sys.executable, "-c", "exit(7)"], log_path=log, deadline=20, accept=(0, 7)) == 7
 
 
 def test_deadline_ends_the_whole_group(tmp_path: Path) -> None:
@@ -76,17 +80,17 @@ def test_deadline_ends_the_whole_group(tmp_path: Path) -> None:
         "print(child.pid, flush=True); time.sleep(0.2)"
     )
     pids: list[int] = []
-    run_child([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lambda line: pids.append(int(line)))
+    finished([sys.executable, "-c", code], log_path=log, deadline=20, on_line=lambda line: pids.append(int(line)))
     assert wait_until(lambda: gone(pids[0])), "a grandchild outlived its group's leader"
     with pytest.raises(ChildFailure, match=r"did not finish within 0\.5 s") as failure:
-        run_child([sys.executable, "-c", "import time; time.sleep(60)"], log_path=log, deadline=0.5)
+        finished([sys.executable, "-c", "import time; time.sleep(60)"], log_path=log, deadline=0.5)
     assert failure.value.status is None
 
 
 async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
     pids: list[int] = []
     task = asyncio.create_task(
-        run_child_async(
+        run_child(
             [sys.executable, "-c", SLEEPER],
             log_path=tmp_path / "log",
             deadline=60,
@@ -105,8 +109,8 @@ async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
 def test_killing_the_parent_ends_the_child(tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = (
-        "import sys; from pathlib import Path; from memory.child_process import run_child\n"
-        f"run_child([sys.executable, '-c', {SLEEPER!r}], log_path=Path(sys.argv[1]), deadline=60)"
+        "import asyncio, sys; from pathlib import Path; from memory.child_process import run_child\n"
+        f"asyncio.run(run_child([sys.executable, '-c', {SLEEPER!r}], log_path=Path(sys.argv[1]), deadline=60))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(log)], cwd=ROOT)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -63,13 +64,14 @@ def train(run: RunDirectory, iteration: int, *flags: str) -> list[RoundProgress]
     """The round of an iteration as a child process; the lines of its stdout."""
     lines: list[str] = []
     argv = [sys.executable, "-m", "training.run_round", "--run", str(run.root), "--iteration", str(iteration), *flags]
-    run_child(
+    child = run_child(
         argv,
         log_path=run.root / "round.log",
         deadline=120,
         on_line=lines.append,
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
+    asyncio.run(child)
     return [RoundProgress.model_validate_json(line) for line in lines]
 
 
