@@ -1,0 +1,1 @@
+"""Speed and cost, against what a user would run instead."""
