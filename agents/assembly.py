@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from agents.roles import Abstractor, Explorer, Reflector
+from agents.roles import Abstractor, Explorer, Reflector, Solver
 from agents.settings import ExplorationSettings, RolesSettings
+from agents.spending import Ledger
 from environments.base import StartState
 from memory.ids import record_id
 from memory.records import FailureContext
@@ -16,26 +18,31 @@ UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_contex
 
 @dataclass(frozen=True)
 class Roles:
-    """The three roles of a run."""
+    """The roles of a run. ``solver`` is None where no model is to try the drafts."""
 
     reflector: Reflector
     explorer: Explorer
     abstractor: Abstractor
+    solver: Solver | None = None
 
 
-def build_roles(settings: RolesSettings) -> Roles:
-    """The roles as configured. Raises InputError when a chat role lacks its key."""
-    return Roles(_reflector(settings), _explorer(settings), _abstractor(settings))
+def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
+    """The roles as configured; what chat roles spend goes into ``ledger``.
+
+    Raises InputError when a chat role lacks its key.
+    """
+    abstractor, solver = _abstractor(settings, ledger), _solver(settings, ledger)
+    return Roles(_reflector(settings, ledger), _explorer(settings, ledger), abstractor, solver)
 
 
-def unguided_roles(settings: RolesSettings) -> Roles:
+def unguided_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
     """The roles as configured with the unguided explorer in place of theirs: the baseline at an equal budget.
 
     Raises InputError when a chat role lacks its key.
     """
     from agents.scripted.unguided import UnguidedExplorer
 
-    return Roles(_reflector(settings), UnguidedExplorer(settings.exploration), _abstractor(settings))
+    return dataclasses.replace(build_roles(settings, ledger), explorer=UnguidedExplorer(settings.exploration))
 
 
 def unguided_context(start: StartState, position: int) -> FailureContext:
@@ -49,34 +56,44 @@ def unguided_context(start: StartState, position: int) -> FailureContext:
     )
 
 
-def _reflector(settings: RolesSettings) -> Reflector:
+def _reflector(settings: RolesSettings, ledger: Ledger) -> Reflector:
     if settings.reflector.kind == "chat":
         from agents.chat.model import open_model
         from agents.chat.reflector import ChatReflector
 
-        return ChatReflector(open_model(settings.reflector, "reflector"))
+        return ChatReflector(open_model(settings.reflector, "reflector", ledger, settings))
     from agents.scripted.reflector import RuleReflector
 
     return RuleReflector()
 
 
-def _explorer(settings: RolesSettings) -> Explorer:
+def _explorer(settings: RolesSettings, ledger: Ledger) -> Explorer:
     if settings.explorer.kind == "chat":
         from agents.chat.explorer import ChatExplorer
         from agents.chat.model import open_model
 
-        return ChatExplorer(open_model(settings.explorer, "explorer"), settings.exploration)
+        return ChatExplorer(open_model(settings.explorer, "explorer", ledger, settings), settings.exploration)
     from agents.scripted.explorer import GuidedExplorer
 
     return GuidedExplorer(settings.exploration)
 
 
-def _abstractor(settings: RolesSettings) -> Abstractor:
+def _abstractor(settings: RolesSettings, ledger: Ledger) -> Abstractor:
     if settings.abstractor.kind == "chat":
         from agents.chat.abstractor import ChatAbstractor
         from agents.chat.model import open_model
 
-        return ChatAbstractor(open_model(settings.abstractor, "abstractor"), settings.exploration)
+        return ChatAbstractor(open_model(settings.abstractor, "abstractor", ledger, settings), settings.exploration)
     from agents.scripted.abstractor import TemplateAbstractor
 
     return TemplateAbstractor(settings.exploration)
+
+
+def _solver(settings: RolesSettings, ledger: Ledger) -> Solver | None:
+    if settings.solver is None:
+        return None
+    from agents.chat.model import open_model
+    from agents.chat.solver import ChatSolver
+
+    model = open_model(settings.solver, "solver", ledger, settings)
+    return ChatSolver(model, settings.solver_attempts, settings.solver_actions)

@@ -101,6 +101,21 @@ def setup_for(
     return _calls(before)
 
 
+def dependent(
+    pieces: Sequence[Interaction], setup: Sequence[ToolCall], context: FailureContext, environment: Environment
+) -> bool:
+    """Whether a later call of a reference takes a text value from an earlier one's answer, or answers otherwise alone.
+
+    ``setup`` is what ran before the reference, the context's own setup left out.
+    """
+    for place, later in enumerate(pieces):
+        if any(_answers(earlier, call_of(later)) for earlier in pieces[:place]):
+            return True
+        if place > 0 and not _same_answers(setup, (later,), context, environment):
+            return True
+    return False
+
+
 def _needed(
     before: Sequence[Interaction], target: Interaction, context: FailureContext, environment: Environment
 ) -> tuple[Interaction, ...] | None:

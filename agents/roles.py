@@ -1,4 +1,4 @@
-"""The three roles that think, as protocols: whoever reflects, explores or abstracts is written against these.
+"""The roles that think, as protocols: whoever reflects, explores, abstracts or solves is written against these.
 
 Methods are coroutines because chat roles wait on a network; scripted roles run their simulator work in a thread.
 A role never writes to disk and never decides what is admitted: verification does.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from environments.base import Environment
+from environments.base import Environment, Record
 from memory.records import Draft, Evidence, FailureContext, Interaction
 
 
@@ -40,4 +40,19 @@ class Abstractor(Protocol):
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
         """At most as many drafts as its settings allow; a draft is a proposal, verification decides."""
+        ...
+
+
+class Solved(Record):
+    """How often a draft was solved: ``rate`` in [0, 1] over ``attempts`` episodes that were judged, at least one."""
+
+    rate: float
+    attempts: int
+
+
+class Solver(Protocol):
+    """Tries to solve a draft from its text alone; the environment judges, never a model."""
+
+    async def solve(self, draft: Draft, environment: Environment, iteration: int | None) -> Solved:
+        """Raises RoleRefused when no attempt can be judged."""
         ...

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from memory.settings import Section
 
-CHAT_ONLY = ("model", "base_url", "temperature", "timeout", "max_retries")
+CHAT_ONLY = (
+    "model",
+    "base_url",
+    "key_variable",
+    "structured",
+    "temperature",
+    "max_tokens",
+    "timeout",
+    "deadline",
+    "max_retries",
+    "retry_pause",
+    "max_retry_after",
+    "price_prompt",
+    "price_completion",
+)
+KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 class RoleSettings(Section):
     """One role. Options of a chat model are errors where the role is scripted."""
 
     kind: Literal["scripted", "chat"] = "scripted"
-    model: str | None = Field(None, description="chat: name of the model at the endpoint")
-    base_url: str | None = Field(None, description="chat: an OpenAI-compatible endpoint")
-    temperature: float | None = Field(None, ge=0.0, description="chat: sampling temperature")
-    timeout: float = Field(120.0, gt=0, description="chat: seconds for one request, its deadline")
-    max_retries: int = Field(3, ge=0, description="chat: further attempts after a failed request")
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="chat: name of the model at the endpoint; none: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
+    )
+    base_url: str | None = Field(
+        None,
+        description="chat: an OpenAI-compatible endpoint; none: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or "
+        "OpenAI's own",
+    )
+    key_variable: str = Field(KEY_VARIABLE, description="chat: name of the environment variable that holds the key")
+    structured: Literal["auto", "json_schema", "tool_call"] = Field(
+        "auto",
+        description="chat: how a reply gets its shape; auto: by JSON schema, and by tool calls where the endpoint "
+        "rejects that (ours)",
+    )
+    temperature: float | None = Field(None, ge=0.0, description="chat: sampling temperature; none: the endpoint's")
+    max_tokens: int = Field(4096, ge=1, description="chat: tokens of one reply at most, with its thinking (ours)")
+    timeout: float = Field(120.0, gt=0, description="chat: seconds for one HTTP request, its deadline (ours)")
+    deadline: float = Field(
+        300.0,
+        gt=0,
+        description="chat: seconds for one question with its further attempts, pauses and repair turn; waiting for "
+        "roles.concurrency is not counted (ours)",
+    )
+    max_retries: int = Field(3, ge=0, description="chat: further attempts after a failed request (ours)")
+    retry_pause: float = Field(
+        0.5,
+        ge=0.0,
+        description="chat: seconds before the first further attempt, doubled for each one, 8 at most (ours)",
+    )
+    max_retry_after: float = Field(
+        60.0, ge=0.0, description="chat: seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)"
+    )
+    price_prompt: float | None = Field(None, ge=0.0, description="chat: price of a million prompt tokens")
+    price_completion: float | None = Field(None, ge=0.0, description="chat: price of a million completion tokens")
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
@@ -27,9 +75,26 @@ class RoleSettings(Section):
         given = [key for key in CHAT_ONLY if getattr(self, key) != type(self).model_fields[key].default]
         if self.kind == "scripted" and given:
             raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
-        if self.kind == "chat" and not self.model:
-            raise ValueError("kind: chat needs 'model', the name of a model at the endpoint")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
+            # What it is set to stays unsaid: it may be a key that was taken for the name of its variable.
+            raise ValueError("'key_variable' must be the name of an environment variable, never a key itself")
+        if self.base_url is not None and "@" in self.base_url.partition("://")[2].partition("/")[0]:
+            raise ValueError("'base_url' must hold no user or password: put the key into the variable key_variable")
+        if self.kind == "chat" and self.deadline < self.timeout:
+            raise ValueError("'deadline' is shorter than 'timeout', the deadline of one request: raise it")
         return self
+
+
+class BudgetSettings(Section):
+    """What all chat roles together may spend in the whole run; none: no limit.
+
+    Nothing more is sent once a budget is spent. Calls are counted when they are sent; tokens and money when the
+    reply is there, so that they are overrun by what was in flight at most.
+    """
+
+    tokens: int | None = Field(None, ge=1, description="prompt and completion tokens")
+    calls: int | None = Field(None, ge=1, description="HTTP requests, further attempts included")
+    money: float | None = Field(None, gt=0, description="in the currency of the roles' prices")
 
 
 class ExplorationSettings(Section):
@@ -38,7 +103,8 @@ class ExplorationSettings(Section):
     rounds: int = Field(4, ge=1, description="R: episodes opened for one context")
     steps: int = Field(8, ge=1, description="S: actions in one episode")
     drafts_per_context: int = Field(3, ge=1, description="drafts proposed for one context at most")
-    max_reference_calls: int = Field(3, ge=1, description="calls of a draft's reference at most")
+    max_reference_calls: int = Field(3, ge=1, description="calls of a draft's reference at most, all turns together")
+    max_turns: int = Field(2, ge=1, description="user turns of a chat abstractor's draft at most (ours)")
 
 
 class RolesSettings(Section):
@@ -47,5 +113,64 @@ class RolesSettings(Section):
     reflector: RoleSettings = RoleSettings()
     explorer: RoleSettings = RoleSettings()
     abstractor: RoleSettings = RoleSettings()
+    solver: RoleSettings | None = Field(
+        None, description="chat: a model that tries accepted drafts from their text (ours); none: no draft is tried"
+    )
+    solver_attempts: int = Field(4, ge=1, description="solver: episodes played for one draft (ours)")
+    solver_actions: int = Field(12, ge=1, description="solver: actions in one episode, all turns together (ours)")
+    solver_min: float | None = Field(
+        None, ge=0.0, le=1.0, description="solver: success rate below which a draft is refused; none: only recorded"
+    )
+    solver_max: float | None = Field(
+        None, ge=0.0, le=1.0, description="solver: success rate above which a draft is refused; none: only recorded"
+    )
     exploration: ExplorationSettings = ExplorationSettings()
     branch_timeout: float = Field(600.0, gt=0, description="deadline in seconds of one context's branch")
+    concurrency: int = Field(
+        16, ge=1, description="chat: requests in flight at one endpoint at most, of all roles together (ours)"
+    )
+    cache: str | None = Field(
+        None, description="chat: SQLite file that answers identical requests; keep it out of the run to share it"
+    )
+    budget: BudgetSettings = BudgetSettings()
+
+    def chat(self) -> Mapping[str, RoleSettings]:
+        """The roles that a chat model plays, by their key."""
+        roles = {"reflector": self.reflector, "explorer": self.explorer, "abstractor": self.abstractor}
+        if self.solver is not None:
+            roles["solver"] = self.solver
+        return {name: role for name, role in roles.items() if role.kind == "chat"}
+
+    @model_validator(mode="after")
+    def _chat_options_fit(self) -> Self:
+        keys = ("concurrency", "cache", "budget")
+        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        if given and not self.chat():
+            raise ValueError(f"'{given[0]}' is for chat roles, scripted ones would ignore it: remove it")
+        if self.budget.money is not None:
+            for name, role in self.chat().items():
+                for key in ("price_prompt", "price_completion"):
+                    if getattr(role, key) is None:
+                        raise ValueError(f"'budget.money' needs '{name}.{key}', the price of a million tokens: add it")
+        return self
+
+    @model_validator(mode="after")
+    def _solver_options_fit(self) -> Self:
+        keys = ("solver_attempts", "solver_actions", "solver_min", "solver_max")
+        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        if self.solver is None and given:
+            raise ValueError(f"'{given[0]}' is for a solver, and there is none: set roles.solver, or remove it")
+        if self.solver is not None and self.solver.kind != "chat":
+            raise ValueError("solver.kind must be chat: no scripted solver exists")
+        if self.solver_min is not None and self.solver_max is not None and self.solver_min > self.solver_max:
+            raise ValueError("'solver_min' is above 'solver_max': no draft could pass")
+        return self
+
+    @model_validator(mode="after")
+    def _exploration_options_fit(self) -> Self:
+        default = ExplorationSettings.model_fields["max_turns"].default
+        if self.abstractor.kind == "scripted" and self.exploration.max_turns != default:
+            raise ValueError(
+                "'exploration.max_turns' is for a chat abstractor, a scripted one writes one turn: remove it"
+            )
+        return self

@@ -172,7 +172,7 @@ class Outcome(Record):
 
 @runtime_checkable
 class Episode(Protocol):
-    """One attempt at one task; single use."""
+    """One attempt at one task; single use. Methods that are called out of order raise RuntimeError."""
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn. Call once, first."""

@@ -16,6 +16,8 @@ from pydantic import ValidationError, model_validator
 from environments.base import InputError, Record
 
 SUFFIX = ".fingerprints.json"
+PANELLED = frozenset({"bfcl"})
+"""Environments with held-out panels. A user's own environment has none, so nothing of it is sealed."""
 
 
 class PublishedPanel(Record):
@@ -79,7 +81,12 @@ def published_panels(environment: str) -> tuple[PublishedPanel, ...]:
 
 
 def sealed_fingerprints(environment: str) -> frozenset[str]:
-    """Fingerprints of every held-out task of ``environment``. Raises InputError like ``published_panels``."""
+    """Fingerprints of every held-out task of ``environment``; none for one that is not ``PANELLED``.
+
+    Raises InputError like ``published_panels``.
+    """
+    if environment not in PANELLED:
+        return frozenset()
     return frozenset(own for panel in published_panels(environment) for own in panel.fingerprints)
 
 

@@ -41,6 +41,9 @@ class Refusal(StrEnum):
     replays differ. ``no_effect``: a turn changes and tells nothing. ``not_solved``: the reference does not succeed.
     ``trivial_policy``: an agent that does not read the task solves it. ``superfluous_call``: a call can be left out.
     ``ungrounded_argument``: a value stands neither in the turns, nor in earlier observations, nor in the docs.
+
+    ``solver`` is never a ruling of ``verify``: a model that tried an accepted draft solved it too rarely or too often
+    for the gate that the settings set, or could not be asked (``graph.solver_check``).
     """
 
     EMPTY_REFERENCE = "empty_reference"
@@ -59,6 +62,7 @@ class Refusal(StrEnum):
     TRIVIAL_POLICY = "trivial_policy"
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
+    SOLVER = "solver"
 
 
 class Ruling(Record):

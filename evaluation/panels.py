@@ -1,10 +1,15 @@
-"""Opens what an evaluation scores, a fixed panel or an official category; nothing else in the project opens a panel."""
+"""Opens what an evaluation scores: a fixed panel, an official category or a file of tasks.
+
+Nothing else in the project opens a panel.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from environments.base import InputError, Record
+from memory.jsonl import read_jsonl
 from memory.records import Task
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -63,3 +68,12 @@ def open_category(category: str, split: SplitChoice = "all", limit: int | None =
             for entry in official
         ]
     return tuple(items)
+
+
+def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
+    """The tasks of a file in the form of a run's tasks.jsonl, in its order; a group named after the file.
+
+    Raises InputError when the file cannot be read or a line of it is no task.
+    """
+    tasks = read_jsonl(path, Task)[:limit]
+    return tuple(Item(task=task, group=path.name, cluster=task.id, strata={"origin": task.origin}) for task in tasks)

@@ -1,4 +1,4 @@
-"""`python -m evaluation.run`: greedy success of a model on a fixed panel or an official category."""
+"""`python -m evaluation.run`: greedy success of a model on a fixed panel, an official category or a file of tasks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from environments.base import InputError, Record
+from environments.command import check_output, exit_statuses
+from environments.settings import BFCL
 from evaluation.outcomes import Report, Score, TaskOutcome, score, score_strata
-from evaluation.panels import SplitChoice, open_category, open_panel
+from evaluation.panels import SplitChoice, open_category, open_panel, open_tasks
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -26,7 +28,10 @@ COMPACT_NOTE = "argument references: the embedded policy reads values as $k and 
 
 
 class Decoding(Record):
-    """Which model, and how it is asked; token limits that are None follow the model's rendering."""
+    """Which model, and how it is asked; token limits that are None follow the model's rendering.
+
+    ``thinking`` is ``enable_thinking`` of the model's chat template; None leaves it as the policy was trained with.
+    """
 
     model: str
     device: Literal["auto", "cpu", "cuda"]
@@ -36,6 +41,7 @@ class Decoding(Record):
     max_new_tokens: int | None
     max_tokens: int | None
     batch: int
+    thinking: bool | None = None
 
 
 def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
@@ -96,34 +102,51 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def select(panel: str | None, category: str | None, split: SplitChoice, limit: int | None) -> tuple[Item, ...]:
-    """The items that the command's options name. Raises InputError unless exactly one of panel and category is."""
-    if (panel is None) == (category is None):
-        raise InputError("give either --panel NAME or --category NAME, one of the two")
-    if panel is not None:
-        if split != "all":
-            raise InputError("--split goes with --category: a panel has one split")
-        return open_panel(panel, limit)
-    return open_category(category or "", split, limit)
+class Selection(Record):
+    """What to score: exactly one of a panel, a category and a file of tasks."""
+
+    panel: str | None
+    category: str | None
+    tasks: Path | None
+    split: SplitChoice
+    limit: int | None
 
 
-def notes_for(policy: Policy, category: str | None, limit: int | None) -> tuple[str, ...]:
+def select(chosen: Selection, environment: str) -> tuple[Item, ...]:
+    """The items that the command's options name. Raises InputError where they do not fit together."""
+    if sum(one is not None for one in (chosen.panel, chosen.category, chosen.tasks)) != 1:
+        raise InputError("give either --panel NAME or --category NAME or --tasks FILE, one of the three")
+    if chosen.split != "all" and chosen.category is None:
+        raise InputError("--split goes with --category: leave it out")
+    if chosen.tasks is not None:
+        return open_tasks(chosen.tasks, chosen.limit)
+    if environment != BFCL:
+        raise InputError(f"--panel and --category are of {BFCL}: give --tasks FILE for {environment}")
+    if chosen.panel is not None:
+        return open_panel(chosen.panel, chosen.limit)
+    return open_category(chosen.category or "", chosen.split, chosen.limit)
+
+
+def notes_for(policy: Policy, chosen: Selection) -> tuple[str, ...]:
     """What a reader must know beside the figures."""
     notes = [COMPACT_NOTE] if policy.rendering.name == "compact" else []
-    if category is not None:
+    if chosen.category is not None:
         notes.append("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most")
-    if limit is not None:
-        notes.append(f"the first {limit} tasks of each group only")
+    if chosen.tasks is not None:
+        notes.append(f"{chosen.tasks} is no held-out panel: the model may have been trained on its tasks")
+    if chosen.limit is not None:
+        notes.append(f"the first {chosen.limit} tasks of each group only")
     return tuple(notes)
 
 
 @app.command()
 def main(
-    environment: Annotated[str, typer.Option(help="bfcl")] = "bfcl",
+    environment: Annotated[str, typer.Option(help="bfcl, or module:callable of your own environment")] = BFCL,
     panel: Annotated[str | None, typer.Option(help="fixed panel: templated-dev or templated-test")] = None,
     category: Annotated[
         str | None, typer.Option(help="official category: base, miss_func, miss_param, long_context, all")
     ] = None,
+    tasks: Annotated[Path | None, typer.Option(help="file of tasks, as tasks.jsonl of a run")] = None,
     model: Annotated[str, typer.Option(help="folder or hub id of a causal language model")] = "recipes/starter",
     split: Annotated[SplitChoice, typer.Option(help="with --category: its tasks of one split only")] = "all",
     output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, an object a task")] = None,
@@ -139,15 +162,21 @@ def main(
     max_tokens: Annotated[
         int | None, typer.Option(min=16, help="tokens of an episode; 512 compact, else 24576")
     ] = None,
+    thinking: Annotated[
+        bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
     from memory.child_process import watch_parent
 
-    watch_parent()
-    try:
+    with exit_statuses():
+        watch_parent()
         started = time.perf_counter()
-        items = select(panel, category, split, limit)
+        if output is not None:
+            check_output("--output", output)
+        chosen = Selection(panel=panel, category=category, tasks=tasks, split=split, limit=limit)
+        items = select(chosen, environment)
         decoding = Decoding(
             model=model,
             device=device,
@@ -157,6 +186,7 @@ def main(
             max_new_tokens=max_new_tokens,
             max_tokens=max_tokens,
             batch=batch,
+            thinking=thinking,
         )
         outcomes, policy = evaluate(items, environment, decoding)
         groups = tuple(dict.fromkeys(item.group for item in items))
@@ -165,7 +195,7 @@ def main(
             environment=environment,
             model=model,
             rendering=policy.rendering.name,
-            notes=notes_for(policy, category, limit),
+            notes=notes_for(policy, chosen),
             scores=scores,
             mean=sum(s.success for s in scores) / len(scores),
             seconds=time.perf_counter() - started,
@@ -175,9 +205,6 @@ def main(
 
             output.parent.mkdir(parents=True, exist_ok=True)
             write_jsonl(output, outcomes)
-    except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        raise typer.Exit(2) from None
     if as_json:
         print(report.model_dump_json())
     else:
@@ -185,15 +212,24 @@ def main(
 
 
 def evaluate(items: Sequence[Item], environment: str, decoding: Decoding) -> tuple[tuple[TaskOutcome, ...], Policy]:
-    """Load the model and attempt every item. Raises InputError for an unknown environment, model or empty selection."""
-    from environments.registry import open_environment
-    from environments.settings import EnvironmentSettings
+    """Load the model and attempt every item.
 
-    if environment != "bfcl":
-        raise InputError(f"--environment {environment}: no such environment: choose bfcl")
+    Raises InputError for an unknown environment or model, an empty selection and tasks of another environment.
+    """
+    from environments.registry import open_named
+    from training.policy_path import check_policy_path
+
     if not items:
         raise InputError("nothing to evaluate: the selection holds no task")
-    opened = open_environment(EnvironmentSettings(name="bfcl", max_steps=decoding.max_actions))
+    opened = open_named(environment, max_steps=decoding.max_actions)
+    for item in items:
+        if item.task.environment != opened.name:
+            raise InputError(
+                f"--environment {environment}: task {item.task.id} is of {item.task.environment}, not of "
+                f"{opened.name}: name the environment of the tasks"
+            )
+
+    check_policy_path(decoding.model)
 
     import torch
 
@@ -201,11 +237,11 @@ def evaluate(items: Sequence[Item], environment: str, decoding: Decoding) -> tup
     from training.rollout import EpisodeLimits
 
     torch.set_num_threads(decoding.threads)
-    policy = load_policy(decoding.model, decoding.device, decoding.dtype)
+    policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
     compact = policy.rendering.name == "compact"
     limits = EpisodeLimits(
         max_new_tokens=decoding.max_new_tokens or (48 if compact else 1024),
-        max_tokens=decoding.max_tokens or (512 if compact else 24576),
+        max_tokens=decoding.max_tokens or (512 if compact else min(24576, policy.positions or 24576)),
         max_actions=decoding.max_actions,
     )
     return attempt(items, policy, opened, limits, decoding.batch), policy

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agents.assembly import UNGUIDED_EXPLORATION, Roles, build_roles, unguided_roles
+from agents.spending import Ledger
 from environments.base import Environment
 from environments.registry import open_environment
 from environments.sealed import sealed_fingerprints
@@ -20,7 +21,7 @@ from memory.run import RunDirectory
 
 @dataclass(frozen=True)
 class Rooms:
-    """What the nodes call: the run directory, its settings, the environment and the roles.
+    """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
     ``unguided`` serve contexts without a weakness behind them, with the budget that D_0 was measured with. ``sealed``
     are the fingerprints of every panel.
@@ -32,6 +33,7 @@ class Rooms:
     roles: Roles
     unguided: Roles
     sealed: frozenset[str]
+    ledger: Ledger
 
     def roles_for(self, context: FailureContext) -> Roles:
         """Who explores and abstracts ``context``."""
@@ -57,11 +59,15 @@ def assemble(root: Path) -> Rooms:
     run = RunDirectory.open(root)
     settings = load_recipe(run.settings_path)
     environment = open_environment(settings.environment)
+    ledger = Ledger(run.spending_path, settings.roles.budget)
+    turns = settings.roles.exploration.max_turns
+    unguided = UNGUIDED_EXPLORATION.model_copy(update={"max_turns": turns})
     return Rooms(
         run=run,
         settings=settings,
         environment=environment,
-        roles=build_roles(settings.roles),
-        unguided=unguided_roles(settings.roles.model_copy(update={"exploration": UNGUIDED_EXPLORATION})),
+        roles=build_roles(settings.roles, ledger),
+        unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
         sealed=sealed_fingerprints(environment.name),
+        ledger=ledger,
     )

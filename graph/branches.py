@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,8 @@ from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
+from environments.base import InputError
+from environments.command import StorageError, storage_refusal
 from graph.assembly import open_rooms
 from graph.records import FAILURE_FILE, Failure
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
@@ -37,7 +39,13 @@ async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContex
 
 
 async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunContext]) -> BranchUpdate:
-    """Writes the cause of a failed branch into its folder; its siblings go on."""
+    """Writes the cause of a failed branch into its folder; its siblings go on.
+
+    Raises StorageError for a branch that a full disk or the like ended: the run stops, and its resumption makes that
+    branch again.
+    """
+    if refusal := storage_refusal(error.error):
+        raise StorageError(refusal)
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.branch_folder(state)
     failure = describe(error.error, state.context_id, _failed_node(folder), rooms.settings.roles.branch_timeout)
@@ -63,6 +71,12 @@ def describe(error: BaseException | str, of: str, node: str, deadline: float) ->
         # The library's message holds the time that passed, which differs between equal runs.
         return Failure(id=of, node=node, cause="deadline", detail=f"ran past roles.branch_timeout, {deadline:g} s")
     return Failure(id=of, node=node, cause=cause, detail=text)
+
+
+def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
+    """Raises InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
+    if failures and len(failures) == branches and all(failure.cause == InputError.__name__ for failure in failures):
+        raise InputError(f"every branch failed, the first one with {failures[0].detail}")
 
 
 def _failed_node(folder: Path) -> str:

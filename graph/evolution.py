@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from agents.settings import RolesSettings
 from environments.base import InputError
+from environments.command import storage_refusal, writing
 from graph.interruption import Interruption
 from graph.progress import Stage
 from memory.run import RunDirectory
@@ -13,8 +16,6 @@ from memory.run import RunDirectory
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-BRANCHES_AT_ONCE = 8
 
 
 def thread_id(iteration: int) -> str:
@@ -29,49 +30,71 @@ async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interrupt
     """Run the graph until ``update`` is done. The caller holds the run's lock.
 
     A signal stops it at the edge of a superstep; every superstep is on the disk before the next one begins.
-    Raises CancelledError for that, InputError for a user's mistake, and whatever a node outside the fan-out raises.
+    Raises CancelledError for that, InputError for a user's mistake, StorageError and OSError where the disk takes no
+    more, and whatever a node outside the fan-out raises.
     """
+    from graph.checkpoints import run_checkpoints
+
+    try:
+        with writing(run.checkpoints_path):
+            async with run_checkpoints(run) as saver:
+                await _evolve(run, iteration, stage, interruption, saver)
+    except sqlite3.DatabaseError as error:
+        # What is no OperationalError says that the file is no database, or a torn one.
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        path = run.checkpoints_path
+        raise InputError(f"{path} is damaged ({error}): remove it, the iteration's graph begins afresh") from error
+
+
+async def _evolve(
+    run: RunDirectory, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
+) -> None:
     from langgraph.errors import GraphDrained
     from langgraph.runtime import RunControl
 
-    from graph.checkpoints import run_checkpoints
     from graph.iteration import iteration_graph
     from graph.state import IterationState, RunContext
 
     control = RunControl()
-    async with run_checkpoints(run) as saver:
-        graph = iteration_graph().compile(checkpointer=saver)
-        config = _config(iteration)
-        begun = await _has_begun(graph, saver, config)
-        events = graph.astream(
-            None if begun else IterationState(iteration=iteration),
-            config,
-            context=RunContext(run=str(run.root)),
-            stream_mode=["tasks"],
-            version="v2",
-            durability="sync",
-            control=control,
-        )
-        branches = _Branches(stage)
-        try:
-            with interruption.draining(control.request_drain):
-                async for event in events:
-                    branches.show(event["data"])
-        except GraphDrained:
-            raise asyncio.CancelledError from None
-        except InputError:
+    graph = iteration_graph().compile(checkpointer=saver)
+    config = _config(iteration, run.section("roles", RolesSettings).concurrency)
+    begun = await _has_begun(graph, saver, config)
+    events = graph.astream(
+        None if begun else IterationState(iteration=iteration),
+        config,
+        context=RunContext(run=str(run.root)),
+        stream_mode=["tasks"],
+        version="v2",
+        durability="sync",
+        control=control,
+    )
+    branches = _Branches(stage)
+    try:
+        with interruption.draining(control.request_drain):
+            async for event in events:
+                branches.show(event["data"])
+    except GraphDrained:
+        raise asyncio.CancelledError from None
+    except Exception as error:
+        if isinstance(error, InputError) or storage_refusal(error):
             # Checkpoints keep what failed as failed: once the mistake is put right, the graph begins afresh.
             await saver.adelete_thread(thread_id(iteration))
-            raise
+        raise
 
 
-def _config(iteration: int) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": BRANCHES_AT_ONCE}
+def _config(iteration: int, branches_at_once: int) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": branches_at_once}
 
 
 async def _has_begun(graph: Any, saver: AsyncSqliteSaver, config: RunnableConfig) -> bool:  # noqa: ANN401 - a generic
-    """Whether the thread stands in its middle. One that is at its end is forgotten: its files are not there."""
-    if (await graph.aget_state(config)).next:
+    """Whether the thread stands in its middle.
+
+    One that is at its end is forgotten: its files are not there. So is one that a full disk ended, where not even that
+    could be written down.
+    """
+    state = await graph.aget_state(config)
+    if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
         return True
     await saver.adelete_thread(config["configurable"]["thread_id"])
     return False

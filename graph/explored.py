@@ -28,8 +28,8 @@ def explored_in(run: RunDirectory, iteration: int) -> Explored:
     return Explored(tuple(contexts), Counter(verdict.context_id for verdict in verdicts if verdict.accepted))
 
 
-def explored_before(run: RunDirectory, iteration: int) -> Explored:
-    """What all iterations before ``iteration`` explored."""
-    parts = [explored_in(run, number) for number in range(iteration)]
+def explored_before(run: RunDirectory, iteration: int, since: int = 0) -> Explored:
+    """What all iterations before ``iteration`` explored, from ``since`` on."""
+    parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
     admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
     return Explored(tuple(context for part in parts for context in part.contexts), admitted)

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 
+from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from graph.stages import Run, evolve, make_tasks, score_after, score_before, train
-from graph.state import SEED_STAGE
 from graph.summary import SUMMARY_FILE, Summary, summarise
-from memory.run import RunDirectory, read_json, write_json
+from memory.run import read_json, write_json
+from memory.tasks import load_tasks, tasks_at
+from training.round_record import RECORD_FILE
 
 
 async def iterate(run: Run) -> AsyncIterator[Summary]:
     """The summary of each iteration, from the first, as soon as it is there; those of an earlier process at once.
 
     A new run that ends with a user's mistake before its first round is unmade, so that the command can be repeated
-    with the mistake put right. Raises InputError for that, ChildFailure when a round or an evaluation failed.
+    with the mistake put right. Raises InputError for that and for a damaged tasks.jsonl, ChildFailure when a round or
+    an evaluation failed.
+
+    A budget of the chat roles that is spent ends the run after the iteration in which that happened (or before the
+    first, when it happened in making D_0), with a line that says so: no round is trained whose weaknesses nobody could
+    read. With the budget raised, the run goes on where it stopped.
     """
+    last = None
+    try:
+        async for summary in _iterations(run):
+            last = summary
+            yield summary
+    except BudgetReached as reached:
+        when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
+        key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
+        run.progress.say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
+    else:
+        if last is not None and last.stopped:
+            run.progress.say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
+
+
+async def _iterations(run: Run) -> AsyncIterator[Summary]:
+    """Raises what ``iterate`` raises, and BudgetReached before a stage that a spent budget forbids."""
+    if run.resumed:
+        check_tasks(run)
     try:
         await make_tasks(run)
         await _train(run, 0)
     except InputError:
         if not run.resumed:
-            unmake(run.directory)
+            run.directory.unmake()
         raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration) / SUMMARY_FILE
@@ -35,14 +59,25 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
         yield read_json(path, Summary)
 
 
+def check_tasks(run: Run) -> None:
+    """Read tasks.jsonl before anything is built on it. Raises InputError for a corrupt line and for missing lines.
+
+    How many tasks the newest finished iteration left behind stands in its summary.
+    """
+    tasks = load_tasks(run.directory)
+    for iteration in reversed(range(run.settings.iterations)):
+        path = run.directory.iteration(iteration) / SUMMARY_FILE
+        if path.exists():
+            summary = read_json(path, Summary)
+            there, left = len(tasks_at(tasks, iteration + 1)), summary.tasks + summary.admitted
+            if there != left:
+                file = run.directory.tasks_path
+                raise InputError(f"{file} holds {there} tasks of iteration {iteration + 1}, not {left}: restore it")
+            return
+
+
 async def _train(run: Run, iteration: int) -> None:
+    if not (run.directory.iteration(iteration) / RECORD_FILE).exists():
+        Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)
-
-
-def unmake(run: RunDirectory) -> None:
-    """Remove what a run that never began has left; settings.yaml first, because it is what makes a folder a run."""
-    run.settings_path.unlink(missing_ok=True)
-    run.tasks_path.unlink(missing_ok=True)
-    shutil.rmtree(run.root / SEED_STAGE, ignore_errors=True)
-    shutil.rmtree(run.iteration(0).parent, ignore_errors=True)

@@ -75,12 +75,22 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
     """Dotted name of the first setting in which the two differ, or None."""
 
     def first(a: object, b: object, prefix: str) -> str | None:
-        if isinstance(a, dict) and isinstance(b, dict):
+        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
             found = (first(a[key], b[key], f"{prefix}.{key}" if prefix else key) for key in a)
             return next((name for name in found if name), None)
         return prefix if a != b else None
 
     return first(left.model_dump(), right.model_dump(), "")
+
+
+def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
+    """``kept`` with every budget of its chat roles that ``asked`` sets higher; one is not taken away, nor added."""
+    budgets = kept.roles.budget.model_dump()
+    for key, limit in asked.roles.budget.model_dump().items():
+        if limit is not None and budgets[key] is not None:
+            budgets[key] = max(limit, budgets[key])
+    budget = kept.roles.budget.model_copy(update=budgets)
+    return kept.model_copy(update={"roles": kept.roles.model_copy(update={"budget": budget})})
 
 
 def _parse(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds

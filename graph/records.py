@@ -48,7 +48,8 @@ class Evolution(Record):
     """What the graph made of one round's trajectories.
 
     ``signals``: found, by kind. ``left_out``: signals that the budget of contexts did not follow up. ``refused``:
-    drafts by reason. ``failures``: reflections and branches that gave up, by cause.
+    drafts by reason. ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the
+    budget that was spent by then, None while there is some left.
     """
 
     iteration: int
@@ -60,6 +61,7 @@ class Evolution(Record):
     admitted: tuple[str, ...]
     refused: dict[str, int]
     failures: dict[str, int]
+    stopped: str | None = None
 
 
 class PanelScore(Record):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from environments.base import EnvironmentFault, InputError
+from environments.base import InputError
+from environments.command import exit_statuses
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def main(
     """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
-    settings: with --resume, other options may repeat them but not change them. Progress goes to stderr.
+    settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
+    (roles.budget.tokens, .calls, .money) may be raised. When one is spent the run stops after that iteration, says so
+    and ends with 0; --resume stops at once while it is still spent. Progress goes to stderr.
 
     Exit status: 0, 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1 when a round of
     training or an evaluation failed.
@@ -51,23 +54,18 @@ def main(
     stdout = sys.stdout
     from memory.child_process import ChildFailure
 
-    try:
-        with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
-            work = open_run(run, recipe, given, iterations, resume)
-            summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
+    with exit_statuses(ChildFailure):
+        try:
+            with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+                work = open_run(run, recipe, given, iterations, resume)
+                summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
+        except Interrupted as stop:
+            print(f"{run}: {stop}", file=sys.stderr)
+            raise typer.Exit(stop.status) from None
         if not as_json:
             from graph.summary import summary_table
 
             _print(summary_table(summaries), stdout)
-    except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    except Interrupted as stop:
-        print(f"{run}: {stop}", file=sys.stderr)
-        raise typer.Exit(stop.status) from None
-    except (ChildFailure, EnvironmentFault) as failure:
-        print(f"error: {failure}", file=sys.stderr)
-        raise typer.Exit(1) from None
 
 
 def open_run(
@@ -76,21 +74,24 @@ def open_run(
     """The run at ``root``, its settings, and whether it was there before.
 
     ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
-    Raises InputError when the run is there and ``resume`` is not given, and when the options contradict its settings.
+    Raises InputError when the run is there and ``resume`` is not given, when the options contradict its settings, and
+    for a new run whose policy is not there.
     """
-    from graph.recipe import QUICKSTART, difference, load_recipe
+    from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
+    from training.policy_path import check_policy_path
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
     if not (resume and (root / "settings.yaml").exists()):
         settings = load_recipe(recipe or QUICKSTART, given)
+        check_policy_path(settings.policy.path)
         return RunDirectory.create(root, settings), settings, False
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
     asked = load_recipe(recipe or directory.settings_path, given)
     total = asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)
-    settings = kept.model_copy(update={"iterations": total})
+    settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
     if changed := difference(settings, asked.model_copy(update={"iterations": total})):
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
     return directory, settings, True
@@ -100,6 +101,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     """Do what is left of the run, showing each iteration when it is there; all summaries."""
     from graph.loop import iterate
     from graph.progress import Progress
+    from graph.recipe import load_recipe
     from graph.stages import Run
 
     directory, settings, resumed = work
@@ -113,8 +115,10 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
         return summaries
 
     with directory.lock(), Progress() as progress:
-        if directory.section("iterations", int) < settings.iterations:
-            directory.save_settings(settings)
+        kept = load_recipe(directory.settings_path)
+        longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
+        if longest != kept:
+            directory.save_settings(longest)
         return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
 
 

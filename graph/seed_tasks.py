@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from environments.base import EnvironmentFault, InputError
+from environments.base import InputError
+from environments.command import check_output, exit_statuses
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -42,18 +43,13 @@ def main(
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
-    try:
-        with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
-            tasks = _seed(recipe, given, run, output)
-    except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    except Interrupted as stop:
-        print(f"stopped by {stop.received.name}", file=sys.stderr)
-        raise typer.Exit(stop.status) from None
-    except EnvironmentFault as failure:
-        print(f"error: {failure}", file=sys.stderr)
-        raise typer.Exit(1) from None
+    with exit_statuses():
+        try:
+            with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+                tasks = _seed(recipe, given, run, output)
+        except Interrupted as stop:
+            print(f"stopped by {stop.received.name}", file=sys.stderr)
+            raise typer.Exit(stop.status) from None
     lengths = Counter(sum(map(len, task.reference)) for task in tasks)
     told = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
     print(f"{len(tasks)} tasks ({told}) in {output or (run and run / 'tasks.jsonl')}")
@@ -71,6 +67,7 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
     if run is not None:
         return _make(run, settings)
     assert output is not None
+    check_output("--output", output)
     with TemporaryDirectory() as folder:
         tasks = _make(Path(folder), settings)
     write_jsonl(output, tasks)
@@ -78,7 +75,7 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
 
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
-    from graph.loop import unmake
+    from agents.spending import BudgetReached
     from graph.progress import Progress
     from graph.stages import Run, make_tasks
     from memory.run import RunDirectory
@@ -90,8 +87,11 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
         try:
             interruption.run(make_tasks(Run(directory, settings, progress, interruption, resumed=False)))
         except InputError:
-            unmake(directory)
+            directory.unmake()
             raise
+        except BudgetReached as reached:
+            told = str(reached).partition(":")[0]
+            raise InputError(f"{told} before there were {settings.tasks.initial_count} tasks: raise it") from None
     return load_tasks(directory)
 
 

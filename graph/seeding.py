@@ -14,6 +14,7 @@ from environments.base import InputError, StartState
 from environments.fingerprints import fingerprint
 from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import Rooms
+from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
 from graph.progress import Stage
 from graph.records import FAILURE_FILE, Failure, KnownTasks
@@ -22,7 +23,7 @@ from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import append_jsonl, read_json, read_jsonl, write_json
 
 CHUNK = 32  # start states explored in one invocation of the graph
-BRANCHES_AT_ONCE = 2
+BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
 BARREN_CHUNKS = 8  # chunks without a new task after which exploration has nothing more to give
 
 
@@ -40,20 +41,24 @@ class Seeds:
 async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
     """``count`` tasks, equal for equal settings: start states in turn, a chunk of them at a time.
 
-    Raises InputError when the environment names no start state, or exploration finds no more tasks.
+    Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
+    a budget of the chat roles is spent before there are enough.
     """
     starts = rooms.environment.starts()
     if not starts:
-        raise InputError("environment.classes: no initial state of the training split has these classes: name others")
+        raise InputError(_without_starts(rooms))
     shutil.rmtree(rooms.run.root / SEED_STAGE, ignore_errors=True)
     graph = seed_graph().compile()
+    roles = rooms.settings.roles
+    at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
     barren = 0
     while len(seeds.tasks) < count:
+        rooms.ledger.check()
         contexts = await asyncio.to_thread(_prepare, rooms, starts, seeds.contexts, known)
         state = SeedState(contexts=tuple(context.id for context in contexts))
-        await graph.ainvoke(state, {"max_concurrency": BRANCHES_AT_ONCE}, context=RunContext(run=str(rooms.run.root)))
+        await graph.ainvoke(state, {"max_concurrency": at_once}, context=RunContext(run=str(rooms.run.root)))
         before = len(seeds.tasks)
         await asyncio.to_thread(_join, rooms, contexts, seeds, known)
         barren = barren + 1 if len(seeds.tasks) == before else 0
@@ -82,6 +87,7 @@ def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known:
     """
     folder = rooms.run.root / SEED_STAGE
     made: list[list[Task]] = []
+    failures: list[Failure] = []
     for context in contexts:
         branch = folder / "branches" / context.id
         seeds.contexts += 1
@@ -89,6 +95,7 @@ def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known:
         if (branch / FAILURE_FILE).exists():
             failure = read_json(branch / FAILURE_FILE, Failure)
             seeds.failures[failure.cause] += 1
+            failures.append(failure)
             append_jsonl(folder / "branch_failures.jsonl", [failure])
             continue
         drafts = sorted(read_jsonl(branch / "drafts.jsonl", Draft), key=lambda draft: draft.id)
@@ -102,8 +109,15 @@ def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known:
         append_jsonl(folder / "interactions.jsonl", read_jsonl(branch / "interactions.jsonl", Interaction))
         append_jsonl(folder / "drafts.jsonl", drafts)
         append_jsonl(folder / "verdicts.jsonl", verdicts)
+    refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
     shutil.rmtree(folder / "branches")
+
+
+def _without_starts(rooms: Rooms) -> str:
+    if rooms.settings.environment.is_own:
+        return f"environment.name: starts() of the environment {rooms.environment.name} is empty: give it a state"
+    return "environment.classes: no initial state of the training split has these classes: name others"
 
 
 def _barren(seeds: Seeds, count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from agents.settings import RolesSettings
 from environments.settings import EnvironmentSettings, VerificationSettings
@@ -31,5 +31,15 @@ class RunSettings(Section):
     verification: VerificationSettings = VerificationSettings()
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
+
+    @field_validator("evaluation")
+    @classmethod
+    def _panel_of_the_environment(cls, evaluation: EvaluationSettings, info: ValidationInfo) -> EvaluationSettings:
+        environment = info.data.get("environment")
+        if environment is not None and environment.is_own and evaluation.panel is not None:
+            raise ValueError(
+                f"the panel {evaluation.panel} is of bfcl, {environment.name} has none: set evaluation.panel to null"
+            )
+        return evaluation

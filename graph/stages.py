@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from environments.base import InputError
+from environments.command import MISTAKE, StorageError, storage_refusal
 from graph.interruption import Interruption
 from graph.progress import Progress
 from graph.records import PanelScore, PrintedReport, StageSeconds
@@ -24,8 +25,6 @@ from training.round_record import RECORD_FILE, RoundProgress, RoundRecord
 
 if TYPE_CHECKING:
     from graph.progress import Stage
-
-USER_MISTAKE = 2  # exit status of a child whose input was wrong
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,8 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     command += ["--output", str(folder / f"panel_{when}.jsonl"), "--batch", str(settings.evaluation.batch), "--json"]
     command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
     command += ["--threads", str(settings.training.threads)]
+    if settings.policy.thinking is not None:
+        command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
     if settings.evaluation.limit is not None:
         command += ["--limit", str(settings.evaluation.limit)]
     lines: list[str] = []
@@ -139,13 +140,20 @@ def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
 async def _child(
     run: Run, command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]
 ) -> None:
-    """One of the project's own commands in a process of its own. Raises InputError where it calls its input wrong."""
+    """One of the project's own commands in a process of its own.
+
+    Raises InputError where it calls its input wrong, StorageError where a disk refused to take what it wrote.
+    """
     argv = [sys.executable, "-m", *command]
     log_start = log_path.stat().st_size if log_path.exists() else 0
-    status = await run_child(argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, USER_MISTAKE))
-    if status == USER_MISTAKE:
-        said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise InputError(f"{command[0]}: {said[-1].removeprefix('error: ')}")
+    status = await run_child(argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, MISTAKE))
+    if status == MISTAKE:
+        said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines()
+        if not said:
+            raise StorageError(f"{command[0]} could not write why it ended to {log_path}: is the disk full?")
+        # The child's stdout takes another way into the log: what was said last need not stand last.
+        reason = next((line for line in reversed(said) if line.startswith("error: ")), said[-1]).removeprefix("error: ")
+        raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 
 def _reporter(stage: Stage) -> Callable[[str], None]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from agents.chat.endpoint import model_of
 from environments.base import Record
+from graph.costs import Cost, cost_of
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.settings import RunSettings
-from graph.state import SEED_STAGE
-from memory.records import Draft, FailureContext, Interaction, Measured, SignalKind, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.records import SignalKind
+from memory.run import RunDirectory, read_json
 from memory.tasks import load_tasks, tasks_at
 from training.round_record import RECORD_FILE, RoundRecord
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-Row = TypeVar("Row", bound=Record)
 
 SUMMARY_FILE = "summary.json"
 COMPACT_LABEL = "embedded policy with argument references ($k)"
@@ -42,21 +41,11 @@ class Panel(Record):
     after: float
 
 
-class Cost(Record):
-    """What was paid. Model calls and their tokens are those of chat roles, ``environment_calls`` those of rollouts
-    and of exploration (verification replays and evaluation are not counted), ``sampled_tokens`` those of rollouts."""
-
-    model_calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    environment_calls: int = 0
-    sampled_tokens: int = 0
-
-
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` came to them for the next one.
 
     ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
+    ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left.
     """
 
     iteration: int
@@ -70,6 +59,7 @@ class Summary(Record):
     cost: Cost
     failed: dict[str, int] = {}
     labels: tuple[str, ...] = ()
+    stopped: str | None = None
 
 
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
@@ -84,11 +74,17 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
         panel=_panel(folder, settings),
-        seconds=read_json(folder / "seconds.json", StageSeconds).seconds,
-        cost=_cost(folder, run.root / SEED_STAGE if iteration == 0 else None),
+        seconds=_seconds(folder / "seconds.json"),
+        cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
         labels=_labels(run, folder, settings),
+        stopped=evolution.stopped,
     )
+
+
+def _seconds(path: Path) -> dict[str, float]:
+    """Of the stages that ended in peace: one killed right after it wrote its result has no entry."""
+    return read_json(path, StageSeconds).seconds if path.exists() else {}
 
 
 def _panel(folder: Path, settings: RunSettings) -> Panel | None:
@@ -99,46 +95,20 @@ def _panel(folder: Path, settings: RunSettings) -> Panel | None:
     return Panel(name=after.name, n=after.n, before=before.success, after=after.success)
 
 
-def _cost(folder: Path, seed_folder: Path | None) -> Cost:
-    """The cost of an iteration; the first one's includes that of making D_0, where the run made it itself."""
-    folders = [folder] + ([seed_folder] if seed_folder is not None and seed_folder.is_dir() else [])
-    measured: list[Measured] = []
-    calls = sampled = 0
-    for one in folders:
-        measured += [context.measured for context in _read(one / "contexts.jsonl", FailureContext)]
-        measured += [draft.measured for draft in _read(one / "drafts.jsonl", Draft)]
-        interactions = _read(one / "interactions.jsonl", Interaction)
-        measured += [interaction.measured for interaction in interactions]
-        calls += sum(len(interaction.observation.calls) for interaction in interactions)
-    for trajectory in _read(folder / "trajectories.jsonl", Trajectory):
-        calls += len(trajectory.calls())
-        sampled += trajectory.sampled_tokens
-    return Cost(
-        model_calls=sum(one.calls for one in measured),
-        prompt_tokens=sum(one.prompt_tokens for one in measured),
-        completion_tokens=sum(one.completion_tokens for one in measured),
-        environment_calls=calls,
-        sampled_tokens=sampled,
-    )
-
-
-def _read(path: Path, model: type[Row]) -> list[Row]:
-    return read_jsonl(path, model) if path.exists() else []
-
-
 def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str, ...]:
-    roles = {"reflector": settings.roles.reflector, "explorer": settings.roles.explorer}
-    roles["abstractor"] = settings.roles.abstractor
-    scripted = [name for name, role in roles.items() if role.kind == "scripted"]
+    chat = settings.roles.chat()
+    scripted = [name for name in ("reflector", "explorer", "abstractor") if name not in chat]
     labels = []
     if scripted:
-        labels.append("scripted roles" + ("" if len(scripted) == len(roles) else f": {', '.join(scripted)}"))
-    if len(scripted) < len(roles):
-        models = sorted({role.model or "" for role in roles.values() if role.kind == "chat"})
+        labels.append("scripted roles" + (f": {', '.join(scripted)}" if chat else ""))
+    if chat:
+        models = sorted({model_of(role, name) for name, role in chat.items()})
         labels.append(f"chat roles on {', '.join(models)}")
     card = run.root / read_json(folder / RECORD_FILE, RoundRecord).policy / "coevolve.json"
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
+    if settings.environment.is_own:
+        labels.append(f"own environment {settings.environment.name}: no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.panel is not None:
         labels.append(f"panel: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
@@ -151,6 +121,12 @@ def iteration_table(summary: Summary) -> Table:
     table = Table(title=f"iteration {summary.iteration}", show_header=False, caption=_caption([summary]))
     for name, cell in zip(COLUMNS[1:], _row(summary, ", ")[1:], strict=True):
         table.add_row(name, cell)
+    for stage, spent in summary.cost.stages.items():
+        table.add_row(f"  {stage}", spent.words())
+    if summary.cost.per_admitted is not None:
+        table.add_row("  per admitted", summary.cost.per_admitted.words())
+    if summary.stopped:
+        table.add_row("stopped", f"{summary.stopped} is spent")
     return table
 
 
@@ -177,7 +153,6 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
     panel, contexts = summary.panel, summary.contexts
     followed = {"new": contexts.new, "known": contexts.known, "left out": contexts.left_out}
     followed |= {f"failed: {cause}": count for cause, count in summary.failed.items()}
-    paid = {name.replace("_", " "): value for name, value in summary.cost.model_dump().items() if value}
     return (
         str(summary.iteration),
         str(summary.tasks),
@@ -187,5 +162,5 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
         counts(followed),
         f"{panel.before:.3f} -> {panel.after:.3f}{separator}{panel.name}, n={panel.n}" if panel else "not scored",
         separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),
-        counts(paid) or "none",
+        summary.cost.words(separator) or "none",
     )

@@ -22,6 +22,7 @@ import psutil  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from environments.base import InputError, Record
+from memory.jsonl import write_json
 
 PARENT_PIPE = "COEVOLVE_PARENT_PIPE"
 ORPHANED = 3  # exit status of a child whose parent is gone
@@ -54,6 +55,7 @@ class Holder(Record):
 def watch_parent() -> None:
     """End this process with status 3 as soon as the parent that started it is gone; nothing without a parent pipe.
 
+    What it started itself is ended with it.
     The variable is removed, so that this process's own children do not mistake it for theirs.
     Raises InputError when the variable names no open file descriptor.
     """
@@ -69,6 +71,10 @@ def watch_parent() -> None:
     def wait_for_end() -> None:
         while os.read(descriptor, 1024):
             pass
+        with suppress(psutil.Error):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    process.kill()
         os._exit(ORPHANED)
 
     threading.Thread(target=wait_for_end, name="watch-parent", daemon=True).start()
@@ -179,9 +185,7 @@ def hold_lock(path: Path, *, end_orphan: bool, wait: float = 20.0) -> Iterator[N
             raise InputError(f"{path} is held by {who}: wait until it ends, or end it, and start again") from None
         lock.acquire(timeout=wait)
     try:
-        temporary = holder_path.with_name(f"{holder_path.name}.{os.getpid()}")
-        temporary.write_text(_this_process().model_dump_json())
-        temporary.replace(holder_path)
+        write_json(holder_path, _this_process())
         yield
     finally:
         holder_path.unlink(missing_ok=True)

@@ -168,11 +168,5 @@ def _fingerprint(folder: Path) -> str:
 
 
 def open_embedder(settings: MemorySettings) -> Embedder:
-    """The embedder that ``settings`` name. Raises InputError for a path that is missing or unused."""
-    if settings.embedder == "hashed-ngrams":
-        if settings.embedder_path is not None:
-            raise InputError("memory.embedder_path has no effect with hashed-ngrams: set memory.embedder or remove it")
-        return HashedNgrams()
-    if settings.embedder_path is None:
-        raise InputError("memory.embedder_path is missing: name the folder of a sentence-transformers model")
-    return SentenceTransformers(settings.embedder_path)
+    """The embedder that ``settings`` name. Raises InputError for a path that is no folder."""
+    return HashedNgrams() if settings.embedder_path is None else SentenceTransformers(settings.embedder_path)

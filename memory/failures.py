@@ -1,29 +1,30 @@
 """The failure memory: which weaknesses were explored before, indexed in Chroma by signature and then by cosine.
 
 No cosine alone tells two failures apart ("401, token not passed" and "401, wrong password" stand closer than most
-paraphrases), so two contexts are compared only when their signatures are equal. Chroma keeps the vectors; which ids a
-signature has is held in memory, because a query that Chroma filters by metadata takes 0.4 s at 100,000 records, and
-because its nearest-neighbour search is approximate, which would let two equal runs judge differently.
+paraphrases), so two contexts are compared only when their signatures are equal. Two collections of Chroma: one keeps
+the vectors, the other, by signature, the ids of the contexts that can make another known. Both are asked by id alone,
+which takes a millisecond at any size, while a query that filters takes tens of them at 100,000 records. Those few
+vectors are compared exactly: Chroma's nearest-neighbour search is approximate, and two equal runs could judge
+differently.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from environments.base import Record
+from environments.base import InputError, Record
+from environments.command import storage_refusal
 from memory.locks import exclusive
 from memory.records import FailureContext
 from memory.settings import MemorySettings
-
-if TYPE_CHECKING:
-    from chromadb.api.models.Collection import Collection
 
 __all__ = ["FailureMemory", "Judgement", "embedded_text"]
 
@@ -33,15 +34,14 @@ _READ_AT_ONCE = 250  # Chroma's time a vector quadruples when thousands of ids a
 _DECIMALS = 4  # float32 sums differ behind this; a stored judgement must not depend on them.
 
 Item = TypeVar("Item")
-Flags = NDArray[np.bool_]
 Vectors = NDArray[np.float32]
 
 
 class Judgement(Record):
     """Whether a context is to be explored (new) or was explored before (known).
 
-    For a known context ``nearest`` is the remembered or earlier context that makes it known; for a new one it is the
-    nearest of its signature, and None when there is none. ``cosine`` belongs to ``nearest``, rounded to 4 decimals.
+    ``nearest`` is the likest of the contexts that could have made this one known (see ``FailureMemory``), None when
+    there is none; for a known context it is the one that did. ``cosine`` belongs to it, rounded to 4 decimals.
     """
 
     context_id: str
@@ -50,31 +50,15 @@ class Judgement(Record):
     cosine: float | None = None
 
 
-class _Remembered(NamedTuple):
-    signature: str
-    iteration: int
-    admitted: int
-
-
-class _Shelf(NamedTuple):
-    """All that is remembered of one signature, a row a context."""
-
-    ids: tuple[str, ...]
-    vectors: Vectors
-    iterations: NDArray[np.int64]
-    admitted: NDArray[np.int64]
-
-
 class _Pool(NamedTuple):
-    """Contexts of one signature: an id and a row of ``vectors`` each, and whether likeness to it makes one known."""
+    """Contexts of one signature that make likes of theirs known: an id and a row of ``vectors`` each."""
 
     ids: tuple[str, ...]
     vectors: Vectors
-    blocking: Flags
 
     def adding(self, context_id: str, vector: Vectors) -> _Pool:
-        """This pool and one context more, which blocks."""
-        return _Pool((*self.ids, context_id), np.vstack([self.vectors, vector]), np.append(self.blocking, np.True_))
+        """This pool and one context more."""
+        return _Pool((*self.ids, context_id), np.vstack([self.vectors, vector]))
 
 
 class _Match(NamedTuple):
@@ -100,13 +84,15 @@ class FailureMemory:
     a cosine of ``duplicate_above`` or more that were explored fewer than ``recur_after`` iterations ago and of which
     a task was admitted. A weakness that recurs later, or whose exploration admitted nothing, is new again.
 
-    Vectors are read from Chroma when a signature is first judged, and kept: 4 kB a context of that signature.
-    Raises InputError when the folder is in use, or the embedder cannot be had.
+    What is read does not grow with the memory: of the signatures that are judged, the vectors of those contexts, 4 kB
+    each, which are kept until something is written. Raises InputError when the folder is in use, or the embedder
+    cannot be had.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
         import chromadb
         from chromadb.config import Settings
+        from chromadb.errors import ChromaError
 
         from memory.embedding import open_embedder
 
@@ -114,10 +100,15 @@ class FailureMemory:
         self._embedder = open_embedder(settings)
         with ExitStack() as opening:
             opening.enter_context(exclusive(folder / "owner.lock", f"the failure memory {folder}"))
-            self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            try:
+                self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            except ChromaError as error:
+                if storage_refusal(error):
+                    raise
+                raise InputError(f"{folder} is damaged ({error}): remove it, it is rebuilt from the records") from error
             opening.callback(cast(Any, self._client).close)
-            self._collection = self._open_collection()
-            self._load()
+            self._open_collections()
+            self._pools: dict[tuple[str, int], _Pool] = {}
             self._closing = opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -134,8 +125,15 @@ class FailureMemory:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The remembered contexts: where they are not those of the records, ``rebuild``."""
-        return frozenset(self._remembered)
+        """Every remembered context; this reads the whole index."""
+        pages = range(0, self._contexts.count(), _LISTED_AT_ONCE)
+        listed = (self._contexts.get(limit=_LISTED_AT_ONCE, offset=start, include=[]) for start in pages)
+        return frozenset(context_id for page in listed for context_id in page["ids"])
+
+    def holds(self, ids: Sequence[str]) -> bool:
+        """Whether all of these contexts are remembered: where those of the records are not, ``rebuild``."""
+        parts = _parts(sorted(set(ids)), _READ_AT_ONCE)
+        return all(len(self._contexts.get(ids=list(part), include=[])["ids"]) == len(part) for part in parts)
 
     def judge(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[Judgement, ...]:
         """Tell new contexts from known ones, without writing; the answers stand in the order of ``contexts``.
@@ -144,13 +142,14 @@ class FailureMemory:
         had remembered this batch already judges as before, and with those of the batch that come earlier by id and
         are new themselves.
         """
+        remembered = self._remembered({context.signature() for context in contexts}, iteration)
         batch: dict[str, _Pool] = {}
         judgements: dict[str, Judgement] = {}
         ordered = sorted(contexts, key=lambda context: context.id)
         for context, vector in zip(ordered, self._embed(ordered), strict=True):
             signature = context.signature()
-            earlier = batch.get(signature, _Pool((), vector[np.newaxis][:0], np.empty(0, dtype=np.bool_)))
-            judgement = self._judgement(context.id, vector, [self._pool(signature, iteration), earlier])
+            earlier = batch.get(signature, _Pool((), vector[np.newaxis][:0]))
+            judgement = self._judgement(context.id, vector, [remembered[signature], earlier])
             if judgement.status == "new":
                 batch[signature] = earlier.adding(context.id, vector)
             judgements[context.id] = judgement
@@ -177,36 +176,20 @@ class FailureMemory:
         for context in contexts:
             if context.iteration is None:
                 raise ValueError(f"context {context.id} has no iteration: unguided exploration is not remembered")
-        self._client.delete_collection(self._collection.name)
-        self._collection = self._open_collection()
-        self._load()
+        self._client.delete_collection(self._contexts.name)
+        self._client.delete_collection(self._covering.name)
+        self._open_collections()
         self._write(contexts, admitted)
 
-    def _open_collection(self) -> Collection:
-        return self._client.get_or_create_collection(
-            f"failures-{self._embedder.label}",
+    def _open_collections(self) -> None:
+        self._contexts = self._client.get_or_create_collection(
+            f"contexts-{self._embedder.label}",
             embedding_function=cast(Any, self._embedder),
             configuration={"hnsw": {"space": "cosine"}},
         )
-
-    def _load(self) -> None:
-        self._remembered: dict[str, _Remembered] = {}
-        self._by_signature: dict[str, list[str]] = {}
-        self._shelves: dict[str, _Shelf] = {}
-        for start in range(0, self._collection.count(), _LISTED_AT_ONCE):
-            page = self._collection.get(limit=_LISTED_AT_ONCE, offset=start, include=["metadatas"])
-            for context_id, metadata in zip(page["ids"], page["metadatas"] or [], strict=True):
-                self._note(context_id, _Remembered(**cast(dict[str, Any], metadata)))
-
-    def _note(self, context_id: str, remembered: _Remembered) -> None:
-        before = self._remembered.get(context_id)
-        if before is not None and before.signature != remembered.signature:
-            self._by_signature[before.signature].remove(context_id)
-            self._shelves.pop(before.signature, None)
-        if before is None or before.signature != remembered.signature:
-            self._by_signature.setdefault(remembered.signature, []).append(context_id)
-        self._remembered[context_id] = remembered
-        self._shelves.pop(remembered.signature, None)
+        self._covering = self._client.get_or_create_collection(
+            f"covering-{self._embedder.label}", embedding_function=None
+        )
 
     def _embed(self, contexts: Sequence[FailureContext]) -> Vectors:
         if not contexts:
@@ -214,54 +197,73 @@ class FailureMemory:
         return self._embedder.vectors([embedded_text(context) for context in contexts])
 
     def _judgement(self, context_id: str, vector: Vectors, pools: Sequence[_Pool]) -> Judgement:
-        compared = [(pool, _cosines(pool.vectors, vector)) for pool in pools if pool.ids]
-        if not compared:
+        matches = [_nearest(pool, vector) for pool in pools if pool.ids]
+        if not matches:
             return Judgement(context_id=context_id, status="new")
-        blocking = [_nearest(pool.ids, cosines, pool.blocking) for pool, cosines in compared if pool.blocking.any()]
-        if blocking and min(blocking).cosine >= self._settings.duplicate_above:
-            known = min(blocking)
-            return Judgement(context_id=context_id, status="known", nearest=known.id, cosine=known.cosine)
-        nearest = min(_nearest(pool.ids, cosines, np.ones_like(pool.blocking)) for pool, cosines in compared)
-        return Judgement(context_id=context_id, status="new", nearest=nearest.id, cosine=nearest.cosine)
+        nearest = min(matches)
+        known = nearest.cosine >= self._settings.duplicate_above
+        return Judgement(
+            context_id=context_id, status="known" if known else "new", nearest=nearest.id, cosine=nearest.cosine
+        )
 
-    def _pool(self, signature: str, iteration: int) -> _Pool:
-        """What is remembered of a signature from before ``iteration``."""
-        shelf = self._shelf(signature)
-        ages = iteration - shelf.iterations
-        past = ages > 0
-        blocking = (ages < self._settings.recur_after) & (shelf.admitted > 0)
-        if past.all():
-            return _Pool(shelf.ids, shelf.vectors, blocking)
-        return _Pool(tuple(np.array(shelf.ids)[past].tolist()), shelf.vectors[past], blocking[past])
+    def _remembered(self, signatures: set[str], iteration: int) -> dict[str, _Pool]:
+        """The contexts of each signature that make likes of theirs known in ``iteration``."""
+        missing = sorted(one for one in signatures if (one, iteration) not in self._pools)
+        if missing:
+            self._pools |= self._read(missing, iteration)
+        return {signature: self._pools[signature, iteration] for signature in signatures}
 
-    def _shelf(self, signature: str) -> _Shelf:
-        if signature not in self._shelves:
-            ids: list[str] = []
-            rows: list[Any] = []
-            for part in _parts(self._by_signature.get(signature, []), _READ_AT_ONCE):
-                found = self._collection.get(ids=list(part), include=["embeddings"])
-                ids += found["ids"]
-                rows += list(cast(Any, found["embeddings"]))
-            notes = [self._remembered[context_id] for context_id in ids]
-            self._shelves[signature] = _Shelf(
-                tuple(ids),
-                np.array(rows, dtype=np.float32),
-                np.array([note.iteration for note in notes], dtype=np.int64),
-                np.array([note.admitted for note in notes], dtype=np.int64),
-            )
-        return self._shelves[signature]
+    def _read(self, signatures: Sequence[str], iteration: int) -> dict[tuple[str, int], _Pool]:
+        window = range(iteration - self._settings.recur_after + 1, iteration)
+        listed = [one for ids in self._listed(signatures).values() for one, at in ids.items() if at in window]
+        found: dict[str, dict[str, Any]] = {signature: {} for signature in signatures}
+        for part in _parts(listed, _READ_AT_ONCE):
+            page = self._contexts.get(ids=list(part), include=["metadatas", "embeddings"])
+            notes, rows = cast(Any, page["metadatas"]), cast(Any, page["embeddings"])
+            for context_id, note, row in zip(page["ids"], notes, rows, strict=True):
+                # What is listed may have been written anew since, with another signature or nothing admitted.
+                if note["admitted"] and note["iteration"] in window and note["signature"] in found:
+                    found[note["signature"]][context_id] = row
+        return {
+            (signature, iteration): _Pool(tuple(rows), np.array(list(rows.values()), dtype=np.float32))
+            for signature, rows in found.items()
+        }
+
+    def _listed(self, signatures: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Contexts of each signature of which a task was admitted, with their iterations."""
+        listed: dict[str, dict[str, int]] = {}
+        for part in _parts(sorted(signatures), _READ_AT_ONCE):
+            page = self._covering.get(ids=list(part), include=["metadatas"])
+            for signature, note in zip(page["ids"], cast(Any, page["metadatas"]), strict=True):
+                listed[signature] = json.loads(note["iterations"])
+        return listed
 
     def _write(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
+        self._pools.clear()
+        self._list([context for context in contexts if admitted.get(context.id, 0)])
         for part in _parts(sorted(contexts, key=lambda context: context.id), _WRITTEN_AT_ONCE):
-            notes = [_Remembered(c.signature(), cast(int, c.iteration), admitted.get(c.id, 0)) for c in part]
-            self._collection.upsert(
+            self._contexts.upsert(
                 ids=[context.id for context in part],
                 embeddings=self._embed(part),
                 documents=[embedded_text(context) for context in part],
-                metadatas=[note._asdict() for note in notes],
+                metadatas=[_note(context, admitted.get(context.id, 0)) for context in part],
             )
-            for context, note in zip(part, notes, strict=True):
-                self._note(context.id, note)
+
+    def _list(self, contexts: Sequence[FailureContext]) -> None:
+        """List contexts by signature, before they are written: one that is remembered is listed, whatever is killed."""
+        listed = self._listed(sorted({context.signature() for context in contexts}))
+        for context in contexts:
+            listed.setdefault(context.signature(), {})[context.id] = cast(int, context.iteration)
+        for part in _parts(sorted(listed), _WRITTEN_AT_ONCE):
+            self._covering.upsert(
+                ids=list(part),
+                embeddings=np.ones((len(part), 1), dtype=np.float32),  # Chroma wants some; nothing is searched here
+                metadatas=[{"iterations": json.dumps(listed[signature])} for signature in part],
+            )
+
+
+def _note(context: FailureContext, admitted: int) -> dict[str, str | int]:
+    return {"signature": context.signature(), "iteration": cast(int, context.iteration), "admitted": admitted}
 
 
 def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
@@ -270,11 +272,11 @@ def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
     return cosines
 
 
-def _nearest(ids: Sequence[str], cosines: Vectors, chosen: Flags) -> _Match:
-    """The best of the chosen; equal ones (after rounding) by id. At least one must be chosen."""
-    distances = np.where(chosen, np.round(1.0 - cosines.astype(np.float64), _DECIMALS), np.inf)
+def _nearest(pool: _Pool, vector: Vectors) -> _Match:
+    """The best of a pool that is not empty; equal ones (after rounding) by id."""
+    distances = np.round(1.0 - _cosines(pool.vectors, vector).astype(np.float64), _DECIMALS)
     best = distances.min()
-    return _Match(float(best), min(ids[index] for index in np.flatnonzero(distances == best).tolist()))
+    return _Match(float(best), min(pool.ids[index] for index in np.flatnonzero(distances == best).tolist()))
 
 
 def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -41,7 +42,9 @@ def complaint(error: ValidationError, within: str = "") -> str:
     first, *more = error.errors(include_url=False)
     key = ".".join(str(part) for part in (within, *first["loc"]) if part != "")
     text = f"{key}: {first['msg']}" if key else str(first["msg"])
-    if first["type"] not in {"missing", "json_invalid"} and isinstance(first["input"], str | int | float | bool):
+    # What an unknown key holds stays unsaid: it may be a secret that was put in the wrong place.
+    unsaid = {"missing", "json_invalid", "extra_forbidden"}
+    if first["type"] not in unsaid and isinstance(first["input"], str | int | float | bool):
         text += f" (got {first['input']!r:.80})"
     return f"{text}, and {len(more)} more" if more else text
 
@@ -67,21 +70,31 @@ def dump_line(record: BaseModel) -> str:
 def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
 
-    Whatever goes wrong (a full disk raises OSError), the old file stays as it was and the temporary one is removed.
-    The folder is made when it is missing.
+    Whatever goes wrong (a full disk raises OSError, which names ``path``), the old file stays as it was and the
+    temporary one is removed. The folder is made when it is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    with _named(path):
+        try:
+            with temporary.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                _flush(file)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An OSError of a write does not say of which file, or names the temporary one: name ``path``."""
     try:
-        with temporary.open("wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            _flush(file)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _flush(file: BinaryIO) -> None:
@@ -124,16 +137,18 @@ def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
     write_atomically(path, (dump_line(record).encode() for record in records))
 
 
-def append_jsonl(path: Path, records: Iterable[BaseModel]) -> int:
+def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = True) -> int:
     """Add one line a record and flush to the disk; returns the file's new length in bytes.
 
-    On OSError (a full disk) the file is cut back to its old length. A process killed in the middle leaves a line
-    without an end: whoever resumes truncates the file to the last length that it recorded. Raises InputError for a
-    file that ends in such a line, because what follows it could not be read.
+    Without ``durable`` the lines outlive the process but not a power cut, and the caller does not wait for the disk.
+
+    On OSError (a full disk; it names ``path``) the file is cut back to its old length. A process killed in the middle
+    leaves a line without an end: whoever resumes truncates the file to the last length that it recorded. Raises
+    InputError for a file that ends in such a line, because what follows it could not be read.
     """
     lines = "".join(dump_line(record) for record in records).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+", buffering=0) as file:
+    with _named(path), path.open("ab+", buffering=0) as file:
         length = file.seek(0, os.SEEK_END)
         if length:
             file.seek(length - 1)
@@ -143,7 +158,8 @@ def append_jsonl(path: Path, records: Iterable[BaseModel]) -> int:
             view = memoryview(lines)
             while view:
                 view = view[file.write(view) :]
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         except BaseException:
             file.truncate(length)
             raise

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from environments.base import InputError
 
-__all__ = ["exclusive", "holder"]
+__all__ = ["exclusive", "forget", "holder"]
 
 
 def _holder_file(lock: Path) -> Path:
@@ -44,11 +44,18 @@ def exclusive(lock: Path, subject: str) -> Iterator[None]:
     except Timeout:
         raise InputError(_in_use(holder(lock), subject)) from None
     try:
-        _holder_file(lock).write_text(str(os.getpid()))
+        with suppress(OSError):  # on a full disk: the lock holds without it
+            _holder_file(lock).write_text(str(os.getpid()))
         yield
     finally:
         _holder_file(lock).unlink(missing_ok=True)
         file_lock.release()
+
+
+def forget(lock: Path) -> None:
+    """Remove the files of a lock, for its holder, where what it guards is removed too."""
+    for path in (_holder_file(lock), lock):
+        path.unlink(missing_ok=True)
 
 
 def _in_use(pid: int | None, subject: str) -> str:

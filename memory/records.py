@@ -15,6 +15,7 @@ from environments.base import Action, Observation, Outcome, Record, TaskSpec, To
 
 __all__ = [
     "Cause",
+    "Difficulty",
     "Draft",
     "Evidence",
     "FailureContext",
@@ -45,12 +46,16 @@ class Task(TaskSpec):
 
 
 class Measured(Record):
-    """Fields that differ between equal runs: times and costs. Equality of records ignores them."""
+    """Fields that differ between equal runs: times and costs. Equality of records ignores them.
+
+    ``calls`` are requests to a model. ``money`` is in the currency of the settings' prices, 0 without prices.
+    """
 
     seconds: float = 0.0
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    money: float = 0.0
 
 
 class Step(Record):
@@ -199,20 +204,42 @@ class Interaction(Record):
     measured: Measured = Measured()
 
 
+class Difficulty(StrEnum):
+    """How hard a draft is by its reference (our choice).
+
+    ``easy``: one call. ``medium``: several calls, in one turn, that do not need each other. ``hard``: a later call
+    takes a value from an earlier one's answer or answers otherwise without it; or there are several user turns.
+    """
+
+    EASY = "easy"
+    MEDIUM = "medium"
+    HARD = "hard"
+
+
 class Draft(TaskSpec):
-    """A task proposed by an abstractor and not yet verified."""
+    """A task proposed by an abstractor and not yet verified.
+
+    ``difficulty`` is None where the abstractor does not grade. A task's is that of the draft among its parents.
+    """
 
     id: str
     context_id: str
     parents: tuple[str, ...] = ()
+    difficulty: Difficulty | None = None
     measured: Measured = Measured()
 
 
 class Verdict(Record):
-    """The answer of verification to one draft. ``reason`` is None exactly when it is accepted."""
+    """The answer of verification to one draft. ``reason`` is None exactly when it is accepted.
+
+    ``solved`` is the solver's success rate over its ``attempts`` that could be judged, in [0, 1]; None where no solver
+    was asked or none of its attempts could be judged.
+    """
 
     draft_id: str
     context_id: str
     accepted: bool
     reason: str | None = None
-    detail: str = Field(default="", description="one sentence: which call, argument or turn")
+    detail: str = Field(default="", description="one sentence: which call, argument or turn; why no solver judged it")
+    solved: float | None = None
+    attempts: int = 0

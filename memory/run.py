@@ -2,17 +2,21 @@
 
 settings.yaml         the whole recipe of the run
 tasks.jsonl           the task set, append only
+seed/                 how D_0 was made: *.jsonl
 iterations/000/       one folder an iteration: *.jsonl, summary.json
 checkpoints.sqlite    LangGraph's checkpoints, rebuildable
 policy/               checkpoints of the policy
 failures/             the Chroma index of failure contexts, rebuildable
+spending.jsonl        what chat roles spent, a line a request
 run.lock              held by the one process that works on the run
+round.lock            held by the process that trains, a child of that one
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -31,7 +35,7 @@ from memory.jsonl import (
     write_json,
     write_jsonl,
 )
-from memory.locks import exclusive
+from memory.locks import exclusive, forget
 
 __all__ = [
     "RunDirectory",
@@ -57,19 +61,51 @@ class RunDirectory:
         """A new run with ``settings``; of two processes that try at once, one succeeds.
 
         Raises InputError for a run that exists, a folder that holds parts of one, and a path that can be no folder.
+        On OSError (a full disk) a folder that was not there before is not left behind.
         """
         run = cls(root)
+        existed = root.exists()
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{root} cannot be made, {error.strerror}: choose another --run") from None
-        with run.lock():
-            if run.settings_path.exists():
-                raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
-            if run.tasks_path.exists() or run._iterations_path.exists():
-                raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
-            run.save_settings(settings)
+        try:
+            with run.lock():
+                if run.settings_path.exists():
+                    raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
+                if any(part.exists() for part in run._parts()):
+                    raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
+                run.save_settings(settings)
+        except OSError:
+            if not existed:
+                run.vacate()
+            raise
         return run
+
+    def vacate(self) -> None:
+        """Remove the locks of a run that is unmade, and its folder when nothing else is in it."""
+        forget(self.round_lock_path)
+        forget(self.lock_path)
+        with suppress(OSError):
+            self.root.rmdir()
+
+    def unmake(self) -> None:
+        """Remove everything that a run which never began has left, for the holder of its lock.
+
+        settings.yaml goes first, because it is what makes a folder a run.
+        """
+        self.settings_path.unlink(missing_ok=True)
+        for part in self._parts():
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
+        self.vacate()
+
+    def _parts(self) -> tuple[Path, ...]:
+        """What only a run has, beside its settings and locks."""
+        folders = (self.seed_path, self._iterations_path, self.policy_path, self.failures_path)
+        return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -107,9 +143,24 @@ class RunDirectory:
         return self.root / "failures"
 
     @property
+    def spending_path(self) -> Path:
+        """The ledger of the chat roles: a line for each request. It is there once one was made."""
+        return self.root / "spending.jsonl"
+
+    @property
     def lock_path(self) -> Path:
         """The lock of the one process that works on the run."""
         return self.root / "run.lock"
+
+    @property
+    def round_lock_path(self) -> Path:
+        """The lock of the process that trains."""
+        return self.root / "round.lock"
+
+    @property
+    def seed_path(self) -> Path:
+        """The folder of the records behind D_0."""
+        return self.root / "seed"
 
     @property
     def _iterations_path(self) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
@@ -23,6 +23,14 @@ class MemorySettings(Section):
     duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
     recur_after: int = Field(3, ge=1, description="iterations after which a known weakness is explored again")
 
+    @model_validator(mode="after")
+    def _path_fits(self) -> Self:
+        if self.embedder == "hashed-ngrams" and self.embedder_path is not None:
+            raise ValueError("'embedder_path' is for sentence-transformers, hashed-ngrams would ignore it: remove it")
+        if self.embedder == "sentence-transformers" and self.embedder_path is None:
+            raise ValueError("sentence-transformers needs 'embedder_path', the folder of a model")
+        return self
+
 
 class TaskSettings(Section):
     """D_0 and how tasks of D_t are drawn."""
@@ -32,3 +40,10 @@ class TaskSettings(Section):
     evolved_share: float = Field(
         0.5, ge=0.0, le=1.0, description="share of a step's tasks drawn from evolved tasks once there are any (ours)"
     )
+
+    @model_validator(mode="after")
+    def _count_fits(self) -> Self:
+        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        if self.initial is not None and self.initial_count != type(self).model_fields["initial_count"].default:
+            raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
+        return self

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import floor
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,14 +23,60 @@ from memory.run import RunDirectory
 __all__ = ["admit", "draw_steps", "load_tasks", "read_given", "tasks_at"]
 
 
+class _Loaded(NamedTuple):
+    """A task set as it was read, and the file that it was read from."""
+
+    path: Path
+    stamp: tuple[int, int, int]
+    tasks: tuple[Task, ...]
+
+
+_last_loaded: _Loaded | None = None
+"""Spares the stages of an iteration from parsing an unchanged set again: 0.3 s at 10,000 tasks."""
+
+
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
     """Every task of the run in the order of its file; none before D_0 was made.
 
-    Raises InputError naming file and line for a corrupt line, and for an id that stands twice.
+    The file is parsed again only when it is another than the one that this process read or wrote last. Raises
+    InputError naming file and line for a corrupt line, and for an id that stands twice.
     """
     if not run.tasks_path.exists():
         return ()
-    tasks = tuple(read_jsonl(run.tasks_path, Task))
+    stamp = _stamp(run.tasks_path)
+    last = _last_loaded
+    if last is not None and (last.path, last.stamp) == (run.tasks_path, stamp):
+        return last.tasks
+    tasks = _parsed(run)
+    _keep(run, stamp, tasks)
+    return tasks
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _keep(run: RunDirectory, stamp: tuple[int, int, int], tasks: tuple[Task, ...]) -> None:
+    global _last_loaded  # noqa: PLW0603 - one run is worked on in a process
+    _last_loaded = _Loaded(run.tasks_path, stamp, tasks)
+
+
+@contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """Parsing makes objects by the hundred thousand and no garbage: looking for some takes half of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _parsed(run: RunDirectory) -> tuple[Task, ...]:
+    with _garbage_left_alone():
+        tasks = tuple(read_jsonl(run.tasks_path, Task))
     lines: dict[str, int] = {}
     for number, task in enumerate(tasks, start=1):
         if task.id in lines:
@@ -47,7 +96,8 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
     A task that is there already is not added again, so that an interrupted update can be repeated. Raises InputError
     for one that is there with another content.
     """
-    present = {task.id: task for task in load_tasks(run)}
+    before = load_tasks(run)
+    present = {task.id: task for task in before}
     added: dict[str, Task] = {}
     for task in sorted(tasks, key=lambda task: task.id):
         known = present.get(task.id) or added.get(task.id)
@@ -55,12 +105,16 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
             added[task.id] = task
         elif dump_line(known) != dump_line(task):
             raise InputError(f"{run.tasks_path}: task {task.id} is there with another content: start a new run")
-    if added or not run.tasks_path.exists():
-        before = run.tasks_path.read_bytes() if run.tasks_path.exists() else b""
-        if before and not before.endswith(b"\n"):
-            before += b"\n"
-        write_atomically(run.tasks_path, [before, *(dump_line(task).encode() for task in added.values())])
-    return (*present.values(), *added.values())
+    if not added and run.tasks_path.exists():
+        return before
+    lines = [dump_line(task).encode() for task in added.values()]
+    written = run.tasks_path.read_bytes() if run.tasks_path.exists() else b""
+    if written and not written.endswith(b"\n"):
+        written += b"\n"
+    write_atomically(run.tasks_path, [written, *lines])
+    tasks = (*before, *(Task.model_validate_json(line) for line in lines))
+    _keep(run, _stamp(run.tasks_path), tasks)
+    return tasks
 
 
 class _Pool:

@@ -22,6 +22,7 @@ GRAPH_MAY = {
     "training.signals",
     "training.diagnosis",
     "training.settings",
+    "training.policy_path",
     "training.round_record",
     "evaluation.settings",
 }

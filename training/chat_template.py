@@ -1,32 +1,32 @@
 """A model's own chat template as a rendering, without ever rendering the history again.
 
-The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. What follows a sampled message (a
-tool's answer, the next user turn) is found by rendering a dummy conversation and keeping what stands behind the dummy
-assistant message: so the ids that were sampled stay as they are, whatever the template would have made of them.
-Calls are read in the format of Qwen and Hermes, ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``.
+The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. What follows a sampled message
+(answers of tools, the next user turn) is found by rendering a dummy conversation and keeping what stands behind the
+dummy assistant message: so the ids that were sampled stay as they are, whatever the template would have made of them.
+Text that came from outside never becomes a control token, whatever it spells. All of this is our choice.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from environments.base import Action, InputError, MalformedCall, Observation, Parameter, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from training.rendering import EndTurn
-from training.strict_json import read_json_at, tool_call
+from training.template_probe import check_thinking, choose_reader
+from training.tool_calls import DUMMY_TOOL, Message, Schema, call_id, call_message, tool_schema
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_MARK = "dummy_tool_of_the_differencing"
-_SAID = "dummy content of the differencing"
-_THINKING = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
-_JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
-
-Message = dict[str, Any]
+_MARK = "dummy_value_of_the_differencing"
+_NO_NAME = "unknown"
+_TODAY = "26 Jul 2024"
+"""The date that Llama 3's templates are told (their own default), so that a run of another day has equal prompts."""
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+_TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
 
 class ChatTemplateRendering:
@@ -34,54 +34,116 @@ class ChatTemplateRendering:
 
     name = "chat_template"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raises InputError for a tokenizer without a chat template or an end-of-message token."""
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int] = (), thinking: bool | None = None
+    ) -> None:
+        """``stop_ids`` end a message beside the tokenizer's eos token: those of the model's generation config.
+
+        ``thinking`` is the template's ``enable_thinking``; None leaves it at the template's default.
+        Raises InputError for a template that cannot say what an episode needs, naming what is missing.
+        """
+        self.model = tokenizer.name_or_path or "the model"
         if not tokenizer.chat_template:
             raise InputError(
-                f"{tokenizer.name_or_path} has neither a chat template nor coevolve.json: choose an instruction-tuned "
+                f"{self.model} has neither a chat template nor coevolve.json: choose an instruction-tuned "
                 "model, or a starter made with python -m training.warm_start"
             )
         if tokenizer.eos_token_id is None:
-            raise InputError(f"{tokenizer.name_or_path} has no end-of-message token: set its eos_token")
+            raise InputError(f"{self.model} has no end-of-message token: set its eos_token")
         self.tokenizer = tokenizer
-        self.stop_ids = frozenset({int(tokenizer.eos_token_id)})
+        self.stop_ids = frozenset({int(tokenizer.eos_token_id), *map(int, stop_ids)})
+        self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
+        self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
+        self._options: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        self._controls = _controls(tokenizer)
+        if thinking is not None:
+            check_thinking(self)
+        self.reader, self.several = choose_reader(self)
 
     def begin(self) -> ChatTemplateDialogue:
         """A fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of a conversation that ends where the assistant is to speak."""
-        text = self._render(messages, [tool_schema(tool) for tool in tools])
-        return self.encode(text)
+    def prompt(self, text: str, tools: Sequence[ToolSpec]) -> tuple[list[int], str]:
+        """The first prompt, up to where the assistant is to speak: its ids and its text."""
+        schemas = json.dumps([tool_schema(tool) for tool in tools])
+        marker = _marker(text, schemas)
+        asked = {"role": "user", "content": self._inert(text, marker)}
+        rendered = self.render([asked], json.loads(self._inert(schemas, marker)))
+        return self._encode(rendered, marker), rendered.replace(marker, "")
 
-    def suffix(self, message: Message) -> str:
-        """What the template puts behind an assistant message for ``message`` to follow and the assistant to speak."""
-        call = {"type": "function", "function": {"name": _MARK, "arguments": {}}}
-        said: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
-        if message["role"] != "tool":
-            said = {"role": "assistant", "content": _MARK}
-        rendered = self._render([{"role": "user", "content": _SAID}, said, message], [])
-        _, mark, behind = rendered.partition(_MARK)
-        _, end, suffix = behind.partition(self.tokenizer.eos_token)
-        if not mark or not end:
+    def suffix(self, following: Sequence[Message], names: Sequence[str] = ()) -> tuple[list[int], str]:
+        """What the template puts between an assistant message and the next: its ids and its text.
+
+        The first id ends the message. ``following`` are the messages that come after it; ``names`` are those of its
+        tool calls, none for a message without calls. Raises InputError for a template that drops messages or ends them
+        otherwise.
+        """
+        marker = _marker(*names, *(message["content"] for message in following))
+        said: Message = {"role": "assistant", "content": "" if names else _MARK}
+        if names:
+            arguments = {_MARK: _MARK}
+            said["tool_calls"] = [call_message(i, self._inert(name, marker), arguments) for i, name in enumerate(names)]
+        texts = [{key: self._inert(value, marker) for key, value in message.items()} for message in following]
+        rendered = self.render([{"role": "user", "content": "dummy"}, said, *texts], [DUMMY_TOOL])
+        _, mark, behind = rendered.rpartition(_MARK)
+        end = self.stop.search(behind)
+        if not mark:
+            lost = "tool calls" if names else "what an assistant says"
             raise InputError(
-                f"the chat template of {self.tokenizer.name_or_path} does not end an assistant message with "
-                f"{self.tokenizer.eos_token!r}: its suffixes cannot be told apart, choose another model"
+                f"the chat template of {self.model} drops {lost}: choose a model that was trained to call tools"
             )
-        return suffix
+        if end is None:
+            raise InputError(
+                f"the chat template of {self.model} does not end an assistant message with one of its stop tokens "
+                f"({', '.join(self.stops)}): set eos_token_id in its generation_config.json, or choose another model"
+            )
+        return self._encode(behind[end.start() :], marker), behind[end.start() :].replace(marker, "")
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of text that already holds every special token."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+    def answers(self, names: Sequence[str], texts: Sequence[str]) -> tuple[list[int], str]:
+        """The suffix that answers the calls of a message, one text each."""
+        messages = [
+            {"role": "tool", "name": name, "tool_call_id": call_id(place), "content": text}
+            for place, (name, text) in enumerate(zip(names, texts, strict=True))
+        ]
+        return self.suffix(messages, names)
+
+    def _inert(self, text: str, marker: str) -> str:
+        """``text`` with ``marker`` after the first character of every control token that it spells."""
+        return self._controls.sub(lambda found: found[0] + marker, text)
+
+    def _encode(self, text: str, marker: str) -> list[int]:
+        """Ids of rendered text, encoded in pieces that are cut at ``marker``."""
+        ids: list[int] = []
+        for piece in text.split(marker):
+            ids += self.tokenizer.encode(piece, add_special_tokens=False)
         return ids
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                list(messages), tools=list(tools) or None, add_generation_prompt=True, tokenize=False
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Schema] = (), ask: bool = True, **options: bool
+    ) -> str:
+        """The template's own text; ``ask``: with the head of the assistant's next message at its end.
+
+        ``options`` override those of the rendering. Raises InputError when the template cannot render this.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(messages),
+                    tools=list(tools) or None,
+                    add_generation_prompt=ask,
+                    tokenize=False,
+                    date_string=_TODAY,
+                    **{**self._options, **options},
+                )
             )
-        )
+        except (TemplateError, TypeError) as error:
+            raise InputError(
+                f"the chat template of {self.model} cannot render a conversation with tool calls ({error}): choose a "
+                "model that was trained to call tools"
+            ) from error
 
 
 class ChatTemplateDialogue:
@@ -90,101 +152,73 @@ class ChatTemplateDialogue:
     def __init__(self, rendering: ChatTemplateRendering) -> None:
         self.stop_ids = rendering.stop_ids
         self._rendering = rendering
-        self._tools: frozenset[str] = frozenset()
-        self._ended = True
+        self._tools: dict[str, Schema] = {}
+        self._head = ""
+        self.stopped: int | None = None
+        self._names: tuple[str, ...] = ()
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Ids of the tools' documentation and the first user message."""
-        self._tools = frozenset(tool.name for tool in tools)
-        return self._rendering.prompt([{"role": "user", "content": turn.text}], tools)
+        self._tools = {tool.name: tool_schema(tool) for tool in tools}
+        ids, self._head = self._rendering.prompt(turn.text, tools)
+        return ids
 
-    def parse(self, ids: Sequence[int]) -> Action | EndTurn:
-        """The tool call of a sampled message; a message without one ends the turn."""
-        self._ended = bool(ids) and ids[-1] in self.stop_ids
-        message = list(ids[:-1] if self._ended else ids)
-        tokenizer = self._rendering.tokenizer
-        text = str(tokenizer.decode(message, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        if not self._ended:
-            return MalformedCall(text=text, reason="cut off: the message does not end")
-        return read_message(text)
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        """The tool calls of a sampled message; a message without one ends the turn."""
+        self.stopped = ids[-1] if ids and ids[-1] in self.stop_ids else None
+        said = self._decode(ids if self.stopped is None else ids[:-1])
+        if self.stopped is None:
+            read: tuple[Action, ...] | EndTurn = (MalformedCall(text=said, reason="cut off: the message does not end"),)
+        else:
+            stop = self._decode(ids[-1:])
+            read = self._rendering.reader.read(said, stop, self._head, tuple(self._tools.values()))
+        if isinstance(read, EndTurn):
+            return read
+        if len(read) > 1 and not self._rendering.several:
+            reason = f"{len(read)} tool calls in one message: the model's chat template takes one at a time"
+            read = (MalformedCall(text=said, reason=reason),)
+        self._names = tuple(action.name if isinstance(action, ToolCall) else _NO_NAME for action in read)
+        return read
 
-    def observe(self, observation: Observation) -> list[int]:
-        """Ids of the tool's answer and the head of the next assistant message."""
-        return self._encode({"role": "tool", "content": observation.text})
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        """Ids of the tools' answers and the head of the next assistant message."""
+        return self._go_on(*self._rendering.answers(self._names, [observation.text for observation in observations]))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Ids of the next user message. Tools that are new in this turn are documented in it, as JSON lines."""
-        new = [tool for tool in tools if tool.name not in self._tools]
-        self._tools |= {tool.name for tool in new}
+        new = {tool.name: tool_schema(tool) for tool in tools if tool.name not in self._tools}
+        self._tools |= new
         text = turn.text
         if new:
-            schemas = "\n".join(json.dumps(tool_schema(tool)) for tool in new)
+            schemas = "\n".join(map(json.dumps, new.values()))
             text = f"These tools are available from now on:\n{schemas}\n\n{text}"
-        return self._encode({"role": "user", "content": text})
+        return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
 
-    def _encode(self, message: Message) -> list[int]:
-        """The suffix for ``message``, after the end of a message that was cut off while it was sampled."""
-        end = "" if self._ended else self._rendering.tokenizer.eos_token
-        self._ended = True
-        return self._rendering.encode(end + self._rendering.suffix(message))
+    def _go_on(self, ids: list[int], text: str) -> list[int]:
+        """The suffix without the token that ends a message when the message has it already.
+
+        A message that was cut off, or that another stop id ended, gets the template's own end.
+        """
+        self._head = text
+        return ids[1:] if ids[0] == self.stopped else ids
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        tokenizer = self._rendering.tokenizer
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def read_message(text: str) -> Action | EndTurn:
-    """What an assistant message says: its tool call, or the end of the turn when it has none.
+def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Matches the first character of everything that must stay text: control tokens, and the mark of the differencing.
 
-    Thinking is left out. Several calls in one message are malformed: an action is one call.
+    Added tokens that neither are special nor look like a tag (runs of line feeds in some vocabularies) are text.
     """
-    said = _THINKING.sub("", text)
-    calls = _TOOL_CALL.findall(said)
-    if not calls:
-        return EndTurn(text=said.strip())
-    if len(calls) > 1:
-        return MalformedCall(text=text, reason=f"{len(calls)} tool calls in one message: make one at a time")
-    try:
-        return _read_call(calls[0].strip())
-    except ValueError as error:
-        return MalformedCall(text=text, reason=str(error))
+    added = tokenizer.added_tokens_decoder.values()
+    texts = {token.content for token in added if token.special or _TAG.fullmatch(token.content)}
+    spelled = [text for text in sorted(texts | {_MARK}) if len(text) > 1]
+    return re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in spelled))
 
 
-def _read_call(text: str) -> ToolCall:
-    content, end = read_json_at(text)
-    if end < len(text):
-        raise ValueError(f"the tool call goes on after its JSON: {text[end : end + 12]!r}")
-    if not isinstance(content, dict):
-        raise ValueError("the tool call is no JSON object")
-    name, arguments = content.get("name"), content.get("arguments", {})
-    if not isinstance(name, str):
-        raise ValueError("the tool call has no name")
-    if not isinstance(arguments, dict):
-        raise ValueError("the arguments of the tool call are no JSON object")
-    return tool_call(name, arguments)
-
-
-def tool_schema(tool: ToolSpec) -> dict[str, Any]:
-    """The tool as an OpenAI-style function schema, which is what chat templates expect."""
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": {
-                "type": "object",
-                "properties": {parameter.name: _schema(parameter) for parameter in tool.parameters},
-                "required": [parameter.name for parameter in tool.parameters if parameter.required],
-            },
-        },
-    }
-
-
-def _schema(parameter: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {
-        "type": _JSON_TYPES.get(parameter.type, parameter.type),
-        "description": parameter.description,
-    }
-    if parameter.default is not None:
-        schema["default"] = parameter.default
-    choices = {"enum": list(parameter.choices)} if parameter.choices else {}
-    if parameter.type == "array":
-        items = parameter.items or "string"
-        return schema | {"items": {"type": _JSON_TYPES.get(items, items)} | choices}
-    return schema | choices
+def _marker(*texts: str) -> str:
+    """A private-use character that none of the texts holds."""
+    used = set().union(*texts)
+    return next(chr(code) for code in _PRIVATE_USE if chr(code) not in used)

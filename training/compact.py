@@ -65,17 +65,19 @@ class CompactDialogue:
         self.text.know(tools, self._rendering.constants(tools))
         return self._encode(self.text.user(turn))
 
-    def parse(self, ids: Sequence[int]) -> Action | EndTurn:
-        """What the sampled line says."""
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        """What the sampled line says: one action, or the end of the turn."""
         self._ended = bool(ids) and ids[-1] in self.stop_ids
         complete = ids[:-1] if self._ended else ids
         tokenizer = self._rendering.tokenizer
         said = str(tokenizer.decode(list(complete), skip_special_tokens=False, clean_up_tokenization_spaces=False))
         # A line feed that is no stop id comes from a byte token: it does not end the line.
-        return self.text.read(said.replace(LINE, " ") + (LINE if self._ended else ""))
+        read = self.text.read(said.replace(LINE, " ") + (LINE if self._ended else ""))
+        return read if isinstance(read, EndTurn) else (read,)
 
-    def observe(self, observation: Observation) -> list[int]:
-        """Ids of the observation line."""
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        """Ids of the observation line; a line holds one action, so there is one."""
+        (observation,) = observations
         return self._encode(self._line_end() + self.text.observation(observation))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:

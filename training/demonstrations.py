@@ -115,6 +115,6 @@ def example(demonstration: Demonstration, rendering: CompactRendering) -> Exampl
         add(dialogue.first(turn, tools) if turn.index == 0 else dialogue.next_turn(turn, tools), 0)
         for call, observation in steps:
             add(dialogue.demonstrate(call), 1)
-            add(dialogue.observe(observation), 0)
+            add(dialogue.observe([observation]), 0)
         add(dialogue.demonstrate(EndTurn()), 1)
     return Example(ids, mask, frozenset(call.name for _, _, steps in demonstration.turns for call, _ in steps))

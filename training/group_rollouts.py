@@ -28,7 +28,7 @@ class GroupRollouts:
     """TRL's ``rollout_func``: plays the episodes of one step and turns each into a trajectory with its reward.
 
     Prompts are task ids, each already repeated K times in a row. Sample ``i`` of a task in a step is seeded by hash,
-    so that neither order nor batch composition matters.
+    so that neither order nor batch composition matters. Tokens are sampled in the precision that the trainer uses.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class GroupRollouts:
             )
             for task_id, sample in zip(prompts, samples, strict=True)
         ]
-        with torch.no_grad():
+        device = self.policy.model.device.type
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16)):
             results = run_episodes(self.policy, self.environment, requests, self.limits, self.settings.temperature)
         seconds = (time.perf_counter() - began) / len(requests)
         self.latest = tuple(

@@ -1,50 +1,68 @@
 """A policy on disk and in memory: model, tokenizer and the rendering that they were trained with.
 
 A folder that this project wrote names its rendering in ``coevolve.json``; any other model speaks its own chat template.
+A folder with a LoRA adapter loads as its base model with the adapter in place.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import BaseModel
+
 from environments.base import InputError, Record
 from memory.run import read_json, write_json
 from training.compact_text import CompactSettings
+from training.policy_path import check_policy_path
 from training.rendering import Rendering
+from training.settings import PolicySettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CARD = "coevolve.json"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+ADAPTER = "adapter_config.json"
 
 
 class PolicyCard(Record):
-    """``coevolve.json``: the rendering that a policy was trained with, and the caps of the compact one."""
+    """``coevolve.json``: the rendering that a policy was trained with, the caps of the compact one, and the template's
+    ``enable_thinking`` of the other."""
 
     rendering: Literal["compact", "chat_template"]
     compact: CompactSettings | None = None
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A loaded policy. ``path`` is where it came from; ``card`` is None for a model that this project did not write."""
+    """A loaded policy. ``path`` is where it came from; ``card`` is None for a model that this project did not write.
+
+    ``adapter``: the path holds a LoRA adapter, and the model is its base with the adapter in place.
+    """
 
     path: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     rendering: Rendering
     card: PolicyCard | None
+    adapter: bool = False
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of one episode that the model was made for, None where its configuration does not say."""
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return positions if isinstance(positions, int) and positions > 0 else None
 
 
-def load_policy(path: str, device: str = "auto", dtype: str = "float32") -> Policy:
-    """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one.
+def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinking: bool | None = None) -> Policy:
+    """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
 
+    ``thinking`` is ``enable_thinking`` of a chat template; None takes it from the policy's card, or leaves it open.
     Raises InputError for a path that is neither, a folder without a model, a model that is no causal language model,
-    or one without a chat template or ``coevolve.json``.
+    one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for ``thinking``
+    where it would be ignored.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -54,22 +72,50 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32") -> Poli
     name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
-    _check_exists(path)
-    card, tokenizer, rendering = load_rendering(path)
+    check_policy_path(path)
+    base = adapter_base(path)
+    card, tokenizer, rendering = load_rendering(path, thinking)
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+        model = AutoModelForCausalLM.from_pretrained(base or path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} holds no causal language model: {_first_line(error)}") from error
+        raise InputError(f"{base or path} holds no causal language model: {_first_line(error)}") from error
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise InputError(f"{path} is a LoRA adapter on the hub: download it and name its folder")
+    rows = model.config.get_text_config().vocab_size
+    if (largest := max(tokenizer.get_vocab().values())) >= rows:
+        raise InputError(f"the tokenizer of {path} has ids up to {largest}, its model knows {rows}: they do not match")
+    if base is not None:
+        from training.lora import load_adapter
+
+        load_adapter(model, path)
     torch.nn.Module.to(model, torch.device(name))
     model.train(False)
-    return Policy(path, model, tokenizer, rendering, card)
+    return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
 
 
-def load_rendering(path: str) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
+def load_starter(settings: PolicySettings) -> Policy:
+    """The policy that every round starts from, with its weights in the type that training keeps them in.
+
+    Steps of a small learning rate vanish in bfloat16's seven bits, so that weights that are trained stay float32.
+    Raises InputError like ``load_policy``, and for a path that is an adapter.
+    """
+    dtype = "float32" if settings.lora is None else settings.dtype
+    policy = load_policy(settings.path, settings.device, dtype, settings.thinking)
+    if policy.adapter:
+        raise InputError(
+            f"policy.path: {settings.path} is a LoRA adapter and a round starts from a whole model: save the merged "
+            "model (peft's merge_and_unload) and name that"
+        )
+    return policy
+
+
+def load_rendering(
+    path: str, thinking: bool | None = None
+) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
     """The card, tokenizer and rendering of the policy at ``path``, without its weights. Raises like ``load_policy``."""
     from transformers import AutoTokenizer
 
-    _check_exists(path)
+    check_policy_path(path)
     card = read_json(Path(path) / CARD, PolicyCard) if (Path(path) / CARD).is_file() else None
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -78,10 +124,48 @@ def load_rendering(path: str) -> tuple[PolicyCard | None, PreTrainedTokenizerBas
     if card is not None and card.rendering == "compact":
         from training.compact import CompactRendering
 
+        if thinking is not None:
+            raise InputError(f"policy.thinking: {path} has no chat template, its rendering is compact: leave it null")
         return card, tokenizer, CompactRendering(tokenizer, card.compact or CompactSettings())
     from training.chat_template import ChatTemplateRendering
 
-    return card, tokenizer, ChatTemplateRendering(tokenizer)
+    if thinking is not None:
+        card = PolicyCard(rendering="chat_template", thinking=thinking)
+    stops = _stop_ids(adapter_base(path) or path)
+    return card, tokenizer, ChatTemplateRendering(tokenizer, stops, card.thinking if card else None)
+
+
+def adapter_base(path: str) -> str | None:
+    """The model that the LoRA adapter in the folder ``path`` belongs to, None when it is no adapter.
+
+    Raises InputError for an adapter that does not say, or whose base does not exist.
+    """
+    file = Path(path) / ADAPTER
+    if not file.is_file():
+        return None
+    base = read_json(file, _AdapterConfig).base_model_name_or_path
+    try:
+        check_policy_path(base)
+    except InputError as error:
+        raise InputError(f"{file} names a base model that is not there: {error}") from error
+    return base
+
+
+class _AdapterConfig(BaseModel):
+    """The part of peft's ``adapter_config.json`` that is read."""
+
+    base_model_name_or_path: str
+
+
+def _stop_ids(path: str) -> tuple[int, ...]:
+    """Ids that end a message by the model's generation config; none when it has no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        eos = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:
+        return ()
+    return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
 
 
 def save_policy(
@@ -95,21 +179,6 @@ def save_policy(
     tokenizer.save_pretrained(path)
     if card is not None:
         write_json(path / CARD, card)
-
-
-def _check_exists(path: str) -> None:
-    """A hub id is only asked for where it cannot be a mistyped folder."""
-    folder = Path(path)
-    if folder.is_dir():
-        return
-    if folder.exists():
-        raise InputError(f"{path} is a file: name the policy's folder")
-    beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
-    if beside_folders or not _HUB_ID.fullmatch(path):
-        raise InputError(
-            f"the policy {path} does not exist: name a folder or a hub id, or make a starter with "
-            "python -m training.warm_start"
-        )
 
 
 def _first_line(error: Exception) -> str:

@@ -22,8 +22,8 @@ class EndTurn(Record):
 class Dialogue(Protocol):
     """One episode in one model's own format; stateful and single use.
 
-    ``stop_ids`` end an action. Methods are called in the order of the episode: ``first``, then for every sampled
-    action ``parse`` followed by ``observe`` (the action was answered) or ``next_turn`` (the turn was ended).
+    ``stop_ids`` end a message. Methods are called in the order of the episode: ``first``, then for every sampled
+    message ``parse`` followed by ``observe`` (its actions were answered) or ``next_turn`` (the turn was ended).
     """
 
     stop_ids: frozenset[int]
@@ -32,12 +32,18 @@ class Dialogue(Protocol):
         """Ids of the first prompt. Raises InputError for tools that the model has no tokens for."""
         ...
 
-    def parse(self, ids: Sequence[int]) -> Action | EndTurn:
-        """What the sampled ids say. Ids without a stop id at their end were cut off: a MalformedCall."""
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        """What the sampled message says: its actions in order, one at least, or the end of the turn.
+
+        Ids without a stop id at their end were cut off: one MalformedCall.
+        """
         ...
 
-    def observe(self, observation: Observation) -> list[int]:
-        """Ids appended after the last sampled id so that the next action can be sampled."""
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        """Ids appended after the last sampled id to answer its actions, so that the next message can be sampled.
+
+        One observation for each action of the last message, in their order.
+        """
         ...
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
@@ -65,7 +71,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One sampled action: its ids (the stop id included) and their log-probabilities in nats.
+    """One sampled message: its ids (the stop id included) and their log-probabilities in nats.
 
     ``context`` is the number of tokens that the sampler holds before the first of them.
     """
@@ -76,7 +82,7 @@ class Sampled:
 
 
 class Speaker(Protocol):
-    """One episode as a sampler sees it. ``seed`` decides every draw; ``stop_ids`` end an action."""
+    """One episode as a sampler sees it. ``seed`` decides every draw; ``stop_ids`` end a message."""
 
     seed: int
     stop_ids: frozenset[int]
@@ -86,5 +92,5 @@ class Speaker(Protocol):
         ...
 
     def reply(self, sampled: Sampled) -> Prompt | None:
-        """Take one sampled action; the suffix to go on with, or None when the episode is over."""
+        """Take one sampled message; the suffix to go on with, or None when the episode is over."""
         ...

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from environments.base import (
-    Environment,
-    EnvironmentFault,
-    Episode,
-    InputError,
-    MalformedCall,
-    Outcome,
-    Record,
-    ToolCall,
-    UserTurn,
-)
+from environments.base import Action, Environment, EnvironmentFault, Episode, InputError, Outcome, Record, UserTurn
 from memory.records import Step, Task, TrajectoryTurn
 from training.policy import Policy
 from training.rendering import Dialogue, EndTurn, Prompt, Sampled
@@ -26,10 +16,11 @@ from training.rendering import Dialogue, EndTurn, Prompt, Sampled
 class EpisodeLimits(Record):
     """Where an episode is cut off.
 
-    ``max_new_tokens`` of one action: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
+    ``max_new_tokens`` of one message: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
     episode, prompt and observations included, and ``max_actions`` of one user turn end the episode where they are
-    reached. After the last allowed action the policy may still end its turn, as in the official rule. ``batch`` is how
-    many episodes are decoded together; it changes no result, only memory and speed.
+    reached, in the middle of a message with several actions too. After the last allowed action the policy may still
+    end its turn, as in the official rule. ``batch`` is how many episodes are decoded together; it changes no result,
+    only memory and speed.
     """
 
     max_new_tokens: int = Field(48, ge=1)
@@ -79,10 +70,16 @@ def run_episodes(
     """Attempt every request and return the results in their order; ``temperature`` 0 is greedy.
 
     An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
-    environment cannot open, and for one whose prompt leaves no room under ``max_tokens``.
+    environment cannot open, for one whose prompt leaves no room under ``max_tokens``, and for a ``max_tokens`` beyond
+    the model's last position.
     """
     from training.sampler import Sampler
 
+    positions = policy.positions
+    if positions is not None and limits.max_tokens > positions:
+        raise InputError(
+            f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
+        )
     attempts = [_Attempt(policy, environment, request, limits) for request in requests]
     try:
         Sampler(policy.model, temperature, rows=limits.batch).run(attempts)
@@ -143,14 +140,14 @@ class _Attempt:
         return Prompt(self._prompt, room)
 
     def reply(self, sampled: Sampled) -> Prompt | None:
-        """Act on one sampled action; the environment's answer, or None when the episode is over."""
+        """Act on one sampled message; the environment's answer, or None when the episode is over."""
         so_far = len(self._prompt) + len(self._completion)
         if sampled.context != so_far:
             raise AssertionError(f"the sampler read {sampled.context} tokens, the episode has {so_far}")
         self._append(sampled.ids, sampled.logprobs, 1)
-        action = self._dialogue.parse(sampled.ids)
+        said = self._dialogue.parse(sampled.ids)
         try:
-            suffix = self._end_turn() if isinstance(action, EndTurn) else self._act(action)
+            suffix = self._end_turn() if isinstance(said, EndTurn) else self._act(said)
             if suffix is None or self._room(len(suffix)) < 1:
                 self._outcome = self._live().outcome()
                 return None
@@ -178,14 +175,17 @@ class _Attempt:
         if self._episode is not None:
             self._episode.close()
 
-    def _act(self, action: ToolCall | MalformedCall) -> list[int] | None:
-        """Execute the action; None when the turn's actions were used up before."""
+    def _act(self, actions: Sequence[Action]) -> list[int] | None:
+        """Execute the message's actions in order; None when the turn's actions are used up before the last one."""
         turn = self._turns[-1]
-        if len(turn.steps) >= self._limits.max_actions:
-            return None
-        observation = self._live().step(action)
-        turn.steps.append(Step(action=action, observation=observation))
-        return self._dialogue.observe(observation)
+        observations = []
+        for action in actions:
+            if len(turn.steps) >= self._limits.max_actions:
+                return None
+            observation = self._live().step(action)
+            turn.steps.append(Step(action=action, observation=observation))
+            observations.append(observation)
+        return self._dialogue.observe(observations)
 
     def _end_turn(self) -> list[int] | None:
         self._turns[-1].ended = True
@@ -196,7 +196,7 @@ class _Attempt:
         return self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _room(self, suffix: int) -> int:
-        """Tokens that the next action may take after ``suffix`` more."""
+        """Tokens that the next message may take after ``suffix`` more."""
         used = len(self._prompt) + len(self._completion) + suffix
         return min(self._limits.max_new_tokens, self._limits.max_tokens - used)
 

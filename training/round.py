@@ -16,6 +16,7 @@ from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
 from memory.settings import TaskSettings
 from memory.tasks import draw_steps, load_tasks, tasks_at
+from training.policy_path import check_policy_path
 from training.round_checkpoints import (
     RoundCheckpoint,
     checkpoint_folder,
@@ -37,7 +38,6 @@ from training.round_record import (
 )
 from training.settings import PolicySettings, TrainingSettings
 
-LOCK_FILE = "round.lock"
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round (its end is always one): what a killed round loses at most."""
 
@@ -73,7 +73,7 @@ def run_round(
     Raises InputError for a user's mistake, RoundFailure when training cannot go on, EnvironmentFault.
     """
     run = RunDirectory.open(root)
-    with hold_lock(run.root / LOCK_FILE, end_orphan=resume):
+    with hold_lock(run.round_lock_path, end_orphan=resume):
         record_path = run.iteration(iteration) / RECORD_FILE
         if record_path.exists():
             if not resume:
@@ -97,6 +97,7 @@ class _Round:
         if self.log.exists() and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
         self.settings = run.settings(RoundSettings)
+        check_policy_path(self.settings.policy.path)
         self.tasks = tasks_at(load_tasks(run), iteration)
         if not self.tasks:
             raise InputError(
@@ -159,14 +160,14 @@ class _Round:
 
         from environments.registry import open_environment
         from training.group_rollouts import GroupRollouts
-        from training.policy import load_policy
+        from training.policy import load_starter
         from training.trainer import RoundCallback, train, trainer_config
 
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = open_environment(settings.environment)
-        policy = load_policy(settings.policy.path, settings.policy.device, settings.policy.dtype)
+        policy = load_starter(settings.policy)
         rollouts = GroupRollouts(plan, policy, environment, settings.training, self._keep, stopwatch)
 
         def on_step(step: int) -> None:
@@ -194,10 +195,17 @@ class _Round:
             discard_superseded(self.run.policy_path, step)
 
         config = trainer_config(
-            settings.training, plan, self.run.policy_path, CHECKPOINT_STEPS, policy.model.device.type == "cpu"
+            settings.training,
+            plan,
+            self.run.policy_path,
+            CHECKPOINT_STEPS,
+            on_cpu=policy.model.device.type == "cpu",
+            bfloat16=settings.policy.dtype == "bfloat16",
+            lora=settings.policy.lora,
         )
         callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
-        train(config, rollouts, callback, None if start.checkpoint is None else Path(start.checkpoint))
+        checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
+        train(config, rollouts, callback, checkpoint, settings.policy.lora)
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
         append_jsonl(self.log, trajectories)

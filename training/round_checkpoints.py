@@ -52,7 +52,7 @@ def discard_after(policies: Path, step: int) -> None:
     """Remove the checkpoints, complete or not, that a killed round left after global step ``step``."""
     for other in _marks(policies):
         if other > step:
-            shutil.rmtree(checkpoint_folder(policies, other))
+            _remove(checkpoint_folder(policies, other))
 
 
 def discard_superseded(policies: Path, newest: int) -> None:
@@ -64,7 +64,13 @@ def discard_superseded(policies: Path, newest: int) -> None:
     ends = sorted(step for step, mark in marks.items() if mark is not None and mark.step == mark.last_step)
     for step in marks:
         if step < newest and step not in ends[-KEPT_ROUNDS:]:
-            shutil.rmtree(checkpoint_folder(policies, step))
+            _remove(checkpoint_folder(policies, step))
+
+
+def _remove(folder: Path) -> None:
+    """The mark first: killed in between, what is left of the folder counts as incomplete."""
+    (folder / MARKER_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:

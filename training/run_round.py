@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from environments.base import EnvironmentFault, InputError
+from environments.command import exit_statuses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -28,15 +28,9 @@ def main(
     from training.round import run_round
     from training.round_plan import RoundFailure
 
-    try:
+    with exit_statuses(RoundFailure):
         watch_parent()
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
-    except InputError as error:
-        sys.stderr.write(f"{error}\n")
-        raise typer.Exit(2) from None
-    except (RoundFailure, EnvironmentFault) as error:
-        sys.stderr.write(f"round {iteration} failed: {error}\n")
-        raise typer.Exit(1) from None
     if finished_before:
         sys.stderr.write(f"iteration {iteration} already has its round: nothing to do\n")
 

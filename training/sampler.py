@@ -2,9 +2,11 @@
 
 Every row advances by one token in each forward pass, whether that token was sampled or belongs to an observation, so
 that no row ever waits for another: a row's episode is asked for its next suffix the moment its action ends. Suffixes
-longer than ``chunk`` tokens (prompts, above all) are fed in a pass of their own. A finished row gives its place to
-the last row, or to an episode that waits. Keys and values lie in one preallocated block at each row's own positions;
-the causal mask and the position ids are explicit, so nothing is padded between turns. All of this is our choice.
+longer than ``chunk`` tokens (prompts, above all) are fed in passes of their own. A finished row gives its place to
+the last row, or to an episode that waits. Keys and values lie in one block at each row's own positions; the causal
+mask and the position ids are explicit, so nothing is padded between turns. What a prompt shares with that of another
+live row is copied, not computed again: the K rollouts of a group, and the tools' documentation of tasks that have the
+same tools. All of this is our choice.
 """
 
 from __future__ import annotations
@@ -15,76 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from transformers.cache_utils import Cache
 
 from environments.base import InputError
+from training.prefill import SHARED, passes, shared_length
 from training.rendering import Prompt, Sampled, Speaker
+from training.row_cache import RowCache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-GROWTH = 128
-"""Positions by which the key-value block grows when a row outgrows it (our choice)."""
-
-
-class RowCache(Cache):
-    """Keys and values of every live row at that row's own positions, as one block a layer.
-
-    ``select`` says which rows and positions the next forward pass writes, and how far it reads.
-    """
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(layers=[])
-        self.rows = rows
-        self.blocks: dict[tuple[int, str], torch.Tensor] = {}
-        self.slots = torch.arange(0)
-        self.positions = torch.zeros(0, 0, dtype=torch.long)
-        self.length = 0
-        self.capacity = 0
-        self.dense = True
-
-    def select(self, slots: torch.Tensor, positions: torch.Tensor, length: int, capacity: int, dense: bool) -> None:
-        """The next pass writes ``positions`` (rows x tokens, all below ``capacity``) of ``slots``, reads ``length``.
-
-        A padded token's position lies past its row's end: it is written, masked, and overwritten when the row gets
-        there. ``dense``: the slots are 0, 1, 2, ..., so that reading needs no copy.
-        """
-        self.slots, self.positions, self.length, self.dense = slots, positions, length, dense
-        self.capacity = -(-capacity // GROWTH) * GROWTH
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write this pass's keys and values; return all that its rows may attend to (the Cache contract)."""
-        return self._write(layer_idx, "keys", key_states), self._write(layer_idx, "values", value_states)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions that the current pass reads."""
-        return self.length
-
-    def move(self, source: int, target: int) -> None:
-        """Give slot ``target`` the contents of slot ``source``."""
-        for block in self.blocks.values():
-            block[target] = block[source]
-
-    def _write(self, layer: int, part: str, states: torch.Tensor) -> torch.Tensor:
-        block = self._block(layer, part, states)
-        block[self.slots[:, None], :, self.positions] = states.transpose(1, 2)
-        rows = block[: self.slots.numel()] if self.dense else block[self.slots]
-        return rows[:, :, : self.length]
-
-    def _block(self, layer: int, part: str, states: torch.Tensor) -> torch.Tensor:
-        """The block of one layer's keys or values, made on first use and grown to the current capacity.
-
-        Zeros, not empty memory: masked positions still enter the weighted sum as 0 x value, and 0 x NaN is NaN.
-        """
-        block = self.blocks.get((layer, part))
-        if block is None or block.shape[2] < self.capacity:
-            grown = states.new_zeros(self.rows, states.shape[1], self.capacity, states.shape[3])
-            if block is not None:
-                grown[:, :, : block.shape[2]] = block
-            self.blocks[layer, part] = block = grown
-        return block
 
 
 @dataclass(slots=True)
@@ -95,6 +35,7 @@ class _Row:
     draws: random.Random
     waiting: list[int]
     max_new_tokens: int
+    prompt: list[int] = field(default_factory=list)
     cached: int = 0
     context: int = 0
     ids: list[int] = field(default_factory=list)
@@ -105,7 +46,7 @@ class _Row:
         prompt = speaker.begin()
         if prompt is None:
             return None
-        row = cls(speaker, random.Random(speaker.seed), [], 0)
+        row = cls(speaker, random.Random(speaker.seed), [], 0, list(prompt.ids))
         row.hear(prompt)
         return row
 
@@ -117,6 +58,10 @@ class _Row:
         self.max_new_tokens = prompt.max_new_tokens
         self.context = self.cached + len(self.waiting)
         self.ids, self.logprobs = [], []
+
+    def hold(self, length: int) -> None:
+        """The first ``length`` ids of the prompt are in the cache by now."""
+        self.cached, self.waiting = length, self.prompt[length:]
 
     def take(self, token: int, logprob: float) -> bool:
         """Add one sampled token; False when that ended the episode."""
@@ -140,7 +85,7 @@ class Sampler:
     about 1e-6 of a boundary between two tokens. ``temperature`` 0 takes the likeliest token.
     """
 
-    def __init__(self, model: PreTrainedModel, temperature: float, rows: int = 128, chunk: int = 8) -> None:
+    def __init__(self, model: PreTrainedModel, temperature: float, rows: int = 128, chunk: int = 3) -> None:
         """``chunk``: suffixes longer than this are fed in one pass of their own (measured on the tiny policy)."""
         if temperature < 0:
             raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
@@ -155,6 +100,7 @@ class Sampler:
         self.rows = rows
         self.chunk = chunk
         self.forward_passes = 0
+        self.fed_tokens = 0
         self.sampled_tokens = 0
 
     @torch.inference_mode()
@@ -163,14 +109,14 @@ class Sampler:
         was_training = self.model.training
         self.model.train(False)
         try:
-            self._run(iter(speakers), RowCache(min(self.rows, max(1, len(speakers)))))
+            self._run(iter(speakers), RowCache())
         finally:
             self.model.train(was_training)
 
     def _run(self, speakers: Iterator[Speaker], cache: RowCache) -> None:
         live: list[_Row] = []
         while True:
-            live.extend(self._admit(speakers, cache.rows - len(live)))
+            live.extend(self._admit(speakers, self.rows - len(live)))
             if not live:
                 return
             self._prefill(live, cache)
@@ -196,15 +142,53 @@ class Sampler:
                 yield row
 
     def _prefill(self, live: list[_Row], cache: RowCache) -> None:
-        """Feed all but the last waiting id of every row that has many of them, or of all rows when all are new."""
-        many = self.chunk if any(row.cached for row in live) else 1
-        slots = [i for i, row in enumerate(live) if len(row.waiting) > many]
-        if not slots:
-            return
-        pieces = [live[slot].waiting[:-1] for slot in slots]
-        for slot in slots:
-            live[slot].waiting = live[slot].waiting[-1:]
-        self._forward(cache, live, slots, pieces)
+        """Feed all but the last waiting id of every row that has many of them, or of all rows when all are new.
+
+        In waves: a new row waits while another one that is fed before it shares more of its prompt than the cache has.
+        """
+        held = [slot for slot, row in enumerate(live) if row.cached]
+        new = [slot for slot, row in enumerate(live) if not row.cached]
+        many = self.chunk if held else 1
+        due = list(held)
+        while due or new:
+            ready, new = self._copy_shared(live, cache, held, new)
+            due = [slot for slot in due + ready if len(live[slot].waiting) > many]
+            pieces = [live[slot].waiting[:-1] for slot in due]
+            for indices in passes([len(piece) for piece in pieces]):
+                self._forward(cache, live, [due[i] for i in indices], [pieces[i] for i in indices])
+            for slot in due:
+                live[slot].waiting = live[slot].waiting[-1:]
+            held += ready
+            due = []
+
+    @staticmethod
+    def _copy_shared(
+        live: list[_Row], cache: RowCache, held: Sequence[int], new: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Copy to ``new`` rows what those of ``held`` have of their prompts; who goes on, and who waits for them.
+
+        All but the last id of a prompt can be shared: that one is fed to get the first logits.
+        """
+        ready: list[int] = []
+        later: list[int] = []
+        copies: dict[tuple[int, int], list[int]] = {}
+        for slot in new:
+            prompt = live[slot].prompt[:-1]
+            shares = ((min(shared_length(live[other].prompt, prompt), live[other].cached), other) for other in held)
+            shared, source = max(shares, default=(0, slot), key=lambda share: share[0])
+            if shared < len(prompt):
+                coming = max((shared_length(live[other].prompt[:-1], prompt) for other in ready), default=0)
+                if coming == len(prompt) or coming >= shared + SHARED:
+                    later.append(slot)
+                    continue
+            if shared and (shared == len(prompt) or shared >= SHARED):
+                copies.setdefault((source, shared), []).append(slot)
+            ready.append(slot)
+        for (source, shared), slots in copies.items():
+            cache.copy(source, slots, shared)
+            for slot in slots:
+                live[slot].hold(shared)
+        return ready, later
 
     def _forward(self, cache: RowCache, live: list[_Row], slots: list[int], pieces: list[list[int]]) -> torch.Tensor:
         """One pass over ``pieces`` (right-padded ids of the rows in ``slots``); logits of the last column."""
@@ -216,15 +200,10 @@ class Sampler:
         for slot, piece in zip(slots, pieces, strict=True):
             live[slot].cached += len(piece)
         length = max(live[slot].cached for slot in slots)
-        cache.select(
-            torch.tensor(slots, device=device),
-            positions,
-            length,
-            capacity=max(starts) + width,
-            dense=len(slots) == slots[-1] + 1,
-        )
+        cache.select(slots, positions, length, rows=len(live), capacity=max(starts) + width)
         mask = (torch.arange(length, device=device) <= positions[:, :, None])[:, None]
         self.forward_passes += 1
+        self.fed_tokens += sum(map(len, pieces))
         output = self.model(
             input_ids=torch.tensor(padded, device=device),
             position_ids=positions,

@@ -9,12 +9,36 @@ from pydantic import Field, model_validator
 from memory.settings import Section
 
 
+class LoraSettings(Section):
+    """Low-rank updates of chosen layers instead of all weights; the KL term is then to the frozen base."""
+
+    rank: int = Field(16, ge=1, description="rank of each update (ours)")
+    alpha: int = Field(32, ge=1, description="updates are scaled by alpha / rank (ours)")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input while training (ours)")
+    target_modules: tuple[str, ...] | None = Field(
+        None, description="names of the layers that get an update; null: every linear one but the output layer"
+    )
+
+    @model_validator(mode="after")
+    def _some_target(self) -> Self:
+        if self.target_modules == ():
+            raise ValueError("target_modules names no layer: name one, or give null for every linear one")
+        return self
+
+
 class PolicySettings(Section):
     """The model that is trained."""
 
     path: str = Field("recipes/starter", description="folder or hub id of a causal language model")
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="type of matrix products; weights that are trained stay float32, LoRA's frozen base is held in it",
+    )
+    thinking: bool | None = Field(
+        None, description="enable_thinking of the model's chat template; null leaves it at the template's default"
+    )
+    lora: LoraSettings | None = Field(None, description="train a LoRA adapter; null trains all weights")
 
 
 class TrainingSettings(Section):
@@ -27,15 +51,31 @@ class TrainingSettings(Section):
     warmup_steps: int = Field(0, ge=0)
     kl: float = Field(1e-3, ge=0, description="weight of the KL term to the starter (paper: 1e-3)")
     temperature: float = Field(0.9, gt=0, description="sampling temperature of rollouts (paper: 0.9)")
-    max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one action at most")
+    max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one message at most")
     max_tokens: int = Field(512, ge=16, description="tokens of one episode at most, prompt and observations included")
     max_actions: int = Field(8, ge=1, description="actions in one user turn at most, during training")
     length_cost: float = Field(
         0.1, ge=0.0, description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)"
     )
     max_grad_norm: float = Field(1.0, gt=0)
+    micro_batch: int | None = Field(
+        None, ge=1, description="rollouts that go through the model and back at once; null: all of a step (ours)"
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="compute activations again instead of keeping them: less memory, a third more time (ours)"
+    )
     loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
     threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
+
+    @model_validator(mode="after")
+    def _micro_batches_fill_a_step(self) -> Self:
+        rows = self.tasks_per_step * self.rollouts_per_task
+        if self.micro_batch is not None and rows % self.micro_batch:
+            raise ValueError(
+                f"micro_batch is {self.micro_batch} and a step has {rows} rollouts (tasks_per_step x "
+                "rollouts_per_task): make it a divisor of that"
+            )
+        return self
 
 
 class SignalSettings(Section):

@@ -7,6 +7,7 @@ into public hooks. Import this module late: it needs torch, transformers and TRL
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,13 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.base import EnvironmentFault
+from environments.command import writing
 from memory.ids import derive_seed
 from training.group_rollouts import GroupRollouts, verdict_reward
+from training.lora import lora_config
+from training.round_checkpoints import checkpoint_folder
 from training.round_plan import RoundFailure, RoundPlan, Stopwatch
-from training.settings import TrainingSettings
+from training.settings import LoraSettings, TrainingSettings
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
@@ -43,6 +47,16 @@ class RoundTrainer(GRPOTrainer):
     def create_model_card(self, *args: object, **kwargs: object) -> None:
         """Nothing: the card would be a draft that names no data and a model id that does not exist."""
 
+    def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
+        """Save, or leave nothing behind. Raises StorageError naming the folder where the disk takes no more."""
+        folder = checkpoint_folder(Path(str(self.args.output_dir)), self.state.global_step)
+        try:
+            with writing(folder):
+                super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
+        except Exception:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
     def _get_per_token_logps_and_entropies(
         self,
         model: torch.nn.Module,
@@ -55,12 +69,12 @@ class RoundTrainer(GRPOTrainer):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """What TRL's method of this name gives, row for row, computed on ROWS_TOGETHER rows without their padding.
 
-        ``others`` belong to images and to experts: when any is given, TRL's own way is taken.
+        A smaller ``batch_size`` (micro-batches) is kept to. ``others`` belong to images and to experts: when any is
+        given, TRL's own way is taken.
         """
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
-        if len(input_ids) <= ROWS_TOGETHER or any(
-            value is not None and value is not False for value in others.values()
-        ):
+        together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
+        if len(input_ids) <= together or any(value is not None and value is not False for value in others.values()):
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
@@ -69,7 +83,7 @@ class RoundTrainer(GRPOTrainer):
         order = torch.argsort(ends, stable=True)
         logps: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        for rows in torch.split(order, ROWS_TOGETHER):
+        for rows in torch.split(order, together):
             begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
             part = (rows, slice(begin, width - cut))
             scored, entropy, _ = score(
@@ -121,19 +135,30 @@ class RoundCallback(TrainerCallback):
 
 
 def trainer_config(
-    settings: TrainingSettings, plan: RoundPlan, policies: Path, checkpoint_steps: int, on_cpu: bool
+    settings: TrainingSettings,
+    plan: RoundPlan,
+    policies: Path,
+    checkpoint_steps: int,
+    on_cpu: bool,
+    bfloat16: bool = False,
+    lora: LoraSettings | None = None,
 ) -> GRPOConfig:
     """TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in the plan's order.
 
-    ``max_steps`` is the global step that ends the round, because the trainer goes on from the last checkpoint's.
-    The schedule is constant after its warm-up: a decaying one would jump with every round's larger ``max_steps``.
+    Micro-batches are TRL's own gradient accumulation: rollouts of a step are drawn together, advantages are those of
+    whole groups, and the update is that of the unsplit step; only the logged KL is then a mean over micro-batches.
+    ``bfloat16``: matrix products in it. ``max_steps`` is the global step that ends the round, because the trainer goes
+    on from the last checkpoint's. The schedule is constant after its warm-up: a decaying one would jump with every
+    round's larger ``max_steps``.
     """
+    rows = len(plan.steps[0]) * settings.rollouts_per_task
+    together = settings.micro_batch or rows
     return GRPOConfig(
         output_dir=str(policies),
         max_steps=plan.last_step,
-        per_device_train_batch_size=len(plan.steps[0]) * settings.rollouts_per_task,
-        gradient_accumulation_steps=1,
-        steps_per_generation=1,
+        per_device_train_batch_size=together,
+        gradient_accumulation_steps=rows // together,
+        steps_per_generation=rows // together,
         num_generations=settings.rollouts_per_task,
         shuffle_dataset=False,
         ignore_data_skip=True,
@@ -146,11 +171,13 @@ def trainer_config(
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=settings.warmup_steps,
         max_grad_norm=settings.max_grad_norm,
-        disable_dropout=True,
+        # TRL's switch would silence the adapter's dropout with the model's own.
+        disable_dropout=lora is None or lora.dropout == 0.0,
         seed=derive_seed(plan.run_seed, plan.iteration, "trainer") % 2**32,
         use_cpu=on_cpu,
-        bf16=False,
-        gradient_checkpointing=False,
+        bf16=bfloat16,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if settings.gradient_checkpointing else None,
         dataloader_pin_memory=not on_cpu,
         logging_steps=1,
         logging_nan_inf_filter=False,
@@ -161,13 +188,23 @@ def trainer_config(
     )
 
 
-def train(config: GRPOConfig, rollouts: GroupRollouts, callback: RoundCallback, checkpoint: Path | None) -> GRPOTrainer:
+def train(
+    config: GRPOConfig,
+    rollouts: GroupRollouts,
+    callback: RoundCallback,
+    checkpoint: Path | None,
+    lora: LoraSettings | None = None,
+) -> GRPOTrainer:
     """Train the steps of the plan from ``checkpoint`` (None: from the starter, with a fresh optimizer).
 
     The policy must hold the *starter*, loaded from its path: TRL builds the reference of the KL term from that path,
-    and only then loads the checkpoint's weights into the policy. One trainer a process.
-    Raises RoundFailure, EnvironmentFault.
+    and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the policy's
+    layers in place, the checkpoint is the adapter's, and the reference is the policy without it. One trainer a
+    process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy.
     """
+    adapter = None if lora is None else lora_config(lora, rollouts.policy.model)
+    if adapter is not None:
+        set_seed(config.seed)  # peft draws the adapter's first weights
     prompts = [task.id for step in rollouts.plan.steps for task in step]
     trainer = RoundTrainer(
         model=rollouts.policy.model,
@@ -177,6 +214,7 @@ def train(config: GRPOConfig, rollouts: GroupRollouts, callback: RoundCallback, 
         processing_class=rollouts.policy.tokenizer,
         rollout_func=rollouts,
         callbacks=[callback],
+        peft_config=adapter,
     )
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
@@ -194,4 +232,4 @@ def train(config: GRPOConfig, rollouts: GroupRollouts, callback: RoundCallback, 
 
 def _out_of_memory(step: int, error: BaseException) -> str:
     first_line = str(error).strip().partition("\n")[0]
-    return f"out of memory at step {step}: lower training.tasks_per_step or training.max_tokens ({first_line})"
+    return f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({first_line})"

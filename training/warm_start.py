@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,10 +23,11 @@ import typer
 from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record
-from environments.settings import EnvironmentSettings
+from environments.command import exit_statuses, writing
+from environments.settings import BFCL
 from memory.ids import derive_seed
 from memory.jsonl import complaint
-from memory.records import Measured
+from memory.records import Measured, Task
 from memory.run import write_json
 from training.compact import CompactRendering
 from training.compact_text import CompactSettings
@@ -165,21 +168,36 @@ def train(
     model.train(False)
 
 
-def warm_start(tasks: Path, out: Path, settings: WarmStartSettings) -> WarmStartRecord:
-    """Make a policy from a file of tasks and write it to ``out`` with its record. Raises InputError."""
+def open_for(name: str, tasks: Sequence[Task]) -> Environment:
+    """The environment ``name`` (bfcl or module:callable) with what ``tasks`` need of it.
+
+    Raises InputError when it cannot be opened or a task is of another environment.
+    """
+    from environments.registry import open_named
+
+    others = sorted({task.environment for task in tasks if name == BFCL and task.environment != BFCL})
+    if others:
+        raise InputError(f"--environment: the tasks are of the environment {others[0]!r}: name its module:callable")
+    return open_named(name, classes=tuple(sorted({c for task in tasks for c in task.classes})))
+
+
+def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_name: str = BFCL) -> WarmStartRecord:
+    """Make a policy from a file of tasks and write it to ``out`` with its record.
+
+    ``environment_name`` is bfcl, or module:callable of the environment that the tasks are of. Raises InputError.
+    """
+    if out.exists():
+        raise InputError(f"{out} exists: choose another --out")
+    started = time.monotonic()
+    learnt = read_tasks(tasks)
+
     import torch
     from rich.console import Console
     from rich.progress import track
 
-    from environments.registry import open_environment
-
-    if out.exists():
-        raise InputError(f"{out} exists: choose another --out")
     torch.set_num_threads(settings.threads)
-    started = time.monotonic()
     console = Console(stderr=True)
-    learnt = read_tasks(tasks)
-    environment = open_environment(EnvironmentSettings(classes=tuple(sorted({c for t in learnt for c in t.classes}))))
+    environment = open_for(environment_name, learnt)
     shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]
     card = PolicyCard(rendering="compact", compact=CompactSettings())
     compact = card.compact or CompactSettings()
@@ -197,29 +215,42 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings) -> WarmStart
     losses = list(track(steps, "warm start", total=settings.steps, console=console))
     with torch.inference_mode():
         held_out_loss = loss_of(model, held_out, pad).item()
-    partial = out.with_name(f".{out.name}.partial")
-    save_policy(partial, model, tokenizer, card)
     recent = losses[-50:]
-    record = WarmStartRecord(
-        settings=settings,
-        tasks_sha256=_sha256(tasks),
-        tasks=len(learnt),
-        held_out_tasks=len(held_out),
-        parameters=model.num_parameters(),
-        first_loss=losses[0],
-        last_loss=sum(recent) / len(recent),
-        held_out_loss=held_out_loss,
-        weights_sha256=_sha256(partial / "model.safetensors"),
-        measured=Measured(seconds=time.monotonic() - started),
-    )
-    write_json(partial / RECORD, record)
-    partial.rename(out)
+    with _whole(out) as partial, writing(out):
+        save_policy(partial, model, tokenizer, card)
+        record = WarmStartRecord(
+            settings=settings,
+            tasks_sha256=_sha256(tasks),
+            tasks=len(learnt),
+            held_out_tasks=len(held_out),
+            parameters=model.num_parameters(),
+            first_loss=losses[0],
+            last_loss=sum(recent) / len(recent),
+            held_out_loss=held_out_loss,
+            weights_sha256=_sha256(partial / "model.safetensors"),
+            measured=Measured(seconds=time.monotonic() - started),
+        )
+        write_json(partial / RECORD, record)
     return record
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A folder to write into that becomes ``out`` when all of it is there, and is removed when that fails."""
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    try:
+        yield partial
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def main(
     tasks: Annotated[Path, typer.Option(help="JSONL file of verified tasks of the training split")],
     out: Annotated[Path, typer.Option(help="new folder for the policy")],
+    environment: Annotated[str, typer.Option(help="bfcl, or module:callable of the tasks' environment")] = BFCL,
     steps: Annotated[int, typer.Option(min=1, help="optimizer steps; they define the result")] = 1000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
@@ -230,24 +261,21 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
 ) -> None:
     """Start a tiny policy by supervised learning on the references of verified tasks."""
-    try:
-        settings = WarmStartSettings(
-            steps=steps,
-            seed=seed,
-            hidden=hidden,
-            layers=layers,
-            vocabulary=vocabulary,
-            balance=balance,
-            learning_rate=learning_rate,
-            threads=threads,
-        )
-        record = warm_start(tasks, out, settings)
-    except ValidationError as error:
-        typer.echo(f"--{complaint(error).replace('_', '-', 1)}", err=True)
-        raise typer.Exit(2) from error
-    except InputError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    with exit_statuses():
+        try:
+            settings = WarmStartSettings(
+                steps=steps,
+                seed=seed,
+                hidden=hidden,
+                layers=layers,
+                vocabulary=vocabulary,
+                balance=balance,
+                learning_rate=learning_rate,
+                threads=threads,
+            )
+        except ValidationError as error:
+            raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
+        record = warm_start(tasks, out, settings, environment)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
         f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "
@@ -260,4 +288,6 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

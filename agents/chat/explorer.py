@@ -9,11 +9,12 @@ from pydantic import BaseModel, Field, JsonValue
 
 from agents.chat.prompts import prompt
 from agents.chat.structured import StructuredModel
+from agents.chat.tool_calls import offered
 from agents.chat.transcript import context_text, interactions_text, tools_text
 from agents.live import live_run
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
-from environments.base import Environment, ToolCall
+from environments.base import Environment
 from memory.records import FailureContext, Interaction
 
 
@@ -26,7 +27,11 @@ class NextCall(BaseModel):
 
 
 class ChatExplorer:
-    """Explorer on a chat model. Simulator work runs in a thread, off the event loop."""
+    """Explorer on a chat model. Simulator work runs in a thread, off the event loop.
+
+    Whatever the model was made to reply (an observation may hold instructions), only calls of the context's tools
+    reach the environment.
+    """
 
     def __init__(self, model: StructuredModel, settings: ExplorationSettings) -> None:
         self._model = model
@@ -35,8 +40,8 @@ class ChatExplorer:
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """R rounds of at most S steps; ``seed`` has no use here, a model's sampling is its endpoint's.
 
-        A reply that stays unusable ends the exploration, and what was seen until then is kept. Raises RoleRefused
-        when that is nothing.
+        A reply that stays unusable, or a budget that is spent, ends the exploration, and what was seen until then is
+        kept. Raises RoleRefused (BudgetReached) when that is nothing.
         """
         documentation = tools_text(await asyncio.to_thread(environment.tools, context.tools))
         interactions: list[Interaction] = []
@@ -68,12 +73,14 @@ class ChatExplorer:
                     tools=documentation,
                     context=context_text(context),
                     history=interactions_text(interactions),
-                    round=str(number),
+                    round=str(number + 1),
                     rounds=str(self._settings.rounds),
                     left=str(self._settings.steps - step),
                 )
-                reply, measured = await self._model.ask(NextCall, messages.system, messages.user)
+                reply, measured = await self._model.ask(
+                    NextCall, messages.system, messages.user, subject=context.id, iteration=context.iteration
+                )
                 if not reply.tool:
                     return
-                call = ToolCall(name=reply.tool, arguments=reply.arguments)
-                interactions.append(await asyncio.to_thread(run.act, call, measured))
+                action = offered(reply.tool, reply.arguments, context.tools)
+                interactions.append(await asyncio.to_thread(run.act, action, measured))

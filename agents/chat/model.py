@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-import os
+import warnings
+from pathlib import Path
 
+from agents.chat.endpoint import resolve
 from agents.chat.structured import StructuredModel
-from agents.settings import RoleSettings
-from environments.base import InputError
-
-KEY_VARIABLE = "OPENAI_API_KEY"
+from agents.settings import RoleSettings, RolesSettings
+from agents.spending import Ledger
 
 
-def open_model(settings: RoleSettings, role: str) -> StructuredModel:
+def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSettings) -> StructuredModel:
     """The model of a chat role; ``role`` is its key in the recipe. No request is sent.
 
-    Raises InputError when the environment variable OPENAI_API_KEY holds no key.
+    ``roles`` says what the roles share: concurrency and cache. Raises InputError when no model or key is given (see
+    ``agents.chat.endpoint``) or the cache cannot be opened.
     """
-    key = os.environ.get(KEY_VARIABLE)
-    if not key:
-        raise InputError(
-            f"roles.{role}.kind is chat, but the environment variable {KEY_VARIABLE} is not set: set it to the "
-            "endpoint's key (any text for an endpoint without keys), or use kind: scripted"
-        )
+    endpoint = resolve(settings, role)
+    # The advice that langchain-openai gives with an endpoint's rejection of a JSON schema is followed by itself here.
+    warnings.filterwarnings("ignore", message="This model does not support OpenAI's structured output feature")
     from langchain_openai import ChatOpenAI
-    from pydantic import SecretStr
 
-    assert settings.model is not None, "RoleSettings demands a model of a chat role"
+    from agents.chat.http_client import GuardedClient
+
     model = ChatOpenAI(
-        model=settings.model,
-        base_url=settings.base_url,
-        api_key=SecretStr(key),
+        model=endpoint.model,
+        base_url=endpoint.base_url,
+        api_key=endpoint.key,
         temperature=settings.temperature,
+        max_completion_tokens=settings.max_tokens,
         timeout=settings.timeout,
         max_retries=0,
+        openai_proxy=None,  # proxies are those of HTTP_PROXY and its kind, which the HTTP client reads
+        use_responses_api=False,
+        cache=False,
+        http_async_client=GuardedClient(endpoint),
     )
-    return StructuredModel(model, settings.timeout, settings.max_retries)
+    cache = None
+    if roles.cache is not None:
+        from agents.chat.caching import ReplyCache
+
+        cache = ReplyCache(Path(roles.cache))
+    return StructuredModel(model, endpoint, settings, ledger, roles.concurrency, cache)

@@ -1,4 +1,7 @@
-"""The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``."""
+"""The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``.
+
+Every system message ends with ``data.txt``, which says what is data and never an instruction.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ class Prompt(NamedTuple):
 
 def prompt(name: str, **values: str) -> Prompt:
     """The prompt of a role with its placeholders filled. Raises KeyError for one that is not given."""
-    return Prompt(_template(f"{name}_system").substitute(values), _template(f"{name}_user").substitute(values))
+    system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
+    return Prompt(system, _template(f"{name}_user").substitute(values))
 
 
 @cache

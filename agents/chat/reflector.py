@@ -44,7 +44,12 @@ class ChatReflector:
             outcome=outcome_text(trajectory.outcome),
         )
         reply, measured = await self._model.ask(
-            Reflection, messages.system, messages.user, lambda reply, final: _problem(reply, evidence)
+            Reflection,
+            messages.system,
+            messages.user,
+            lambda reply, final: _problem(reply, evidence),
+            subject=evidence.signal.id,
+            iteration=evidence.signal.iteration,
         )
         return failure_context(
             evidence,

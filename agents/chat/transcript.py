@@ -1,15 +1,31 @@
-"""Tools, trajectories and interactions as text for a prompt. Nothing here reads a reference program."""
+"""Tools, trajectories and interactions as text for a prompt. Nothing here reads a reference program.
+
+Whatever an environment, a user or a policy wrote stands between tags (``data``), which prompts declare to be data.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from agents.evidence import executed
-from environments.base import Outcome, Parameter, ToolSpec, TurnOutcome
+from environments.base import Action, Observation, Outcome, Parameter, ToolSpec, TurnOutcome
 from memory.records import FailureContext, Interaction, Trajectory
 
 MAX_OBSERVATION = 1500
+"""Characters of an observation that are shown."""
+MAX_ACTION = 600
+"""Characters of an action that are shown."""
+
+_TAGS = ("observation", "action", "user", "weakness")
+_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
+
+
+def data(tag: str, text: str, most: int | None = None) -> str:
+    """``text`` between ``<tag>`` and ``</tag>``, cut after ``most`` characters; it cannot hold such a tag itself."""
+    shown = text if most is None or len(text) <= most else f"{text[:most]} ... ({len(text)} characters)"
+    return f"<{tag}>{_TAG.sub('&lt;', shown)}</{tag}>"
 
 
 def tools_text(tools: Sequence[ToolSpec]) -> str:
@@ -21,10 +37,10 @@ def trajectory_text(trajectory: Trajectory) -> str:
     """User turns, actions and observations, numbered from 1 like ``where`` in the reply."""
     lines = []
     for t, turn in enumerate(trajectory.turns, start=1):
-        lines.append(f"Turn {t}, user: {turn.text}")
+        lines.append(f"Turn {t}, user: {data('user', turn.text)}")
         for s, step in enumerate(turn.steps, start=1):
-            lines.append(f"  {t}.{s} action: {executed(step.action)}")
-            lines.append(f"  {t}.{s} answer: {_cut(step.observation.text)}")
+            lines.append(f"  {t}.{s} action: {_action(step.action)}")
+            lines.append(f"  {t}.{s} answer: {_answer(step.observation)}")
         lines.append("  the agent ended the turn" if turn.ended else "  the turn was cut off by a limit")
     return "\n".join(lines)
 
@@ -52,7 +68,7 @@ def context_text(context: FailureContext) -> str:
         lines.append("Values around it: " + "; ".join(context.facts))
     if context.explore:
         lines.append("Worth reaching: " + ", ".join(context.explore))
-    return "\n".join(lines)
+    return data("weakness", "\n".join(lines))
 
 
 def interactions_text(interactions: Sequence[Interaction]) -> str:
@@ -60,10 +76,17 @@ def interactions_text(interactions: Sequence[Interaction]) -> str:
     if not interactions:
         return "(none yet)"
     return "\n".join(
-        f"[{number}] run {one.run}: {executed(one.action)} -> {one.observation.status}"
-        f"{', changed the state' if one.changed else ''}: {_cut(one.observation.text)}"
+        f"[{number}] run {one.run}: {_action(one.action)} -> {one.observation.status}"
+        f"{', changed the state' if one.changed else ''}: {_answer(one.observation)}"
         for number, one in enumerate(interactions)
     )
+
+
+def attempt_text(actions: Sequence[tuple[Action, Observation]]) -> str:
+    """A solver's own actions in one user turn and what they were answered, in order."""
+    if not actions:
+        return "(no action yet)"
+    return "\n".join(f"{_action(action)} -> {_answer(observation)}" for action, observation in actions)
 
 
 def _tool_text(tool: ToolSpec) -> str:
@@ -81,5 +104,9 @@ def _checks(turn: TurnOutcome) -> str:
     return ", ".join(f"{name} {words[value]}" for name, value in named.items())
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_OBSERVATION else f"{text[:MAX_OBSERVATION]} ... ({len(text)} characters)"
+def _action(action: Action) -> str:
+    return data("action", executed(action), MAX_ACTION)
+
+
+def _answer(observation: Observation) -> str:
+    return data("observation", observation.text, MAX_OBSERVATION)

@@ -1,7 +1,8 @@
 """The scripted abstractor: cuts interactions into drafts, reduces them to the calls that matter, and writes their text.
 
-CoEvolve (section 3) lets an LLM abstract tasks; here the text comes from the environment's templates, in wordings of
-training. Which cut is tried first is our choice: the context's tool, then the tools worth exploring, then variety.
+CoEvolve (section 3) lets an LLM abstract tasks; here the text comes from BFCL's templates, in wordings of training,
+and elsewhere from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
+worth exploring, then variety.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from agents.live import context_task
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
+from environments.settings import BFCL
 from environments.verification import reduce
 from memory.ids import record_id
 from memory.records import Draft, FailureContext, Interaction
@@ -37,7 +39,7 @@ class TemplateAbstractor:
     ) -> tuple[Draft, ...]:
         """At most ``drafts_per_context`` drafts; equal arguments give equal drafts.
 
-        Raises InputError for an environment that has no templates, RoleRefused when they fit none of the cuts.
+        Raises RoleRefused when BFCL's templates fit none of the cuts.
         """
         return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
 
@@ -165,12 +167,11 @@ def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> 
 
 
 def _renderer(environment: str) -> Renderer:
-    """Raises InputError for an environment that has no templates."""
-    if environment != "bfcl":
-        raise InputError(
-            f"the scripted abstractor has no templates for the environment {environment!r}: set roles.abstractor.kind "
-            "to chat"
-        )
-    from environments.bfcl.text import render_task
+    """BFCL has wordings of its own; in any other environment the text is made of the tools' documentation."""
+    if environment == BFCL:
+        from environments.bfcl.text import render_task
 
-    return lambda opened, task, rng: render_task(opened, task, "train", rng)
+        return lambda opened, task, rng: render_task(opened, task, "train", rng)
+    from environments.documented_text import render_documented
+
+    return render_documented

@@ -13,6 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from agents.scripted.values import Scalar
+from environments.settings import BFCL
 
 
 class TrainingValue(NamedTuple):
@@ -30,7 +31,7 @@ def training_values(environment: str) -> tuple[TrainingValue, ...]:
 
     Raises InputError when the environment's package is not installed.
     """
-    if environment != "bfcl":
+    if environment != BFCL:
         return ()
     from environments.bfcl.official import load_category
 

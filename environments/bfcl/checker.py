@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from environments.base import ObservationStatus, Outcome, TaskSpec, TurnOutcome
+from environments.bfcl.docs import all_tools
 from environments.bfcl.package import response_checker, state_checker
 from environments.bfcl.simulators import Simulators
 
@@ -56,15 +57,16 @@ def reference_turns(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
 
 
 def _replayed(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+    tools = all_tools()
     simulators = Simulators(task.classes, task.initial_state, task.long_context)
     for call in task.setup:
         simulators.run(call)
-    last = max((turn for turn, calls in enumerate(task.reference) if calls), default=-1)
+    called = [{tools[call.name].group for call in calls if call.name in tools} for calls in task.reference]
     turns = []
     for turn, calls in enumerate(task.reference):
         answers = [simulators.run(call) for call in calls]
-        # Nothing runs after the last calls, so their instances need no copy.
-        instances = simulators.instances if turn == last else simulators.snapshot() if calls else None
+        # An instance that no later turn calls stays as it is and needs no copy.
+        instances = simulators.snapshot(set().union(*called[turn + 1 :])) if calls else None
         turns.append(
             ReferenceTurn(
                 results=tuple(answer.text for answer in answers),

@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from environments.bfcl.slices import (
 )
 from environments.bfcl.splits import Split, indices
 from environments.bfcl.text import caused_errors, render_turns
+from environments.command import exit_statuses
 from environments.fingerprints import call_sequence, fingerprint
 from environments.sealed import SUFFIX, panels_folder, publication, read_publication
 
@@ -166,8 +166,8 @@ def write_panel(folder: Path, file: PanelFile, tasks: Sequence[PanelTask], *, fo
     return paths
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make every panel's files and say what was written. Returns the exit status: 0, or 2 for a user's mistake."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make every panel's files and say what was written. Exit status: 0, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m environments.bfcl.panels", description="Make the fixed panels.")
     parser.add_argument("--force", action="store_true", help="replace the files that exist")
     parser.add_argument("--seed", type=int, default=0, help="seed of sample, order and wordings (default 0)")
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from environments.bfcl.environment import BFCLEnvironment
 
-    try:
+    with exit_statuses():
         environment = BFCLEnvironment(TEMPLATED_CLASSES)
         for name in panel_names():
             file, tasks = make_panel(name, environment, options.seed)
@@ -185,10 +185,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 counted = Counter(str(getattr(task.strata, label)) for task in tasks)
                 print(f"  {label}: {', '.join(f'{value} {counted[value]}' for value in sorted(counted))}")
             print(f"  wrote {' and '.join(map(str, paths))}")
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
 
 
 def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int]) -> PanelEntry:
@@ -241,4 +237,4 @@ def _one_task_a_line(file: PanelFile) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,23 +1,17 @@
-"""User turns of templated tasks: which calls of a reference are said, and the text that says them.
-
-A call that a precondition forces is not said (the doors to lock before the engine starts): that it is needed shows in
-an error or in the documentation. Everything else is said, as a goal with its values.
-"""
+"""User turns of templated tasks: BFCL's wordings, and which of its errors name a file that has to be made."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections.abc import Sequence
-from contextlib import closing
-from typing import TypeVar
 
-from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
-from environments.bfcl.wordings import CONNECTIVES, Wordings, clause
-from environments.grounding import Seen, documented
-from environments.replay import failed
+from environments import task_text
+from environments.base import Environment, TaskSpec
+from environments.bfcl.wordings import Wordings, clause
+from environments.task_text import Spec, caused_errors
 
-Spec = TypeVar("Spec", bound=TaskSpec)
+__all__ = ["caused_errors", "forced_calls", "render_task", "render_turns"]
 
 # "No such file or directory" does not say what to make, and may as well blame the user's text; echo's "No such file"
 # says that a file is to be made first.
@@ -25,37 +19,12 @@ _FILE_TO_MAKE = re.compile(r"No such file(?! or directory)")
 
 
 def forced_calls(environment: Environment, spec: TaskSpec) -> tuple[tuple[bool, ...], ...]:
-    """For each turn and call of the reference, whether a precondition forces the call (our choice of rule).
+    """For each turn and call of the reference, whether a precondition forces it (see ``environments.task_text``).
 
-    It does when a later call of the same turn fails without it, and its arguments are all documented (choices,
-    booleans, numbers in the description) or named by the error that says that a file has to be made. The last call of
-    a turn is therefore never forced. Nothing is asked of the text of ``spec``: it may be empty.
-
-    Raises InputError for a task that the environment cannot open or a tool that it does not have.
+    An error that a file has to be made names that file. Raises InputError for a task that the environment cannot open
+    or a tool that it does not have.
     """
-    names = sorted({call.name for turn in spec.reference for call in turn})
-    tools = {tool.name: tool for tool in environment.tools(names)}
-    return tuple(
-        tuple(
-            any(_can_be_had(call, tools[call.name], error) for error in caused_errors(environment, spec, t, c)[:1])
-            for c, call in enumerate(turn)
-        )
-        for t, turn in enumerate(spec.reference)
-    )
-
-
-def caused_errors(environment: Environment, spec: TaskSpec, turn: int, position: int) -> tuple[str, ...]:
-    """Errors of later calls of ``turn`` that appear when the call at ``position`` is left out, in order.
-
-    Calls that fail in the complete reference as well do not count. Raises InputError like ``Environment.open``.
-    """
-    if position == len(spec.reference[turn]) - 1:
-        return ()
-    without = _errors(environment, spec, turn, position)
-    if not without:
-        return ()
-    anyway = _errors(environment, spec, turn, None)
-    return tuple(text for c, text in without.items() if c > position and c not in anyway)
+    return task_text.forced_calls(environment, spec, lambda error: _FILE_TO_MAKE.search(error) is not None)
 
 
 def render_task(environment: Environment, spec: Spec, wordings: Wordings, rng: random.Random) -> Spec:
@@ -71,46 +40,4 @@ def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], wordings: Wording
 
     Raises InputError for a call that has no wording and a turn that would say nothing.
     """
-    turns = []
-    for t, (calls, flags) in enumerate(zip(spec.reference, forced, strict=True), start=1):
-        said = [call for call, unsaid in zip(calls, flags, strict=True) if not unsaid]
-        if not said:
-            raise InputError(f"turn {t} of the task has no call to say: give every turn of its reference a call")
-        turns.append(_turn(said, wordings, rng))
-    return spec.model_copy(update={"turns": tuple(turns)})
-
-
-def _turn(calls: Sequence[ToolCall], wordings: Wordings, rng: random.Random) -> str:
-    text = clause(calls[0], wordings, rng)
-    for call in calls[1:]:
-        text += rng.choice(CONNECTIVES) + clause(call, wordings, rng)
-    return text
-
-
-def _can_be_had(call: ToolCall, tool: ToolSpec, error: str) -> bool:
-    named = Seen([error] if _FILE_TO_MAKE.search(error) else [])
-    for name, argument in call.arguments.items():
-        parameter = tool.parameter(name)
-        for value in argument if isinstance(argument, list) else [argument]:
-            if parameter is not None and documented(value, tool, parameter):
-                continue
-            if not isinstance(value, str | int | float) or not named.has(value):
-                return False
-    return True
-
-
-def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int | None) -> dict[int, str]:
-    """Texts of the errors in one turn of the reference, by position, with the call at ``left_out`` not made."""
-    errors = {}
-    with closing(environment.open(spec)) as episode:
-        episode.start()
-        for calls in spec.reference[:turn]:
-            for call in calls:
-                episode.step(call)
-            episode.end_turn()
-        for c, call in enumerate(spec.reference[turn]):
-            if c != left_out:
-                observation = episode.step(call)
-                if failed(observation):
-                    errors[c] = observation.text
-    return errors
+    return task_text.render_turns(spec, forced, lambda call, drawn: clause(call, wordings, drawn), rng)

@@ -27,9 +27,6 @@ CASES = {**file_wordings.CASES, **vehicle_wordings.CASES}
 SUFFIXES = {**file_wordings.SUFFIXES, **vehicle_wordings.SUFFIXES}
 CONSTANTS = vehicle_wordings.CONSTANTS
 
-CONNECTIVES = (", then ", ", after that ", " and ")
-"""What joins the clauses of a user turn, in training and panels alike."""
-
 
 def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
     """Every wording of the call's shape, with {parameter} slots for its values.

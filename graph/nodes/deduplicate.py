@@ -6,6 +6,7 @@ import asyncio
 
 from langgraph.runtime import Runtime
 
+from environments.command import writing
 from graph.assembly import Rooms, open_rooms
 from graph.explored import explored_before
 from graph.state import IterationState, IterationUpdate, RunContext
@@ -26,10 +27,12 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> It
 def _deduplicate(rooms: Rooms, iteration: int) -> tuple[str, ...]:
     folder = rooms.run.iteration(iteration)
     contexts = {one.id: one for one in read_jsonl(folder / "contexts.jsonl", FailureContext)}
-    explored = explored_before(rooms.run, iteration)
-    with FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
-        if not {context.id for context in explored.contexts} <= memory.ids:
+    # Older contexts make no other known any more: whether they are in the index changes no judgement.
+    recent = explored_before(rooms.run, iteration, since=iteration - rooms.settings.memory.recur_after + 1)
+    with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+        if not memory.holds([context.id for context in recent.contexts]):
             # The index was dropped, or belongs to another embedder: the records are what counts.
+            explored = explored_before(rooms.run, iteration)
             memory.rebuild(explored.contexts, explored.admitted)
         judgements = memory.judge(tuple(contexts.values()), iteration)
     write_jsonl(folder / "judgements.jsonl", judgements)

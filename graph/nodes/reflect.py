@@ -18,8 +18,6 @@ from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
 
-AT_ONCE = 8  # reflections that wait for a model at the same time
-
 
 async def reflect(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads the chosen signals, the tasks and the trajectories, writes contexts.jsonl.
@@ -30,7 +28,7 @@ async def reflect(state: IterationState, runtime: Runtime[RunContext]) -> Iterat
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.run.iteration(state.iteration)
     evidences = await asyncio.to_thread(_evidence, rooms, folder, state)
-    turnstile = asyncio.Semaphore(AT_ONCE)
+    turnstile = asyncio.Semaphore(rooms.settings.roles.concurrency)
     results = await asyncio.gather(*(_reflect_one(rooms, folder, evidence, turnstile) for evidence in evidences))
     contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
     failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)

@@ -10,9 +10,11 @@ from typing import TypeVar
 
 from langgraph.runtime import Runtime
 
-from environments.base import InputError, Record
+from environments.base import Record
+from environments.command import writing
 from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import Rooms, open_rooms
+from graph.branches import refuse_mistake
 from graph.explored import explored_in
 from graph.records import FAILURE_FILE, Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate, RunContext
@@ -41,7 +43,7 @@ def join(rooms: Rooms, state: IterationState) -> None:
     branches = [folder / "branches" / context_id for context_id in sorted(state.new)]
     finished = [branch for branch in branches if not (branch / FAILURE_FILE).exists()]
     failures = [read_json(branch / FAILURE_FILE, Failure) for branch in branches if branch not in finished]
-    _refuse_mistake(failures, len(branches))
+    refuse_mistake(failures, len(branches))
     interactions = sorted(_gather(finished, "interactions.jsonl", Interaction), key=lambda one: one.id)
     drafts = sorted(_gather(finished, "drafts.jsonl", Draft), key=lambda draft: draft.id)
     ruled = {verdict.draft_id: verdict for verdict in _gather(finished, "verdicts.jsonl", Verdict)}
@@ -58,15 +60,10 @@ def join(rooms: Rooms, state: IterationState) -> None:
     write_jsonl(folder / "branch_failures.jsonl", failures)
     admit(rooms.run, tasks)
     explored = explored_in(rooms.run, state.iteration)
-    with FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+    with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
         memory.remember(explored.contexts, explored.admitted, state.iteration)
-    write_json(folder / "evolution.json", _evolution(folder, state.iteration, tasks, verdicts, failures))
-
-
-def _refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
-    """Raises InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
-    if failures and len(failures) == branches and all(failure.cause == InputError.__name__ for failure in failures):
-        raise InputError(f"every branch of the iteration failed, the first one with {failures[0].detail}")
+    stopped = rooms.ledger.reached()
+    write_json(folder / "evolution.json", _evolution(folder, state.iteration, tasks, verdicts, failures, stopped))
 
 
 def _gather(branches: Iterable[Path], name: str, model: type[Row]) -> list[Row]:
@@ -74,7 +71,12 @@ def _gather(branches: Iterable[Path], name: str, model: type[Row]) -> list[Row]:
 
 
 def _evolution(
-    folder: Path, iteration: int, tasks: Sequence[Task], verdicts: Sequence[Verdict], failures: Sequence[Failure]
+    folder: Path,
+    iteration: int,
+    tasks: Sequence[Task],
+    verdicts: Sequence[Verdict],
+    failures: Sequence[Failure],
+    stopped: str | None,
 ) -> Evolution:
     found = read_json(folder / "extraction.json", ExtractionRecord)
     judgements = Counter(one.status for one in read_jsonl(folder / "judgements.jsonl", Judgement))
@@ -89,4 +91,5 @@ def _evolution(
         admitted=tuple(task.id for task in tasks),
         refused=dict(sorted(Counter(one.reason for one in verdicts if one.reason is not None).items())),
         failures=dict(sorted(Counter(failure.cause for failure in gave_up).items())),
+        stopped=stopped,
     )

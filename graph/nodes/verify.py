@@ -11,27 +11,41 @@ from langgraph.runtime import Runtime
 from environments.verification import verify as verify_draft
 from graph.assembly import Rooms, open_rooms
 from graph.records import KnownTasks
+from graph.solver_check import with_solver
 from graph.state import BranchState, BranchUpdate, RunContext
-from memory.records import Draft, Verdict
+from memory.records import Draft, FailureContext, Verdict
 from memory.run import read_json, read_jsonl, write_jsonl
 
 
 async def verify(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Reads the branch's drafts.jsonl and the stage's known.json, writes the branch's verdicts.jsonl.
 
-    A draft that equals one of another branch is not seen here: ``update`` resolves those, in order of id.
+    Drafts that the environment accepts are then tried by the solver, where there is one; D_0's are not. A draft that
+    equals one of another branch is not seen here: ``update`` resolves those, in order of id.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    await asyncio.to_thread(_verify_branch, rooms, state)
+    folder = rooms.branch_folder(state)
+    drafts, verdicts = await asyncio.to_thread(_verdicts, rooms, state, folder)
+    context = await asyncio.to_thread(read_json, folder / "context.json", FailureContext)
+    solver, iteration = rooms.roles_for(context).solver, context.iteration
+    if solver is not None and iteration is not None:
+        settings = rooms.settings.roles
+        tried = (
+            with_solver(solver, draft, verdict, rooms.environment, iteration, settings)
+            for draft, verdict in zip(drafts, verdicts, strict=True)
+        )
+        verdicts = await asyncio.gather(*tried)
+    await asyncio.to_thread(write_jsonl, folder / "verdicts.jsonl", verdicts)
     return {"finished": [state.context_id]}
 
 
-def _verify_branch(rooms: Rooms, state: BranchState) -> None:
-    folder = rooms.branch_folder(state)
+def _verdicts(rooms: Rooms, state: BranchState, folder: Path) -> tuple[list[Draft], list[Verdict]]:
+    """The branch's drafts and what the environment's replays say of them, place by place."""
     path = rooms.run.root / state.stage / "known.json"
     known = _known(path, path.stat().st_mtime_ns)
+    drafts = read_jsonl(folder / "drafts.jsonl", Draft)
     verdicts = []
-    for draft in read_jsonl(folder / "drafts.jsonl", Draft):
+    for draft in drafts:
         ruling = verify_draft(draft, rooms.environment, known, rooms.sealed, rooms.settings.verification)
         verdicts.append(
             Verdict(
@@ -42,7 +56,7 @@ def _verify_branch(rooms: Rooms, state: BranchState) -> None:
                 detail=ruling.detail,
             )
         )
-    write_jsonl(folder / "verdicts.jsonl", verdicts)
+    return drafts, verdicts
 
 
 @lru_cache(maxsize=1)

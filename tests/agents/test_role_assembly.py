@@ -7,44 +7,61 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from agents.assembly import build_roles, unguided_roles
+from agents.assembly import Roles, build_roles, unguided_roles
 from agents.roles import Abstractor, Explorer, Reflector
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.reflector import RuleReflector
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import RoleSettings, RolesSettings
+from agents.spending import Ledger
 from environments.base import InputError
 
 CHAT = RoleSettings(kind="chat", model="some-model", base_url="http://127.0.0.1:9/v1", timeout=5.0, max_retries=1)
 
 
+def build(settings: RolesSettings) -> Roles:
+    return build_roles(settings, Ledger(None, settings.budget))
+
+
 def test_scripted_roles_need_nothing(monkeypatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    roles = build_roles(RolesSettings())
+    roles = build(RolesSettings())
     assert isinstance(roles.reflector, RuleReflector)
     assert isinstance(roles.explorer, GuidedExplorer)
-    assert isinstance(unguided_roles(RolesSettings()).explorer, UnguidedExplorer)
+    assert isinstance(unguided_roles(RolesSettings(), Ledger(None, RolesSettings().budget)).explorer, UnguidedExplorer)
 
 
-@pytest.mark.parametrize("role", ["reflector", "explorer", "abstractor"])
+@pytest.mark.parametrize("role", ["reflector", "explorer", "abstractor", "solver"])
 def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(InputError, match=rf"roles\.{role}\.kind is chat.*OPENAI_API_KEY"):
-        build_roles(RolesSettings(**{role: CHAT}))
+        build(RolesSettings(**{role: CHAT}))
+
+
+def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
+    monkeypatch.delenv("COEVOLVE_CHAT_MODEL", raising=False)
+    with pytest.raises(InputError, match=r"roles\.explorer\.model.*COEVOLVE_EXPLORER_MODEL"):
+        build(RolesSettings(explorer=RoleSettings(kind="chat")))
+    monkeypatch.setenv("COEVOLVE_CHAT_MODEL", "of-the-environment")
+    assert build(RolesSettings(explorer=RoleSettings(kind="chat"))).explorer is not None
 
 
 def test_chat_roles_are_opened_without_a_request(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "made-up")
-    roles = build_roles(RolesSettings(reflector=CHAT, explorer=CHAT, abstractor=CHAT))
+    roles = build(RolesSettings(reflector=CHAT, explorer=CHAT, abstractor=CHAT, solver=CHAT))
     assert type(roles.reflector).__name__ == "ChatReflector"
     assert type(roles.explorer).__name__ == "ChatExplorer"
     assert type(roles.abstractor).__name__ == "ChatAbstractor"
+    assert type(roles.solver).__name__ == "ChatSolver"
+    assert build(RolesSettings(reflector=CHAT)).solver is None
 
 
 def test_roles_keep_their_protocols() -> None:
     """Checked by mypy: the assignments below do not type-check otherwise."""
-    roles = build_roles(RolesSettings())
+    roles = build(RolesSettings())
     reflector: Reflector = roles.reflector
     explorer: Explorer = roles.explorer
     abstractor: Abstractor = roles.abstractor
@@ -54,9 +71,24 @@ def test_roles_keep_their_protocols() -> None:
 def test_scripted_assembly_imports_no_chat_library() -> None:
     code = (
         "import sys; from agents.assembly import build_roles; from agents.settings import RolesSettings\n"
-        "build_roles(RolesSettings())\n"
+        "from agents.spending import Ledger; build_roles(RolesSettings(), Ledger(None, RolesSettings().budget))\n"
         "print([m for m in ('langchain_core', 'langchain_openai', 'openai', 'torch', 'bfcl_eval') if m in sys.modules])"
     )
     root = Path(__file__).resolve().parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"solver_attempts": 2}, "'solver_attempts' is for a solver, and there is none"),
+        ({"solver_min": 0.2}, "'solver_min' is for a solver"),
+        ({"solver": RoleSettings()}, "kind must be chat"),
+        ({"solver": CHAT, "solver_min": 0.6, "solver_max": 0.5}, "no draft could pass"),
+        ({"exploration": {"max_turns": 3}}, "'exploration.max_turns' is for a chat abstractor"),
+    ],
+)
+def test_options_that_nobody_would_read_are_errors(given: dict, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        RolesSettings.model_validate(given)

@@ -1,12 +1,126 @@
-"""Environments by name."""
+"""Environments by name: BFCL with its options, a user's own by import path, and what is wrong with a name in words."""
 
-from environments.base import Environment
-from environments.registry import open_environment
-from environments.settings import EnvironmentSettings
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from environments.base import Environment, InputError
+from environments.registry import open_environment, open_named
+from environments.settings import BFCL_DEFAULTS, EnvironmentSettings
+
+SHOP = """
+from environments.base import InputError
+from environments.example import depot
+from environments.python_class.environment import PythonEnvironment
+
+number = 3
+
+def refusing():
+    raise InputError("the shop needs its catalogue: put catalogue.json here")
+
+def failing():
+    return {}["catalogue"]
+
+def nothing():
+    return None
+
+def pretending():
+    environment = depot(1)
+    environment.name = "bfcl"
+    return environment
+
+class Shop(PythonEnvironment):
+    def __init__(self, *, shelves, **more):
+        inner = depot(shelves)
+        self.__dict__.update(vars(inner))
+"""
 
 
-def test_the_settings_reach_the_environment():
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_for_tests.py").write_text(SHOP)
+    (tmp_path / "broken_shop_for_tests.py").write_text("\n\nshelves = oak\n")
+    (tmp_path / "needy_shop_for_tests.py").write_text("import no_such_library\n")
+    (tmp_path / "torn_shop_for_tests.py").write_text("def shop(:\n")
+    return tmp_path
+
+
+def test_the_settings_reach_bfcl():
     environment = open_environment(EnvironmentSettings(classes=("VehicleControlAPI",), max_steps=3))
     assert isinstance(environment, Environment)
     assert environment.name == "bfcl"
     assert {start.classes for start in environment.starts()} == {("VehicleControlAPI",)}
+
+
+def test_bfcl_is_the_default_and_writes_its_options_out():
+    plain = EnvironmentSettings()
+    assert (plain.name, plain.is_own) == ("bfcl", False)
+    assert (plain.classes, plain.max_steps) == (BFCL_DEFAULTS["classes"], BFCL_DEFAULTS["max_steps"])
+    assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
+    # What a run made before there were other environments wrote down.
+    written = '{"name": "bfcl", "classes": ["GorillaFileSystem", "VehicleControlAPI"], "max_steps": 20}'
+    assert EnvironmentSettings.model_validate_json(written) == plain
+
+
+def test_an_own_environment_is_opened_with_its_options(shop):
+    settings = EnvironmentSettings(name="environments.example:depot", options={"starts": 3})
+    assert settings.is_own
+    assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
+    assert len(open_environment(settings).starts()) == 3
+    built = EnvironmentSettings(name="shop_for_tests:Shop", options={"shelves": 2, "anything": [1]})
+    assert len(open_environment(built).starts()) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "says"),
+    [
+        ({"name": "appworld"}, "name", "module:callable"),
+        ({"name": "my shop:open"}, "name", "module:callable"),
+        ({"name": "shop:open:twice"}, "name", "module:callable"),
+        ({"name": "../shop:open"}, "name", "module:callable"),
+        ({"name": "shop:open", "classes": ("MathAPI",)}, "classes", "would ignore it"),
+        ({"name": "shop:open", "max_steps": 20}, "max_steps", "would ignore it"),
+        ({"options": {"shelves": 2}}, "options", "would ignore it"),
+        ({"max_steps": 0}, "max_steps", "greater than or equal to 1"),
+        ({"shelves": 2}, "shelves", "Extra"),
+    ],
+)
+def test_options_that_would_be_ignored_are_errors(given, key, says):
+    with pytest.raises(ValidationError) as caught:
+        EnvironmentSettings(**given)
+    (error,) = caught.value.errors()
+    assert error["loc"] == (key,)
+    assert says in error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("no_such_shop:open_shop", {}, "no module 'no_such_shop': start the command in the folder"),
+        ("shop_for_tests.inner:open_shop", {}, "no module 'shop_for_tests.inner'"),
+        ("needy_shop_for_tests:shop", {}, "cannot be imported: ModuleNotFoundError.*no_such_library.*line 1"),
+        ("broken_shop_for_tests:shop", {}, "cannot be imported: NameError.*'oak'.*broken_shop_for_tests.py, line 3"),
+        ("torn_shop_for_tests:shop", {}, "cannot be imported: SyntaxError.*line 1"),
+        ("shop_for_tests:open_shop", {}, "has no 'open_shop'"),
+        ("shop_for_tests:number", {}, "cannot call 'number'"),
+        ("shop_for_tests:Shop", {}, "environment.options: .*does not take them.*'shelves'"),
+        ("shop_for_tests:nothing", {"shelves": 3}, "environment.options: .*does not take them.*'shelves'"),
+        ("shop_for_tests:nothing", {}, "returned a NoneType: return an Environment"),
+        ("shop_for_tests:failing", {}, "failed: KeyError: 'catalogue' .shop_for_tests.py, line 12"),
+        ("shop_for_tests:refusing", {}, "^the shop needs its catalogue"),
+        ("shop_for_tests:pretending", {}, "calls itself 'bfcl'"),
+    ],
+)
+def test_what_cannot_be_opened_is_told_in_one_sentence(shop, name, options, says):
+    with pytest.raises(InputError, match=says) as caught:
+        open_environment(EnvironmentSettings(name=name, options=options))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_command_names_the_environment():
+    assert open_named("environments.example:depot", classes=("NoClass",)).name == "depot"
+    assert {start.classes for start in open_named("bfcl", classes=("MessageAPI",)).starts()} == {("MessageAPI",)}
+    with pytest.raises(InputError, match=r"^--environment: 'nowhere' is no environment"):
+        open_named("nowhere")

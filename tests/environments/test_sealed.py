@@ -78,7 +78,18 @@ def test_a_file_that_is_no_json_is_refused(folder):
         panel_call_sequences("bfcl")
 
 
-@pytest.mark.parametrize("environment", ["bfcl", "nowhere"])
-def test_an_environment_without_publications_is_refused_rather_than_open(folder, environment):
-    with pytest.raises(InputError, match=environment):
-        sealed_fingerprints(environment)
+def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
+    for read in (published_panels, sealed_fingerprints, panel_call_sequences):
+        with pytest.raises(InputError, match="bfcl"):
+            read("bfcl")
+
+
+def test_an_environment_of_ones_own_has_no_panel_and_nothing_sealed():
+    assert sealed_fingerprints("depot") == frozenset()
+    with pytest.raises(InputError, match="depot"):
+        published_panels("depot")
+
+
+def test_every_folder_of_panels_belongs_to_a_panelled_environment():
+    rooms = Path(sealed.__file__).parent
+    assert {folder.parent.name for folder in rooms.glob("*/panels")} == sealed.PANELLED

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
-from memory.run import read_jsonl
+from memory.run import read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTER = "recipes/starter"
@@ -45,13 +45,17 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "either --panel NAME or --category NAME"),
-        (("--panel", "templated-dev", "--category", "base"), "either --panel NAME or --category NAME"),
+        ((), "one of the three"),
+        (("--panel", "templated-dev", "--category", "base"), "one of the three"),
+        (("--panel", "templated-dev", "--tasks", "some.jsonl"), "one of the three"),
+        (("--tasks", "no.jsonl"), "no.jsonl"),
         (("--panel", "nowhere"), "templated-dev"),
         (("--panel", "templated-dev", "--split", "dev"), "--split goes with --category"),
         (("--category", "nothing"), "miss_func"),
         (("--panel", "templated-dev", "--model", "no/such/folder"), "no/such/folder"),
-        (("--panel", "templated-dev", "--environment", "elsewhere"), "choose bfcl"),
+        (("--tasks", "recipes/quickstart.yaml"), "recipes/quickstart.yaml"),
+        (("--tasks", "no.jsonl", "--split", "dev"), "--split goes with --category"),
+        (("--panel", "templated-dev", "--environment", "environments.example:depot"), "--tasks FILE"),
     ],
 )
 def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
@@ -61,6 +65,35 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ("elsewhere", "module:callable"),
+        ("no_such_module:shop", "no_such_module"),
+        ("environments.example:shop", "'shop'"),
+        ("environments.example:depot", "is of bfcl, not of depot"),
+    ],
+)
+def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment: str, says: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    write_jsonl(path, [item.task for item in open_panel("templated-dev", 2)])
+    done = command("--tasks", str(path), "--environment", environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert says in line
+
+
+def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    items = open_panel("templated-dev", 8)
+    write_jsonl(path, [item.task for item in items])
+    by_file = command("--tasks", str(path), "--model", STARTER, "--json")
+    by_name = command("--panel", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
+    (mine,), (panel,) = (json.loads(done.stdout)["scores"] for done in (by_file, by_name))
+    assert mine == panel | {"group": "mine.jsonl", "clusters": 8}
+    assert any("no held-out panel" in note for note in json.loads(by_file.stdout)["notes"])
 
 
 def test_the_embedded_policy_does_not_know_every_tool() -> None:

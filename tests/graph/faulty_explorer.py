@@ -18,6 +18,7 @@ from pathlib import Path
 from agents.assembly import Roles, build_roles
 from agents.roles import Explorer, RoleRefused
 from agents.settings import RolesSettings
+from agents.spending import Ledger
 from environments.base import Environment, InputError
 from memory.records import FailureContext, Interaction
 
@@ -42,6 +43,8 @@ class FaultyExplorer:
             raise ZeroDivisionError("a bug of the explorer")
         if fault == "mistake":
             raise InputError("the endpoint refused the key")
+        if fault is not None and fault.startswith("late"):
+            await asyncio.sleep(float(fault.removeprefix("late ")))
         if fault == "wait":
             await asyncio.sleep(3600)
         if fault in ("SIGKILL", "SIGTERM"):
@@ -64,8 +67,8 @@ def install(folder: Path, faults: dict[int, str], log: Path) -> None:
     """From now on runs that are opened in this process explore with faults."""
     import graph.assembly
 
-    def faulty_roles(settings: RolesSettings) -> Roles:
-        roles = build_roles(settings)
+    def faulty_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
+        roles = build_roles(settings, ledger)
         return dataclasses.replace(roles, explorer=FaultyExplorer(roles.explorer, folder, faults, log))
 
     graph.assembly.build_roles = faulty_roles

@@ -59,6 +59,19 @@ def test_failing_branches_are_recorded_and_the_others_finish(tmp_path: Path, mon
     assert {draft.context_id for draft in read_jsonl(run.iteration(0) / "drafts.jsonl", Draft)} == set(new[3:])
 
 
+def test_the_order_in_which_branches_end_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
+    run = make_run(tmp_path / "run")
+    install(run.iteration(0), {0: "late 0.9", 1: "late 0.6", 2: "late 0.3"}, tmp_path / "log")
+    run_graph(run)
+    assert records(run.root) == undisturbed
+    explored = (run.iteration(0) / "branches").glob("*/interactions.jsonl")
+    ended = [path.parent.name for path in sorted(explored, key=lambda path: path.stat().st_mtime_ns)]
+    assert ended[-3:] == list(reversed(new_contexts(run)[:3]))
+
+
 def test_when_every_branch_fails_the_iteration_still_ends_in_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,8 @@ MISTAKES = [
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
-    ("roles: {explorer: {kind: chat}}", [], "roles.explorer: kind: chat needs 'model'"),
+    ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
+    ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for chat roles"),
     ("", ["foo"], "--set foo: write it as key=value"),
     ("", ["=1"], "--set =1: write it as key=value"),
     ("", ["training..steps=1"], "--set training..steps=1: write it as key=value"),
@@ -111,3 +112,20 @@ def test_difference_names_the_setting() -> None:
     other = settings.model_copy(update={"training": settings.training.model_copy(update={"kl": 0.5})})
     assert difference(settings, other) == "training.kl"
     assert difference(settings, settings) is None
+
+
+def test_difference_of_an_own_environments_options(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("environment: {name: 'shop:open'}\nevaluation: {panel: null}\n")
+    one, more = load_recipe(path, ["environment.options.a=1"]), load_recipe(path, ["environment.options={a: 1, b: 2}"])
+    for left, right in ((one, more), (more, one), (load_recipe(path), one)):
+        assert difference(left, right) == "environment.options"
+    assert difference(one, load_recipe(path, ["environment.options.a=2"])) == "environment.options.a"
+
+
+def test_an_own_environment_has_no_panel(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("environment: {name: 'shop:open'}\n")
+    with pytest.raises(InputError, match=r"evaluation: the panel templated-dev is of bfcl.*evaluation.panel to null"):
+        load_recipe(path)
+    assert load_recipe(path, ["evaluation.panel=null"]).evaluation.panel is None

@@ -19,6 +19,7 @@ from memory.run import RunDirectory
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
+COST |= {"money", "stages", "per_admitted"}
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -111,9 +112,11 @@ def test_a_child_that_calls_its_input_wrong_is_a_users_mistake(tmp_path: Path) -
 def test_a_new_run_that_begins_with_a_mistake_is_unmade(tmp_path: Path) -> None:
     settings_for(tmp_path)
     options = ("--recipe", tmp_path / "recipe.yaml", "--run", tmp_path / "run")
-    ended = start(*options, "--set", f"tasks.initial={tmp_path / 'none.jsonl'}")
+    given = ("--set", f"tasks.initial={tmp_path / 'none.jsonl'}", "--set", "tasks.initial_count=100")
+    ended = start(*options, *given)
     assert ended.returncode == 2
     assert "none.jsonl cannot be read" in ended.stderr
+    assert not (tmp_path / "run").exists()
     assert open_run(tmp_path / "run", tmp_path / "recipe.yaml", [], None, resume=False)[2] is False
 
 
@@ -142,6 +145,17 @@ def test_only_the_total_of_iterations_may_grow(trained: tuple[RunDirectory, str]
     assert open_run(root, None, [], 1, resume=True)[1].iterations == 1
     with pytest.raises(InputError, match="add --resume"):
         open_run(root, None, [], 5, resume=False)
+
+
+def test_a_budget_of_the_chat_roles_may_be_raised_and_not_otherwise_changed(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    chat = "roles.reflector={kind: chat, model: some-model}"
+    make_run(root, chat, "roles.budget.calls=40")
+    assert open_run(root, None, ["roles.budget.calls=41"], None, resume=True)[1].roles.budget.calls == 41
+    assert open_run(root, None, [], None, resume=True)[1].roles.budget.calls == 40
+    for change in ("roles.budget.calls=39", "roles.budget.calls=null", "roles.budget.tokens=1000"):
+        with pytest.raises(InputError, match=change.partition("=")[0]):
+            open_run(root, None, [change], None, resume=True)
 
 
 def test_resume_of_a_run_that_was_never_made_starts_it(tmp_path: Path) -> None:

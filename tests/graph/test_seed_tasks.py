@@ -25,6 +25,8 @@ from memory.run import RunDirectory, read_jsonl
 from memory.tasks import load_tasks
 
 COUNT = 40
+GIVEN = ("--set", "tasks.initial_count=100", "--set")
+"""What goes before tasks.initial=FILE, because the small recipe asks for another number of tasks."""
 
 
 def seed(folder: Path, *options: str | Path) -> Result:
@@ -90,7 +92,8 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
         ((), "either --run DIR or --output FILE"),
         (("--run", "a", "--output", "b"), "either --run DIR or --output FILE"),
         (("--output", "b", "--set", "environment.classes=[Nonsense]"), "Nonsense"),
-        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
+        (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
+        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for D_0 by exploration"),
         (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
     ],
 )
@@ -144,7 +147,7 @@ def given_file(path: Path) -> None:
 def test_a_users_tasks_are_verified_or_refused_by_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     given_file(path)
-    result = seed(tmp_path, "--run", tmp_path / "run", "--set", f"tasks.initial={path}")
+    result = seed(tmp_path, "--run", tmp_path / "run", *GIVEN, f"tasks.initial={path}")
     assert result.exit_code == 0, result.stderr
     tasks = load_tasks(RunDirectory.open(tmp_path / "run"))
     good, other, *_ = first_tasks()
@@ -160,7 +163,7 @@ def test_a_users_tasks_are_verified_or_refused_by_line(tmp_path: Path) -> None:
 def test_when_no_task_is_accepted_the_command_fails(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("{}\n")
-    result = seed(tmp_path, "--run", tmp_path / "run", "--set", f"tasks.initial={path}")
+    result = seed(tmp_path, "--run", tmp_path / "run", *GIVEN, f"tasks.initial={path}")
     assert result.exit_code == 2
     assert f"{path}:1: " in result.stderr
     assert "none of the 1 tasks" in result.stderr.splitlines()[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from made_run import make_run, run_graph
 from rich.console import Console
 
 from agents.settings import RoleSettings
+from agents.spending import Request
 from evaluation.outcomes import Report, Score
+from graph.costs import StageCost
 from graph.interruption import Interruption
 from graph.progress import Progress
 from graph.recipe import load_recipe
@@ -18,8 +21,8 @@ from graph.records import PanelScore, PolicyCard
 from graph.stages import Run, panel_score, score_before
 from graph.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
 from memory.child_process import ChildFailure
-from memory.records import FailureContext, Measured
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.records import Measured
+from memory.run import RunDirectory, read_json, write_json, write_jsonl
 from training.policy import PolicyCard as WrittenCard
 
 BEFORE = PanelScore(name="templated-dev", n=40, successes=10, success=0.25, interval=(0.14, 0.40))
@@ -67,19 +70,63 @@ def test_the_tables_say_everything(scored: RunDirectory) -> None:
             assert word in " ".join(out.getvalue().split())
 
 
-def test_costs_of_chat_roles_are_added_up(scored: RunDirectory, tmp_path: Path) -> None:
-    plain = summary_of(scored).cost
-    path = scored.iteration(0) / "contexts.jsonl"
-    contexts = read_jsonl(path, FailureContext)
-    paid = Measured(calls=2, prompt_tokens=100, completion_tokens=7)
-    try:
-        write_jsonl(path, [context.model_copy(update={"measured": paid}) for context in contexts])
-        cost = summary_of(scored).cost
-    finally:
-        write_jsonl(path, contexts)
-    n = len(contexts)
-    assert (cost.model_calls, cost.prompt_tokens, cost.completion_tokens) == (2 * n, 100 * n, 7 * n)
-    assert cost.environment_calls == plain.environment_calls > 0
+def request(role: str, iteration: int | None = 0, outcome: str = "answered", **measured: float) -> Request:
+    paid = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=7)
+    changed = paid.model_copy(update=measured)
+    return Request(role=role, subject="made", iteration=iteration, outcome=outcome, cached=False, measured=changed)
+
+
+@pytest.fixture
+def paid(scored: RunDirectory) -> Iterator[RunDirectory]:
+    """The scored run with a ledger: D_0's, all stages of the first iteration, and one line of the second."""
+    write_jsonl(
+        scored.spending_path,
+        [
+            request("abstractor", iteration=None, prompt_tokens=1000, money=0.5),
+            request("reflector"),
+            request("reflector", outcome="refused", money=0.25),
+            request("explorer"),
+            request("abstractor", outcome="failed", prompt_tokens=0, completion_tokens=0),
+            request("solver"),
+            request("explorer", iteration=1, prompt_tokens=99999),
+        ],
+    )
+    yield scored
+    scored.spending_path.unlink()
+
+
+def test_costs_come_from_the_ledger_refused_requests_included(paid: RunDirectory) -> None:
+    summary = summary_of(paid)
+    cost = summary.cost
+    assert (cost.model_calls, cost.prompt_tokens, cost.completion_tokens, cost.money) == (12, 1400, 35, 0.75)
+    assert list(cost.stages) == ["seed", "reflect", "explore", "abstract", "solve"]
+    assert cost.stages["reflect"] == StageCost(
+        requests=2, refused=1, calls=4, prompt_tokens=200, completion_tokens=14, seconds=3.0, money=0.25
+    )
+    assert (cost.stages["abstract"].refused, cost.stages["abstract"].calls) == (1, 2)
+    assert sum(stage.calls for stage in cost.stages.values()) == cost.model_calls
+    assert cost.per_admitted is not None
+    assert cost.per_admitted.tokens == pytest.approx((400 + 28) / summary.admitted)
+    assert cost.per_admitted.money == pytest.approx(0.25 / summary.admitted)
+
+
+def test_costs_of_scripted_roles_are_the_environments_alone(scored: RunDirectory) -> None:
+    cost = summary_of(scored).cost
+    assert (cost.model_calls, cost.stages, cost.per_admitted) == (0, {}, None)
+    assert cost.environment_calls > 0
+
+
+def test_the_table_of_an_iteration_tells_costs_by_stage_and_a_spent_budget(paid: RunDirectory) -> None:
+    summary = summary_of(paid).model_copy(update={"stopped": "roles.budget.tokens"})
+    out = io.StringIO()
+    Console(file=out, width=140).print(iteration_table(summary))
+    told = " ".join(out.getvalue().split())
+    assert "2 requests (1 without a usable reply), 4 calls, 200 + 14 tokens, 3.0 s, money 0.2500" in told
+    assert "per admitted" in told
+    assert "roles.budget.tokens is spent" in told
+    out = io.StringIO()
+    Console(file=out, width=140).print(summary_table([summary]))
+    assert "12 model calls" in " ".join(out.getvalue().split())
 
 
 async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended_with(scored: RunDirectory) -> None:

@@ -9,6 +9,7 @@ import pytest
 from chromadb.utils.embedding_functions import known_embedding_functions
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from environments.base import InputError
 from memory.embedding import HashedNgrams, SentenceTransformers, open_embedder
@@ -68,14 +69,18 @@ def test_chroma_can_rebuild_it_from_its_configuration():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (MemorySettings(embedder_path="x"), "memory.embedder_path has no effect with hashed-ngrams"),
-        (MemorySettings(embedder="sentence-transformers"), "memory.embedder_path is missing"),
-        (MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"), "/no/folder is no folder"),
+        ({"embedder_path": "x"}, "'embedder_path' is for sentence-transformers, hashed-ngrams would ignore it"),
+        ({"embedder": "sentence-transformers"}, "sentence-transformers needs 'embedder_path'"),
     ],
 )
 def test_settings_that_name_no_embedder_are_told(settings, told):
-    with pytest.raises(InputError, match=told):
-        open_embedder(settings)
+    with pytest.raises(ValidationError, match=told):
+        MemorySettings.model_validate(settings)
+
+
+def test_a_folder_that_is_not_there_is_told():
+    with pytest.raises(InputError, match="/no/folder is no folder"):
+        open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
 
 
 def test_a_missing_package_is_told_with_the_command(tmp_path, monkeypatch):

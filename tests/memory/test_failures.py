@@ -77,7 +77,8 @@ def test_facts_and_how_are_embedded_and_nothing_else():
 def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explored, admitted, judged, status):
     memory.remember([context("a", NOTES, explored)], {"a": admitted}, explored)
     (judgement,) = memory.judge([context("b", NOTES, judged)], judged)
-    assert (judgement.status, judgement.nearest, judgement.cosine) == (status, "a", 1.0)
+    compared = ("a", 1.0) if status == "known" else (None, None)
+    assert (judgement.status, judgement.nearest, judgement.cosine) == (status, *compared)
 
 
 def test_the_latest_exploration_that_admitted_something_counts(memory):
@@ -131,7 +132,7 @@ def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
         for _ in range(2):
             twice.remember(contexts, {"a": 1, "b": 1}, 0)
         assert twice.ids == {"a", "b"}
-        assert twice._collection.count() == 2
+        assert twice._contexts.count() == 2
         expected = once.judge(later, 1)
         assert twice.judge(later, 1) == expected
     with FailureMemory(tmp_path / "twice", SETTINGS) as reopened:
@@ -157,6 +158,7 @@ def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
         memory.remember(contexts, {one.id: 1 for one in contexts}, 0)
     with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
         assert memory.ids == {one.id for one in contexts}
+        assert memory.holds([one.id for one in contexts])
         probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
         answers = memory.judge(probes, 1)
     assert [answer.nearest for answer in answers] == [one.id for one in contexts]
@@ -179,6 +181,79 @@ def _history(rng, iterations, per_iteration):
         ]
         history.append((contexts, {one.id: int(rng.integers(3)) for one in contexts}))
     return history
+
+
+def _judged_by_hand(remembered, contexts, iteration):
+    """The documented rule over everything that was remembered: (context, iteration, tasks admitted)."""
+
+    def cosine(one, other):
+        first, second = HashedNgrams().vectors([embedded_text(one), embedded_text(other)])
+        return round(float(first.astype(np.float64) @ second), 4)
+
+    covering = [one for one, explored, admitted in remembered if 0 < iteration - explored < 3 and admitted]
+    statuses, batch = {}, []
+    for one in sorted(contexts, key=lambda context: context.id):
+        likes = [cosine(one, other) for other in covering + batch if other.signature() == one.signature()]
+        statuses[one.id] = "known" if max(likes, default=0.0) >= SETTINGS.duplicate_above else "new"
+        if statuses[one.id] == "new":
+            batch.append(one)
+    return [statuses[context.id] for context in contexts]
+
+
+def test_judgements_are_those_of_the_rule_applied_to_everything(memory):
+    rng = np.random.default_rng(11)
+    remembered = []
+    seen = set()
+    for iteration, (contexts, admitted) in enumerate(_history(rng, iterations=6, per_iteration=10)):
+        judged = statuses(memory.judge(contexts, iteration))
+        assert judged == _judged_by_hand(remembered, contexts, iteration)
+        seen.update(judged)
+        memory.remember(contexts, admitted, iteration)
+        remembered += [(one, iteration, admitted[one.id]) for one in contexts]
+    assert seen == {"new", "known"}
+
+
+def test_only_contexts_that_can_make_one_known_are_read(memory, monkeypatch):
+    read = []
+
+    def get(**asked):
+        found = type(memory._contexts).get(memory._contexts, **asked)
+        read.extend(found["ids"])
+        return found
+
+    for iteration in range(6):
+        other = context(f"touch-{iteration}", NOTES, iteration, tool="touch")
+        memory.remember([context(f"mkdir-{iteration}", NOTES, iteration), other], {f"mkdir-{iteration}": 1}, iteration)
+    monkeypatch.setattr(memory._contexts, "get", get)
+    probes = [context("x", NOTES, 6), context("y", NOTES, 6, tool="touch")]
+    assert statuses(memory.judge(probes, 6)) == ["known", "new"]
+    assert set(read) == {"mkdir-4", "mkdir-5"}
+    read.clear()
+    memory.judge(probes, 6)
+    assert read == []
+
+
+def test_what_is_killed_between_the_two_collections_is_remembered_by_the_next_attempt(memory, monkeypatch):
+    def full(**_):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory._contexts, "upsert", full)
+        with pytest.raises(OSError, match="no space"):
+            memory.remember([context("a", NOTES)], {"a": 1}, 0)
+    assert not memory.holds(["a"])
+    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["new"]
+    memory.remember([context("a", NOTES)], {"a": 1}, 0)
+    assert memory.holds(["a"])
+    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["known"]
+
+
+def test_what_the_records_hold_and_the_index_lacks_is_told(memory):
+    assert memory.holds([])
+    memory.remember([context("a", NOTES), context("b", OTHER)], {}, 0)
+    assert memory.holds(["a"])
+    assert memory.holds(["b", "a", "a"])
+    assert not memory.holds(["a", "c"])
 
 
 def test_a_rebuilt_memory_judges_as_the_one_that_grew(tmp_path):
@@ -228,8 +303,8 @@ def test_the_folder_has_one_owner(tmp_path, memory):
 
 
 def test_the_collection_names_embedder_and_dimension_and_measures_by_cosine(memory):
-    assert memory._collection.name == "failures-hashed-ngrams-1024"
-    assert memory._collection.configuration["hnsw"]["space"] == "cosine"
+    assert memory._contexts.name == "contexts-hashed-ngrams-1024"
+    assert memory._contexts.configuration["hnsw"]["space"] == "cosine"
 
 
 OFFLINE = """

@@ -10,7 +10,7 @@ from sample_records import task
 
 from environments.base import InputError
 from memory.records import Task
-from memory.run import RunDirectory, write_jsonl
+from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.settings import TaskSettings
 from memory.tasks import admit, draw_steps, load_tasks, read_given, tasks_at
 
@@ -61,6 +61,21 @@ def test_admission_appends_sorted_by_id_and_can_be_repeated(run):
     assert everything == load_tasks(run)
     assert admit(run, [*evolved(2), *evolved(2)]) == everything
     assert run.tasks_path.read_bytes() == after
+
+
+def test_a_set_that_did_not_change_is_not_parsed_again(run, tmp_path):
+    admit(run, seeds(2))
+    first = load_tasks(run)
+    assert load_tasks(run) is first
+    assert admit(run, evolved(1))[:2] == first
+    kept = load_tasks(run)
+    assert kept == tuple(read_jsonl(run.tasks_path, Task))
+    other = RunDirectory.create(tmp_path / "other", TaskSettings())
+    admit(other, seeds(1))
+    assert len(load_tasks(other)) == 1
+    assert load_tasks(run) == kept
+    write_jsonl(run.tasks_path, [task("seed-77"), task("seed-78"), *evolved(1)])
+    assert [one.id for one in load_tasks(run)] == ["seed-77", "seed-78", "evolved-0-00"]
 
 
 def test_another_content_under_a_known_id_is_refused_and_nothing_written(run):

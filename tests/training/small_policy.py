@@ -110,7 +110,7 @@ def demonstration(environment, rendering, task: Task) -> tuple[list[int], list[i
     for call in task.reference[0]:
         said = dialogue.demonstrate(call)
         dialogue.parse(said)
-        seen = dialogue.observe(episode.step(call))
+        seen = dialogue.observe([episode.step(call)])
         ids, labels = ids + said + seen, labels + said + [-100] * len(seen)
     said = dialogue.demonstrate(EndTurn())
     return ids + said, labels + said

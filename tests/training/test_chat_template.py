@@ -10,11 +10,12 @@ import torch
 from made_policy import environment, made_tasks
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from environments.base import Action, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
-from training.chat_template import ChatTemplateRendering, read_message, tool_schema
+from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from training.chat_template import ChatTemplateRendering
 from training.policy import Policy
 from training.rendering import EndTurn
 from training.rollout import EpisodeLimits, EpisodeRequest, run_episodes
+from training.tool_calls import tool_schema
 
 # Like Qwen3's: tools in the system message, tool answers inside a user message, and earlier thinking is dropped from
 # every assistant message that stands before the last question of the user.
@@ -81,7 +82,6 @@ def seen(text: str) -> Observation:
 
 
 CALL = '<tool_call>\n{"name": "pwd", "arguments": {}}\n</tool_call>'
-CD = ToolCall(name="cd", arguments={"folder": "ü"})
 
 
 def test_the_ids_of_an_episode_are_those_of_the_whole_conversation_rendered_at_once() -> None:
@@ -93,8 +93,8 @@ def test_the_ids_of_an_episode_are_those_of_the_whole_conversation_rendered_at_o
     assert ids == encode(render(asked, ask=True, names=names))
 
     thought = encode(f"<think>\n\n</think>\n\n{CALL}<|im_end|>")
-    assert dialogue.parse(thought) == ToolCall(name="pwd")
-    ids += thought + dialogue.observe(seen('{"cwd": "/a"}'))
+    assert dialogue.parse(thought) == (ToolCall(name="pwd"),)
+    ids += thought + dialogue.observe([seen('{"cwd": "/a"}')])
     call = {"type": "function", "function": {"name": "pwd", "arguments": {}}}
     asked += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": '{"cwd": "/a"}'}]
     assert ids == encode(render(asked, ask=True, names=names))
@@ -124,8 +124,9 @@ def test_the_prompt_documents_the_tools() -> None:
 def test_a_message_that_was_cut_off_is_ended_before_what_follows() -> None:
     dialogue = ChatTemplateRendering(tokenizer()).begin()
     dialogue.first(turn("where?", ("pwd",)), environment().tools(["pwd"]))
-    assert isinstance(dialogue.parse(encode("<tool_call>\n{")), MalformedCall)
-    suffix = tokenizer().decode(dialogue.observe(seen("no")))
+    (read,) = dialogue.parse(encode("<tool_call>\n{"))
+    assert isinstance(read, MalformedCall)
+    suffix = tokenizer().decode(dialogue.observe([seen("no")]))
     assert suffix.startswith("<|im_end|>\n<|im_start|>user\n<tool_response>\nno\n")
     assert suffix.endswith("<|im_start|>assistant\n")
 
@@ -138,47 +139,6 @@ def test_tools_that_come_later_are_documented_in_their_turn() -> None:
     assert '"name": "ls"' in suffix
     assert '"name": "pwd"' not in suffix
     assert suffix.endswith("list<|im_end|>\n<|im_start|>assistant\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("All done.", EndTurn(text="All done.")),
-        ("", EndTurn()),
-        ("<think>call pwd? <tool_call>no</tool_call></think>Done", EndTurn(text="Done")),
-        (f"I look. {CALL}", ToolCall(name="pwd")),
-        (f"<think>hm</think>\n{CALL}", ToolCall(name="pwd")),
-        ('<tool_call>{"name": "cd", "arguments": {"folder": "ü"}}</tool_call>', CD),
-        ('<tool_call>\n{"arguments": {"folder": "ü"}, "name": "cd"}', CD),
-        ('<tool_call>{"name": "pwd"}</tool_call>', ToolCall(name="pwd")),
-    ],
-)
-def test_messages_are_read(text: str, expected: Action | EndTurn) -> None:
-    assert read_message(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<tool_call>pwd()</tool_call>", "Expecting value"),
-        ('<tool_call>{"name": "pwd"} and more</tool_call>', "goes on after its JSON"),
-        ("<tool_call>[]</tool_call>", "no JSON object"),
-        ('<tool_call>{"arguments": {}}</tool_call>', "has no name"),
-        ('<tool_call>{"name": 3}</tool_call>', "has no name"),
-        ('<tool_call>{"name": "pwd", "arguments": []}</tool_call>', "arguments of the tool call are no JSON object"),
-        ('<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "not a JSON value"),
-        ('<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "too large"),
-        ('<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>', "surrogate"),
-        ('<tool_call>{"name": "f", "arguments": ' + '{"a":' * 400 + "1" + "}" * 401 + "</tool_call>", "too deeply"),
-        ('<tool_call>{"name": "f", "arguments": ' + '{"a":' * 9000 + "</tool_call>", "too deeply"),
-        (CALL + CALL, "2 tool calls in one message"),
-    ],
-)
-def test_malformed_messages_say_why(text: str, reason: str) -> None:
-    read = read_message(text)
-    assert isinstance(read, MalformedCall)
-    assert reason in read.reason
-    assert read.text == text
 
 
 def test_a_random_model_rolls_out_through_its_chat_template() -> None:
@@ -211,9 +171,6 @@ def test_what_cannot_be_rendered_is_refused() -> None:
     plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, eos_token="<|im_end|>")
     with pytest.raises(InputError, match=r"neither a chat template nor coevolve\.json"):
         ChatTemplateRendering(plain)
-    plain.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    with pytest.raises(InputError, match="does not end an assistant message"):
-        ChatTemplateRendering(plain).begin().observe(seen("x"))
     endless = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, chat_template=TEMPLATE)
     with pytest.raises(InputError, match="no end-of-message token"):
         ChatTemplateRendering(endless)

@@ -206,7 +206,7 @@ def said(value: object) -> str:
 def test_any_valid_call_whose_values_are_said_reads_back(made: ToolCall) -> None:
     spoken = dialogue("do " + " and ".join(said(value) for value in made.arguments.values()))
     ids = spoken.demonstrate(made)
-    read = spoken.parse(ids)
+    (read,) = spoken.parse(ids)
     assert isinstance(read, ToolCall)
     assert read == made
     assert json.dumps(read.arguments, sort_keys=True) == json.dumps(made.arguments, sort_keys=True)
@@ -216,7 +216,7 @@ def test_any_valid_call_whose_values_are_said_reads_back(made: ToolCall) -> None
 @given(valid_calls())
 def test_a_call_whose_values_nobody_said_is_written_literally_and_reads_back(made: ToolCall) -> None:
     spoken = dialogue("do something")
-    assert spoken.parse(spoken.demonstrate(made)) == made
+    assert spoken.parse(spoken.demonstrate(made)) == (made,)
 
 
 def test_structure_is_one_token_each() -> None:
@@ -236,16 +236,18 @@ def test_constants_are_tokens_only_as_whole_words() -> None:
 def test_a_line_that_was_cut_off_is_malformed_and_ended_before_what_follows() -> None:
     spoken = dialogue('into "temp"')
     cut = spoken.demonstrate(call("mkdir", dir_name="temp"))[:-1]
-    assert isinstance(spoken.parse(cut), MalformedCall)
+    (read,) = spoken.parse(cut)
+    assert isinstance(read, MalformedCall)
     (stop,) = spoken.stop_ids
-    assert spoken.observe(seen("None"))[0] == stop
-    assert spoken.observe(seen("None"))[0] != stop
+    assert spoken.observe([seen("None")])[0] == stop
+    assert spoken.observe([seen("None")])[0] != stop
 
 
 def test_a_line_feed_from_byte_tokens_does_not_end_a_line() -> None:
     spoken = dialogue("now")
     feed = trained_policy().tokenizer.convert_tokens_to_ids("Ċ")
-    assert isinstance(spoken.parse([*spoken.demonstrate(call("pwd"))[:-1], feed]), MalformedCall)
+    (read,) = spoken.parse([*spoken.demonstrate(call("pwd"))[:-1], feed])
+    assert isinstance(read, MalformedCall)
 
 
 def test_tools_outside_the_vocabulary_are_refused_by_name() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from chat_models import save_model, template, tokenizer
 from made_policy import environment, made_tasks, trained_policy
 
 from environments.base import InputError
@@ -29,6 +30,16 @@ def _file(path: Path) -> Path:
 def _without_weights(folder: Path) -> Path:
     made = saved(folder / "p", PolicyCard(rendering="compact"))
     (made / "model.safetensors").unlink()
+    return made
+
+
+def _with_larger_vocabulary(folder: Path) -> Path:
+    made = save_model(folder / "p", "qwen3")
+    known = tokenizer(template("qwen3"))
+    larger = type(known)(tokenizer_object=known.backend_tokenizer, **known.special_tokens_map)
+    larger.chat_template = known.chat_template
+    larger.add_tokens([f"word{number}" for number in range(100)])
+    larger.save_pretrained(made)
     return made
 
 
@@ -72,6 +83,7 @@ def test_bfloat16_rolls_out(tmp_path: Path) -> None:
         (lambda folder: saved(folder / "plain", None), r"neither a chat template nor coevolve\.json"),
         (lambda folder: _with_card(folder, '{"rendering": "other"}'), r"coevolve\.json: rendering: "),
         (lambda folder: _with_card(folder, '{"rendering": "compact", "caps": 3}'), r"coevolve\.json: caps: "),
+        (_with_larger_vocabulary, r"tokenizer of .* has ids up to \d+, its model knows 320: they do not match"),
     ],
 )
 def test_what_cannot_be_loaded_is_the_users_mistake(tmp_path: Path, make, message: str) -> None:
@@ -84,3 +96,19 @@ def test_a_mistyped_folder_is_not_asked_for_on_the_hub(tmp_path: Path, monkeypat
     (tmp_path / "recipes").mkdir()
     with pytest.raises(InputError, match="the policy recipes/startre does not exist"):
         load_policy("recipes/startre")
+
+
+def test_episodes_beyond_the_models_positions_are_refused(tmp_path: Path) -> None:
+    policy = load_policy(str(save_model(tmp_path, "qwen2_5")), "cpu")
+    asked = [EpisodeRequest(task=made_tasks()[0], seed=0)]
+    with pytest.raises(InputError, match=r"max_tokens is 32769 and .* has 32768 positions: lower max_tokens"):
+        run_episodes(policy, environment(), asked, EpisodeLimits(max_tokens=32769), 0.0)
+
+
+def test_stop_ids_are_those_of_tokenizer_and_generation_config(tmp_path: Path) -> None:
+    made = save_model(tmp_path, "qwen3")
+    known = tokenizer(template("qwen3"))
+    both = set(known.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
+    assert load_policy(str(made), "cpu").rendering.begin().stop_ids == both
+    (made / "generation_config.json").unlink()
+    assert load_policy(str(made), "cpu").rendering.begin().stop_ids == {known.eos_token_id}

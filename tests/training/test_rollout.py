@@ -92,7 +92,7 @@ def test_token_in_token_out_the_episode_is_one_sequence_that_is_never_rendered_a
             ids += action
             ended = isinstance(dialogue.parse(action), EndTurn)
             if place + 1 < len(actions):
-                ids += dialogue.next_turn(said.pop(0), tools) if ended else dialogue.observe(answers.pop(0))
+                ids += dialogue.next_turn(said.pop(0), tools) if ended else dialogue.observe([answers.pop(0)])
         assert ids == [*result.prompt_ids, *result.completion_ids]
         assert not said
 

@@ -311,7 +311,7 @@ def test_a_failure_is_told_with_its_cause(starter: Path, tmp_path: Path) -> None
     run = new_run(tmp_path / "diverging", starter, learning_rate=1e30)
     result = command(run.root, 0)
     assert result.exit_code == 1
-    assert re.search(r"^round 0 failed: \w+ is nan at step \d: lower training.learning_rate$", result.stderr, re.M)
+    assert re.search(r"^error: \w+ is nan at step \d: lower training.learning_rate$", result.stderr, re.M)
     assert not (run.iteration(0) / "round.json").exists()
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from environments.base import InputError
+from training.prefill import SHARED
 from training.rendering import Prompt, Sampled
 from training.sampler import Sampler, inverse_cdf
 
@@ -46,6 +47,7 @@ class Chatter:
     longest: int = 30
     max_new_tokens: int = 9
     stop_ids: frozenset[int] = frozenset({STOP})
+    opening: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
@@ -54,6 +56,8 @@ class Chatter:
     def _say(self) -> Prompt:
         rng = random.Random(f"{self.seed}/{len(self.heard)}")
         new = [rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
+        if self.opening and not self.heard:
+            new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
         return Prompt(new, self.max_new_tokens)
 
@@ -127,6 +131,93 @@ def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
     for one, other in zip(alone, reversed(together), strict=True):
         assert one.ids == other.ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def fed(sampler: Sampler, chatters: Sequence[Chatter]) -> list[tuple[int, int]]:
+    """Shapes (rows, tokens of each, padding included) of everything that the model was given, pass by pass."""
+    shapes: list[tuple[int, int]] = []
+
+    def watch(module: object, args: object, given: dict[str, torch.Tensor]) -> None:
+        shapes.append(tuple(given["input_ids"].shape))
+
+    handle = sampler.model.register_forward_pre_hook(watch, with_kwargs=True)
+    sampler.run(chatters)
+    handle.remove()
+    assert len(shapes) == sampler.forward_passes
+    return shapes
+
+
+def test_no_token_is_fed_twice() -> None:
+    """One row at a time has no padding: every token but the last sampled one is fed, and fed once."""
+    sampler = Sampler(model(), 0.9, rows=1)
+    chatters = [Chatter(seed, actions=5) for seed in range(4)]
+    shapes = fed(sampler, chatters)
+    assert sum(rows * width for rows, width in shapes) == sum(len(chatter.ids) - 1 for chatter in chatters)
+    assert max(width for _, width in shapes) < 31, "no pass is longer than the longest suffix: history stays cached"
+
+
+@pytest.mark.parametrize("rows", [3, 16])
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_no_token_is_fed_twice_in_a_batch(rows: int, chunk: int) -> None:
+    chatters = [Chatter(seed, actions=1 + seed % 5) for seed in range(16)]
+    sampler = run(chatters, rows=rows, chunk=chunk)
+    assert sampler.fed_tokens == sum(len(chatter.ids) - 1 for chatter in chatters)
+
+
+def test_finished_episodes_leave_the_batch() -> None:
+    """Fed token by token, each pass holds exactly the episodes that are not over yet."""
+    sampler = Sampler(model(), 0.9, chunk=1000)
+    chatters = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
+    first = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
+    prompts = [chatter.begin().ids for chatter in first]
+    shapes = fed(sampler, chatters)
+    lengths = [len(chatter.ids) - len(prompt) for chatter, prompt in zip(chatters, prompts, strict=True)]
+    decoding = shapes[-max(lengths) :]
+    assert decoding == [(sum(length > step for length in lengths), 1) for step in range(max(lengths))]
+    assert decoding[0][0] == 6
+    assert decoding[-1][0] == 1
+
+
+def openings(shared: int) -> list[tuple[int, ...]]:
+    """Three groups of four equal prompts: two groups share their first ``shared`` ids, the third shares none."""
+    rng = random.Random(7)
+    common = [rng.randrange(8, 40) for _ in range(shared)]
+    tails = [[8 + group, *(rng.randrange(8, 40) for _ in range(10 + group))] for group in range(3)]
+    prompts = [common + tails[0], common + tails[1], [39 - common[0] + 8] + tails[2]]
+    return [tuple(prompt) for prompt in prompts for _ in range(4)]
+
+
+@pytest.mark.parametrize("shared", [5, 60])
+@pytest.mark.parametrize("rows", [16, 5])
+def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) -> None:
+    prompts = openings(shared)
+    alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    for chatter in alone:
+        run([chatter])
+    together = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    sampler = run(together, rows=rows)
+    for one, other in zip(alone, together, strict=True):
+        assert one.ids == other.ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    everything = sum(len(chatter.ids) - 1 for chatter in together)
+    if rows == 16:
+        copied = [3 * (len(prompt) - 1) for prompt in prompts[::4]] + [shared * (shared >= SHARED)]
+        assert sampler.fed_tokens == everything - sum(copied)
+    else:
+        assert sampler.fed_tokens < everything
+
+
+def test_a_prompt_that_begins_another_one_is_shared() -> None:
+    rng = random.Random(3)
+    long = tuple(rng.randrange(8, 40) for _ in range(90))
+    prompts = [long[:40], long, long[:1], long[:80], long[:41]]
+    alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    for chatter in alone:
+        run([chatter])
+    together = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    sampler = run(together)
+    assert [chatter.ids for chatter in alone] == [chatter.ids for chatter in together]
+    assert sampler.fed_tokens < sum(len(chatter.ids) - 1 for chatter in together) - 150
 
 
 def test_greedy_takes_the_likeliest_token() -> None:

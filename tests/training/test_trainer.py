@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_policy import CLASSES, hand_logps, make_policy, small_settings, small_tasks
+from played_round import SEED, K, play
+from small_policy import CLASSES, hand_logps, make_policy, small_tasks
 
 from environments.base import Environment, EnvironmentFault, Episode, TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
 from memory.ids import derive_seed, record_id
-from memory.records import Task, Trajectory
-from training.round_plan import RoundFailure, RoundPlan, Stopwatch
+from memory.records import Trajectory
+from training.round_plan import RoundFailure, RoundPlan
 from training.settings import TrainingSettings
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")
-
-K = 4
-SEED = 11
 
 
 class Breaking:
@@ -54,44 +52,6 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("starter")
     make_policy(folder, small_tasks())
     return folder
-
-
-def play(
-    starter: Path,
-    folder: Path,
-    steps: Sequence[Sequence[Task]],
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    **training: object,
-) -> SimpleNamespace:
-    """Train ``steps`` in this process; keep the trajectories, the batches TRL made of them and what was reported."""
-    from training import trainer as module
-    from training.group_rollouts import GroupRollouts
-    from training.policy import load_policy
-
-    torch.set_num_threads(1)
-    settings: TrainingSettings = small_settings(
-        starter, tasks_per_step=len(steps[0]), rollouts_per_task=K, **training
-    ).training
-    plan = RoundPlan(run_seed=SEED, iteration=0, first_step=1, steps=tuple(map(tuple, steps)))
-    kept = SimpleNamespace(trajectories=[], batches=[], reported=[], saved=[], settings=settings)
-    real = module.RoundTrainer._generate_and_score_completions
-
-    def watched(self, inputs):
-        batch = real(self, inputs)
-        kept.batches.append({key: value.clone() for key, value in batch.items()})
-        return batch
-
-    monkeypatch.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
-    stopwatch = Stopwatch()
-    rollouts = GroupRollouts(
-        plan, load_policy(str(starter), "cpu"), environment, settings, kept.trajectories.extend, stopwatch
-    )
-    callback = module.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
-    config = module.trainer_config(settings, plan, folder, 100, on_cpu=True)
-    kept.trainer = module.train(config, rollouts, callback, None)
-    kept.seconds = stopwatch.seconds()
-    return kept
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +193,7 @@ def test_out_of_memory_is_told_as_such(error: RuntimeError, starter: Path, tmp_p
         raise error
 
     monkeypatch.setattr("training.group_rollouts.run_episodes", exhausted)
-    with pytest.raises(RoundFailure, match=r"out of memory at step 1: lower training\.tasks_per_step"):
+    with pytest.raises(RoundFailure, match=r"out of memory at step 1: set training\.micro_batch"):
         play(starter, tmp_path, [[small_tasks()[0]]], BFCLEnvironment(CLASSES), monkeypatch)
 
 

@@ -1,4 +1,4 @@
-"""A chat model that answers from a table, through LangChain's real structured output."""
+"""Chat models for tests: one that answers from a table in this process, and real ones on the faulty server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import SecretStr
 
+from agents.chat.endpoint import Endpoint
+from agents.chat.model import open_model
 from agents.chat.structured import StructuredModel
+from agents.settings import BudgetSettings, RoleSettings, RolesSettings
+from agents.spending import Ledger
+
+KEY = "sk-a-secret-of-the-tests-0123456789"
 
 
 class TableModel(BaseChatModel):
@@ -55,12 +62,21 @@ def reply(schema: str, **arguments: Any) -> AIMessage:
 
 
 @pytest.fixture
-def table():
+def ledger(tmp_path) -> Ledger:
+    """A ledger without budgets, in spending.jsonl."""
+    return Ledger(tmp_path / "spending.jsonl", BudgetSettings())
+
+
+@pytest.fixture
+def table(ledger):
     """``table(*replies)``: the fake model and the asking side, which tries twice more at once."""
 
-    def make(*replies: Any, timeout: float = 30.0) -> tuple[TableModel, StructuredModel]:
+    def make(*replies: Any, ledger: Ledger = ledger, **changes: Any) -> tuple[TableModel, StructuredModel]:
         model = TableModel(replies=list(replies), sent=[])
-        return model, StructuredModel(model, timeout=timeout, max_retries=2, pause=0.0)
+        fields = {"timeout": 30.0, "max_retries": 2, "retry_pause": 0.0, "structured": "tool_call"}
+        settings = RoleSettings.model_validate({"kind": "chat", "model": "table", **fields, **changes})
+        endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY))
+        return model, StructuredModel(model, endpoint, settings, ledger)
 
     return make
 
@@ -68,3 +84,19 @@ def table():
 @pytest.fixture
 def say():
     return reply
+
+
+@pytest.fixture
+def connect(monkeypatch, ledger):
+    """``connect(server)``: the explorer's model on a server, through everything that a real endpoint would see."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    def make(
+        server: Any, *, ledger: Ledger = ledger, cache: str | None = None, concurrency: int = 16, **changes: Any
+    ) -> StructuredModel:
+        fields = {"model": "some-model", "base_url": server.url, "timeout": 10.0, "retry_pause": 0.01}
+        settings = RoleSettings.model_validate({"kind": "chat", **fields, **changes})
+        roles = RolesSettings(explorer=settings, cache=cache, concurrency=concurrency)
+        return open_model(settings, "explorer", ledger, roles)
+
+    return make

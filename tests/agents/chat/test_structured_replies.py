@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import openai
 import pytest
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
+from agents.chat.http_client import NoCompletion
 from agents.roles import RoleRefused
+from agents.settings import BudgetSettings
+from agents.spending import BudgetReached, Ledger, read_requests
 from environments.base import InputError
+
+REQUEST = httpx2.Request("POST", "http://nowhere")
+ABOUT = {"subject": "context-1", "iteration": 2}
 
 
 class Answer(BaseModel):
@@ -21,13 +27,13 @@ class Answer(BaseModel):
 
 
 def failure(kind: type[openai.APIStatusError], status: int) -> openai.APIStatusError:
-    response = httpx.Response(status, request=httpx.Request("POST", "http://nowhere"))
+    response = httpx2.Response(status, request=REQUEST)
     return kind("no", response=response, body=None)
 
 
 async def test_a_reply_and_its_cost(table, say) -> None:
     model, asking = table(say("Answer", number=4))
-    answer, measured = await asking.ask(Answer, "system", "prompt")
+    answer, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert answer == Answer(number=4)
     assert (measured.calls, measured.prompt_tokens, measured.completion_tokens) == (1, 100, 10)
     assert [message.type for message in model.sent[0]] == ["system", "human"]
@@ -43,7 +49,7 @@ async def test_a_reply_and_its_cost(table, say) -> None:
 )
 async def test_a_malformed_reply_is_repaired_once(table, say, bad: dict, told: str) -> None:
     model, asking = table(say("Answer", **bad), say("Answer", number=1))
-    answer, measured = await asking.ask(Answer, "system", "prompt")
+    answer, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert answer.number == 1
     assert (measured.calls, measured.prompt_tokens, measured.completion_tokens) == (2, 200, 20)
     repair = model.sent[1]
@@ -53,7 +59,7 @@ async def test_a_malformed_reply_is_repaired_once(table, say, bad: dict, told: s
 
 async def test_prose_is_repaired_too(table, say) -> None:
     model, asking = table(AIMessage(content="I think it is 4"), say("Answer", number=4))
-    answer, _ = await asking.ask(Answer, "system", "prompt")
+    answer, _ = await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert answer.number == 4
     assert "I think it is 4" in model.sent[1][2].content
 
@@ -61,7 +67,7 @@ async def test_prose_is_repaired_too(table, say) -> None:
 async def test_after_one_repair_it_is_refused(table, say) -> None:
     model, asking = table(say("Answer", number=-1), say("Answer", number=-2), say("Answer", number=3))
     with pytest.raises(RoleRefused, match=r"after one repair.*greater than"):
-        await asking.ask(Answer, "system", "prompt")
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert len(model.sent) == 2
 
 
@@ -73,7 +79,7 @@ async def test_a_check_is_told_and_knows_the_last_try(table, say) -> None:
         seen.append(final)
         return None if final else "1 is too small"
 
-    answer, _ = await asking.ask(Answer, "system", "prompt", check)
+    answer, _ = await asking.ask(Answer, "system", "prompt", check, **ABOUT)
     assert answer.number == 1
     assert seen == [False, True]
     assert "1 is too small" in model.sent[1][-1].content
@@ -82,13 +88,13 @@ async def test_a_check_is_told_and_knows_the_last_try(table, say) -> None:
 async def test_a_refusal_is_not_repaired(table) -> None:
     model, asking = table(AIMessage(content="", additional_kwargs={"refusal": "I will not"}))
     with pytest.raises(RoleRefused, match="I will not"):
-        await asking.ask(Answer, "system", "prompt")
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert len(model.sent) == 1
 
 
 async def test_a_request_has_a_deadline_and_is_tried_again(table, say) -> None:
     _, asking = table(60.0, say("Answer", number=2), timeout=1.0)
-    answer, measured = await asking.ask(Answer, "system", "prompt")
+    answer, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert answer.number == 2
     assert measured.calls == 2
 
@@ -96,7 +102,7 @@ async def test_a_request_has_a_deadline_and_is_tried_again(table, say) -> None:
 async def test_retries_are_bounded(table) -> None:
     model, asking = table(60.0, 60.0, 60.0, timeout=0.2)
     with pytest.raises(RoleRefused, match=r"3 attempts.*no answer in 0\.2 s"):
-        await asking.ask(Answer, "system", "prompt")
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert len(model.sent) == 3
 
 
@@ -106,12 +112,13 @@ async def test_retries_are_bounded(table) -> None:
         failure(openai.RateLimitError, 429),
         failure(openai.InternalServerError, 503),
         ConnectionResetError("gone"),
-        httpx.ConnectError("no route"),
+        openai.APIConnectionError(request=REQUEST),
+        NoCompletion("empty choices"),
     ],
 )
 async def test_passing_failures_are_tried_again(table, say, passing: Exception) -> None:
     _, asking = table(passing, say("Answer", number=2))
-    answer, _ = await asking.ask(Answer, "system", "prompt")
+    answer, _ = await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert answer.number == 2
 
 
@@ -119,18 +126,89 @@ async def test_passing_failures_are_tried_again(table, say, passing: Exception) 
 async def test_a_wrong_key_or_model_is_the_users_mistake(table, wrong: Exception) -> None:
     model, asking = table(wrong)
     with pytest.raises(InputError, match="OPENAI_API_KEY"):
-        await asking.ask(Answer, "system", "prompt")
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert len(model.sent) == 1
 
 
 async def test_a_rejected_request_ends_the_branch(table) -> None:
     _, asking = table(failure(openai.BadRequestError, 400))
     with pytest.raises(RoleRefused, match="rejected"):
-        await asking.ask(Answer, "system", "prompt")
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
 
 
 async def test_cancelling_is_not_taken_for_a_deadline(table) -> None:
     _, asking = table(60.0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await asking.ask(Answer, "system", "prompt")
+            await asking.ask(Answer, "system", "prompt", **ABOUT)
+
+
+async def test_every_question_is_recorded_with_its_faults(table, say, tmp_path) -> None:
+    passing = failure(openai.RateLimitError, 429)
+    _, asking = table(passing, say("Answer", number=-1), say("Answer", number=1))
+    _, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)
+    _, asking = table(*[passing] * 3)
+    with pytest.raises(RoleRefused):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    _, asking = table(AIMessage(content="", additional_kwargs={"refusal": "I will not"}))
+    with pytest.raises(RoleRefused):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    answered, failed, refused = read_requests(tmp_path / "spending.jsonl")
+    assert (answered.role, answered.subject, answered.iteration) == ("explorer", "context-1", 2)
+    assert (answered.outcome, answered.measured.calls) == ("answered", 3)
+    assert answered.measured == measured
+    assert answered.faults == ("HTTP 429: no", "wrong schema: number: Input should be greater than or equal to 0")
+    assert (failed.outcome, failed.faults) == ("failed", ("HTTP 429: no",) * 3)
+    assert (refused.outcome, refused.faults) == ("refused", ("refusal: I will not",))
+
+
+async def test_a_cancelled_question_is_recorded(table, tmp_path) -> None:
+    _, asking = table(60.0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asking.ask(Answer, "system", "prompt", **ABOUT)
+    (request,) = read_requests(tmp_path / "spending.jsonl")
+    assert (request.outcome, request.faults, request.measured.calls) == ("failed", ("cancelled",), 1)
+
+
+async def test_the_deadline_of_a_question_ends_further_attempts(table, say) -> None:
+    model, asking = table(60.0, 60.0, say("Answer", number=1), timeout=0.2, deadline=0.3, max_retries=5)
+    with pytest.raises(RoleRefused, match=r"no answer before the deadline of 0\.3 s"):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    assert len(model.sent) == 2
+
+
+async def test_a_repair_turn_has_what_the_first_turn_left_of_the_deadline(table, say) -> None:
+    model, asking = table(0.2, say("Answer", number=-1), 60.0, timeout=0.3, deadline=0.3, max_retries=0)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(RoleRefused, match="no answer"):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    assert asyncio.get_running_loop().time() - started < 0.6
+    assert len(model.sent) == 2
+
+
+@pytest.mark.parametrize("budget", [{"calls": 1}, {"tokens": 100}, {"money": 0.0001}])
+async def test_a_spent_budget_sends_nothing_more(table, say, tmp_path, budget: dict) -> None:
+    """The question that reaches it is repaired no more, the next one is not sent at all."""
+    path = tmp_path / "spending.jsonl"
+    ledger = Ledger(path, BudgetSettings(**budget))
+    prices = {"price_prompt": 2.0, "price_completion": 8.0}
+    model, asking = table(say("Answer", number=-1), say("Answer", number=1), ledger=ledger, **prices)
+    with pytest.raises(BudgetReached, match=rf"roles\.budget\.{next(iter(budget))} \(.*\) is spent: raise it"):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    with pytest.raises(BudgetReached):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)
+    assert len(model.sent) == 1
+    (request,) = read_requests(path)
+    assert (request.outcome, len(request.faults)) == ("refused", 2)
+    assert request.measured.money == pytest.approx((100 * 2 + 10 * 8) / 1e6)
+    assert Ledger(path, BudgetSettings(**budget)).reached() == f"roles.budget.{next(iter(budget))}"
+
+
+async def test_a_budget_of_tokens_needs_an_endpoint_that_counts_them(table) -> None:
+    uncounted = AIMessage(content="", tool_calls=[{"name": "Answer", "args": {"number": 1}, "id": "1"}])
+    _, asking = table(uncounted)
+    await asking.ask(Answer, "system", "prompt", **ABOUT)
+    _, asking = table(uncounted, ledger=Ledger(None, BudgetSettings(tokens=1000)))
+    with pytest.raises(InputError, match=r"does not say how many tokens.*roles\.budget\.calls"):
+        await asking.ask(Answer, "system", "prompt", **ABOUT)

@@ -12,7 +12,8 @@ from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
-from environments.base import InputError, ToolCall
+from environments.base import ObservationStatus, ToolCall
+from environments.example import depot
 from environments.sealed import sealed_fingerprints
 from environments.verification import reduce, verify
 from memory.ids import derive_seed, record_id
@@ -105,10 +106,30 @@ def test_nothing_successful_gives_no_drafts(environment, car_start, make_context
     assert TemplateAbstractor(SETTINGS).abstract_now(make_context(car_start, "lockDoors"), (), environment, 0) == ()
 
 
-def test_an_environment_without_templates_is_an_input_error(environment, car_start, make_context) -> None:
-    context = make_context(car_start, "lockDoors", environment="elsewhere")
-    with pytest.raises(InputError, match=r"no templates for the environment 'elsewhere'.*chat"):
-        TemplateAbstractor(SETTINGS).abstract_now(context, (), environment, 0)
+def test_elsewhere_than_in_bfcl_the_text_is_made_of_the_documentation() -> None:
+    shop = depot()
+    context = unguided_context(shop.starts()[0], 0)
+    interactions = UnguidedExplorer(SETTINGS).explore_now(context, shop, 1)
+    drafts = TemplateAbstractor(SETTINGS).abstract_now(context, interactions, shop, 0)
+    assert drafts == TemplateAbstractor(SETTINGS).abstract_now(context, interactions, shop, 0)
+    assert drafts
+    for draft in drafts:
+        assert verify(draft, shop, (), ()).accepted
+        assert not any(tool in draft.turns[0] for tool in draft.tools)
+
+
+def test_the_guided_explorer_overcomes_the_preconditions_of_any_environment() -> None:
+    shop = depot()
+    closed = next(start for start in shop.starts() if not start.initial_state["Depot"]["gate_open"])
+    context = unguided_context(closed, 0).model_copy(update={"tool": "send_van", "explore": ("send_van",)})
+    sent = 0
+    for seed in range(5):
+        interactions = GuidedExplorer(SETTINGS).explore_now(context, shop, seed)
+        done = [i.action.name for i in interactions if i.observation.status is ObservationStatus.OK]
+        sent += "send_van" in done
+        drafts = TemplateAbstractor(SETTINGS).abstract_now(context, interactions, shop, seed)
+        assert all("send_van" in names(draft) for draft in drafts)
+    assert sent >= 4
 
 
 def test_tools_without_wordings_are_refused_in_words(environment, car_start, make_context) -> None:

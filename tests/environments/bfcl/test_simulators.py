@@ -66,6 +66,34 @@ def test_rows_of_the_long_context_tables_are_not_shared():
     assert row["balance"] < 10**9
 
 
+def reachable(value, found):
+    """Every object that can change and is reached from ``value``, by identity."""
+    if isinstance(value, str | int | float | bool | type(None)) or id(value) in found:
+        return found
+    found[id(value)] = value
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    for item in (*inside, *([vars(value)] if hasattr(value, "__dict__") else [])):
+        reachable(item, found)
+    return found
+
+
+def test_no_instance_reaches_into_a_table_of_a_module():
+    """The long-context tables, and whatever else of the simulators' modules can change."""
+    tasks = load_category("long_context")
+    modules = {sys.modules[simulator_class(name).__module__] for task in tasks for name in task.spec.classes}
+    modules.add(sys.modules["bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context"])
+    tables = {}
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, dict | list | set) and not name.startswith("__"):
+                reachable(value, tables)
+    assert len(tables) > 100
+    for task in tasks:
+        simulators = Simulators(task.spec.classes, task.spec.initial_state, True)
+        shared = tables.keys() & reachable(simulators.instances, {}).keys()
+        assert not shared, task.id
+
+
 def test_an_age_does_not_depend_on_today():
     """Eighteen on the frozen date, 1 September 2024, and not a day before."""
     simulators = Simulators(["TravelAPI"], {"TravelAPI": {"user_first_name": "A", "user_last_name": "B"}}, False)

@@ -12,7 +12,7 @@ from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.slices import TEMPLATED_CLASSES
 from environments.bfcl.text import caused_errors, forced_calls, render_task, render_turns
-from environments.bfcl.wordings import CONNECTIVES
+from environments.task_text import CONNECTIVES
 from memory.records import Draft
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from templated_calls import FORBIDDEN, LITERAL, TOOLS, documented_calls, numbers, quoted, shapes, words_outside_quotes
 
 from environments.base import InputError, ToolCall
-from environments.bfcl.wordings import CASES, CONNECTIVES, CONSTANTS, SUFFIXES, clause, templates
+from environments.bfcl.wordings import CASES, CONSTANTS, SUFFIXES, clause, templates
+from environments.task_text import CONNECTIVES
 
 SHAPES = tuple(shapes())
 SPLITS = ("train", "panel")

@@ -1,0 +1,71 @@
+"""Answers to identical requests, kept in a SQLite file by langchain-community's cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from langchain_community.cache import SQLiteCache
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration
+from sqlalchemy.exc import SQLAlchemyError
+
+from environments.base import InputError
+
+# SQLiteCache reads what it wrote with a default that is going to change; the file is the user's own.
+warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Messages = Sequence[tuple[str, str]]
+
+
+class ReplyCache:
+    """The replies of a file, by everything that shapes them: endpoint, model, sampling, schema, method, messages.
+
+    LangChain would keep every reply, malformed ones too, and be asked inside a request that a budget may refuse:
+    here the caller decides what is kept, and asks before it sends. Several processes may share the file.
+
+    Args:
+        path: the file; it and its folder are made when they are missing.
+
+    Raises InputError when the file cannot be opened as such a cache.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._cache = SQLiteCache(str(path))
+        except (OSError, SQLAlchemyError) as error:
+            raise self._unusable(error) from None
+
+    async def get(self, messages: Messages, request: dict[str, Any]) -> AIMessage | None:
+        """The reply that was kept for the request, None without one."""
+        found = await self._run(self._cache.lookup, json.dumps(messages), _text(request))
+        message = getattr(found[0], "message", None) if found else None
+        return message if isinstance(message, AIMessage) else None
+
+    async def keep(self, messages: Messages, request: dict[str, Any], reply: AIMessage) -> None:
+        """Keep the reply for the next identical request."""
+        await self._run(self._cache.update, json.dumps(messages), _text(request), [ChatGeneration(message=reply)])
+
+    async def _run(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return await asyncio.to_thread(work, *arguments, **options)
+        except SQLAlchemyError as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: Exception) -> InputError:
+        reason = str(getattr(error, "orig", None) or getattr(error, "strerror", None) or type(error).__name__)
+        return InputError(
+            f"roles.cache: {self._path} cannot be used, {reason}: name another file or remove the setting"
+        )
+
+
+def _text(request: dict[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True)

@@ -1,0 +1,121 @@
+"""The HTTP client of the chat endpoints: reads no more than it should, hides the key, and refuses what is no reply."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from openai import DefaultAsyncHttpxClient
+from pydantic import BaseModel, ValidationError
+
+from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
+from memory.jsonl import complaint
+
+if TYPE_CHECKING:
+    from httpx2 import Request, Response
+
+LONGEST_BODY = 8 * 2**20
+"""Bytes of a response that are read (ours)."""
+_OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+class NoCompletion(Exception):
+    """A response with status 200 that holds no chat completion. The tokens are what it says it used."""
+
+    def __init__(self, problem: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+        super().__init__(problem)
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
+
+
+class _Function(BaseModel):
+    name: str
+    arguments: str
+
+
+class _Call(BaseModel):
+    function: _Function
+
+
+class _Message(BaseModel):
+    content: str | list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Completion(BaseModel):
+    """The part of a chat completion that the libraries below take for granted."""
+
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+class GuardedClient(DefaultAsyncHttpxClient):
+    """What the OpenAI client sends its requests with; each event loop gets connections of its own.
+
+    A response is read whole before it goes further up, at most ``LONGEST_BODY`` bytes of it, and the key is replaced
+    wherever it stands, so that nothing above can record it.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
+        self._secret = endpoint.key.get_secret_value()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
+
+    async def send(self, request: Request, **options: Any) -> Response:  # noqa: ANN401
+        """The response, read and checked. Raises NoCompletion for a success without a chat completion."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            self._by_loop[loop] = DefaultAsyncHttpxClient()
+        response = await self._by_loop[loop].send(request, **(options | {"stream": True}))
+        try:
+            body = await _read(response)
+        finally:
+            await response.aclose()
+        headers = [
+            (name, self._hidden(value))
+            for name, value in response.headers.multi_items()
+            if name.lower() not in _OF_THE_ORIGINAL
+        ]
+        body = body.replace(self._secret.encode(), HIDDEN.encode()) if self._is_secret else body
+        if response.is_success:
+            _check(body)
+        return type(response)(response.status_code, headers=headers, content=body, request=request)
+
+    @property
+    def _is_secret(self) -> bool:
+        return len(self._secret) >= SHORTEST_SECRET
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._secret, HIDDEN) if self._is_secret else text
+
+
+async def _read(response: Response) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            raise NoCompletion(f"no chat completion: a response of more than {LONGEST_BODY} bytes")
+    return bytes(body)
+
+
+def _check(body: bytes) -> None:
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError as error:
+        begins = body[:120].decode(errors="replace")
+        problem = f"no chat completion: {complaint(error):.120}; the response begins with {begins!r}"
+        raise NoCompletion(problem) from None
+    if not completion.choices:
+        usage = completion.usage or _Usage()
+        raise NoCompletion("empty choices", usage.prompt_tokens, usage.completion_tokens)

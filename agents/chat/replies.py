@@ -1,0 +1,90 @@
+"""A chat model's message as a reply of a schema: a tool call's arguments, or JSON in the text."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage
+
+Reply = TypeVar("Reply", bound=BaseModel)
+
+LONGEST_REPLY = 200_000
+"""Characters (ours). A longer reply is malformed whatever it holds: it would go into records and prompts."""
+LONGEST_SHOWN = 2000
+"""Characters of a reply that are sent back in the repair turn."""
+LONGEST_PROBLEM = 500
+_THOUGHT = "</think>"
+
+
+class Malformed(ValueError):
+    """A reply that is not of the schema; the message says why, ``prose`` that it holds no JSON at all."""
+
+    def __init__(self, problem: str, prose: bool = False) -> None:
+        super().__init__(shortened(problem, LONGEST_PROBLEM))
+        self.prose = prose
+
+
+def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
+    """The reply in ``message``: of a call of the schema's name, otherwise of its text.
+
+    Raises Malformed.
+    """
+    if len(str(message.text)) + sum(len(str(call.get("args"))) for call in _calls(message)) > LONGEST_REPLY:
+        raise Malformed(f"malformed reply: it has more than {LONGEST_REPLY} characters")
+    for call in message.tool_calls:
+        if call["name"] == schema.__name__:
+            return _validated(schema, call["args"])
+    if _calls(message):
+        broken = [call for call in message.invalid_tool_calls if call.get("name") == schema.__name__]
+        if broken:
+            raise Malformed(f"malformed JSON: the arguments of {schema.__name__} cannot be read")
+        raise Malformed(f"wrong schema: {_calls(message)[0].get('name')!r} is no call of {schema.__name__}")
+    return _validated(schema, _json(str(message.text)))
+
+
+def shown(message: AIMessage) -> str:
+    """A reply as text, cut to ``LONGEST_SHOWN``: a tool call cannot be sent back without a tool's answer."""
+    calls = [f"{call.get('name')}: {shortened(str(call.get('args')), LONGEST_SHOWN)}" for call in _calls(message)]
+    return shortened("\n".join([str(message.text)[: LONGEST_SHOWN + 1], *calls]).strip() or "(empty)", LONGEST_SHOWN)
+
+
+def shortened(text: str, longest: int) -> str:
+    """At most ``longest`` characters of the text."""
+    return text if len(text) <= longest else text[: longest - 4] + " ..."
+
+
+def _calls(message: AIMessage) -> list[Any]:
+    return [*message.tool_calls, *message.invalid_tool_calls]
+
+
+def _json(text: str) -> object:
+    """The JSON value that the text is, alone, in a code fence, or after a thinking block."""
+    text = text.strip()
+    if not text.startswith(("{", "[", "```")) and _THOUGHT in text:
+        text = text.partition(_THOUGHT)[2].strip()
+    if not text:
+        raise Malformed("malformed reply: it is empty", prose=True)
+    if text.startswith("```"):
+        text = text.partition("\n")[2].rpartition("```")[0]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = error.args[0] if error.args else type(error).__name__
+        raise Malformed(f"malformed JSON: {problem}", prose="{" not in text) from None
+
+
+def _validated(schema: type[Reply], value: object) -> Reply:
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(str(part)[:80] for part in one['loc']) or 'reply'}: {one['msg']}"
+            for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
+        ]
+        raise Malformed(f"wrong schema: {'; '.join(problems)}") from None
+    except RecursionError:
+        raise Malformed("wrong schema: it is nested too deeply") from None

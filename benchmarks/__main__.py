@@ -1,0 +1,115 @@
+"""`python -m benchmarks`: every benchmark, each in a process of its own, and the table of their figures."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.catalogue import BENCHMARKS, Benchmark, chosen
+from environments.base import InputError
+from environments.command import FAILURE, MISTAKE, exit_statuses
+
+if TYPE_CHECKING:
+    from benchmarks.measurement import Measurement
+
+DEADLINE = 3600.0  # seconds for one benchmark
+TABLE = Path("benchmarks/results.md")
+SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="measure this one; can be given several times")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
+    output: Annotated[
+        Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="a run to read evolution-share off, instead of a short new one")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="list the benchmarks and what they take")] = False,
+) -> None:
+    """Measure speed and cost against what a user would run instead, and write the table.
+
+    Rows are written as soon as a benchmark is done. Exit status: 0, whatever the figures are; 2 for a user's mistake;
+    1 when a benchmark failed, which the table names.
+    """
+    if listing:
+        for benchmark in BENCHMARKS:
+            print(f"{benchmark.name:16} {benchmark.words} ({benchmark.takes})")
+        return
+    with exit_statuses():
+        benchmarks = chosen(only or [])
+        if run is not None:
+            _check_run(run, benchmarks)
+        path = output or (
+            TABLE if not only else Path("build/benchmarks") / f"{'-'.join(b.name for b in benchmarks)}.md"
+        )
+        status = _measure_all(benchmarks, repeats, run, path)
+    raise typer.Exit(status)
+
+
+def _check_run(run: Path, benchmarks: Sequence[Benchmark]) -> None:
+    if not any(benchmark.reads_run for benchmark in benchmarks):
+        raise InputError("--run has no effect on what --only names: leave it out")
+    from memory.run import RunDirectory
+
+    RunDirectory.open(run)
+
+
+def _measure_all(benchmarks: Sequence[Benchmark], repeats: int, run: Path | None, path: Path) -> int:
+    """Write the table and the lines after each benchmark, print the table, and return the exit status."""
+    from benchmarks.table import table
+    from memory.jsonl import write_atomically, write_jsonl
+
+    rows: list[Measurement] = []
+    failures: list[str] = []
+    status = 0
+    for benchmark in benchmarks:
+        print(f"{benchmark.name}: measuring, about {benchmark.takes} ...", file=sys.stderr, flush=True)
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            measured, complaint = _measure(benchmark, repeats, run if benchmark.reads_run else None, Path(folder))
+        rows += measured
+        if complaint is not None:
+            failures.append(f"{benchmark.name}: {complaint[1].splitlines()[-1]}")
+            print(f"{benchmark.name}: {complaint[1]}", file=sys.stderr, flush=True)
+            status = max(status, complaint[0])
+        print(f"{benchmark.name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        write_atomically(path, [table(rows, failures).encode()])
+        write_jsonl(path.with_suffix(".jsonl"), rows)
+    print(path.read_text(), end="")
+    return status
+
+
+def _measure(
+    benchmark: Benchmark, repeats: int, run: Path | None, folder: Path
+) -> tuple[list[Measurement], tuple[int, str] | None]:
+    """The rows of one benchmark; where it failed none, and the exit status that this means with the end of its log."""
+    from benchmarks.measurement import Measurement
+    from memory.child_process import ChildFailure, run_child
+    from memory.jsonl import read_jsonl
+
+    output, log = folder / "rows.jsonl", folder / "log"
+    argv = [sys.executable, "-m", "benchmarks.child", benchmark.name, str(repeats), str(output)]
+    argv += [] if run is None else [str(run)]
+    try:
+        status = asyncio.run(run_child(argv, log_path=log, deadline=DEADLINE, accept=(0, MISTAKE), env=SINGLE_THREADED))
+    except ChildFailure as failure:
+        return [], (FAILURE, str(failure))
+    if status == MISTAKE:
+        said = log.read_text(errors="replace").strip().splitlines() or ["no reason given"]
+        return [], (MISTAKE, said[-1].removeprefix("error: "))
+    return read_jsonl(output, Measurement), None
+
+
+if __name__ == "__main__":
+    app()

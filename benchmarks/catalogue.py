@@ -1,0 +1,71 @@
+"""The benchmarks there are: what each is called, where it is measured, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from environments.base import InputError
+
+__all__ = ["BENCHMARKS", "Benchmark", "chosen"]
+
+
+class Benchmark(NamedTuple):
+    """``module`` holds its ``measure``; ``takes`` says how long five repeats take on two cores.
+
+    ``reads_run``: its ``measure`` also takes ``run``, the directory of a run that is there.
+    """
+
+    name: str
+    module: str
+    words: str
+    takes: str
+    reads_run: bool = False
+
+
+BENCHMARKS = (
+    Benchmark(
+        "environment",
+        "benchmarks.environment",
+        "replay and evaluation, against bfcl_eval's own executor and checker",
+        "1 min",
+    ),
+    Benchmark(
+        "rollouts",
+        "benchmarks.rollouts",
+        "the rollout phase in sampled tokens a second, against TRL's environment path",
+        "4 min",
+    ),
+    Benchmark("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "3 min"),
+    Benchmark(
+        "deduplication",
+        "benchmarks.deduplication",
+        "judging a failure context at 1,000, 10,000 and 100,000, against a filtered Chroma query",
+        "3 min, and some more the first time",
+    ),
+    Benchmark(
+        "iterations",
+        "benchmarks.iterations",
+        "a whole iteration with 100, 1,000 and 10,000 tasks",
+        "6 min",
+    ),
+    Benchmark(
+        "evolution-share",
+        "benchmarks.evolution_share",
+        "the graph's part of an iteration's time",
+        "a second with --run, else 3 min",
+        reads_run=True,
+    ),
+)
+
+
+def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
+    """The benchmarks of these names in the order of the catalogue, all where none is named.
+
+    Raises InputError for a name that is none of theirs.
+    """
+    known = [benchmark.name for benchmark in BENCHMARKS]
+    for name in names:
+        if name not in known:
+            raise InputError(f"--only {name}: there is no such benchmark: choose from {', '.join(known)}")
+    return tuple(benchmark for benchmark in BENCHMARKS if not names or benchmark.name in names)

@@ -1,0 +1,167 @@
+"""A tiny policy in Qwen3's own chat format that calls file-system tools, and the tasks that it half knows.
+
+It exists to be sampled: a random policy would end every episode at once. Its shape is that of recipes/starter, its
+template the one that Qwen3-Instruct-2507 ships, its tools three of BFCL's with their documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from environments.base import ToolCall
+from environments.bfcl.environment import BFCLEnvironment
+from memory.records import Task
+from training.tool_calls import tool_schema
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Message = dict[Any, Any]
+
+__all__ = ["CLASS", "TOOLS", "chat_tasks", "make_chat_policy"]
+
+CLASS = "GorillaFileSystem"
+TOOLS = ("cat", "mkdir", "touch")
+UPDATES = 120
+VOCABULARY = 1024
+LEARNING_RATE = 3e-3
+
+_FOLDERS = ("archive", "drafts", "photos", "letters")
+_FILES = ("notes.txt", "plan.txt", "todo.txt", "list.txt")
+_SAID = "Done."
+
+
+def chat_tasks() -> tuple[Task, ...]:
+    """Eight tasks of one user turn and two or three calls each."""
+    return tuple(_task(number, *_request(number)) for number in range(8))
+
+
+def _request(number: int) -> tuple[str, tuple[ToolCall, ...]]:
+    folder, file = _FOLDERS[number // 2], _FILES[number // 2]
+    make = ToolCall(name="mkdir", arguments={"dir_name": folder})
+    touch = ToolCall(name="touch", arguments={"file_name": file})
+    read = ToolCall(name="cat", arguments={"file_name": "readme.md"})
+    if number % 2:
+        return f'Create the folder "{folder}" and the file "{file}", then show "readme.md".', (make, touch, read)
+    return f'Show what "readme.md" says, then create the folder "{folder}".', (read, make)
+
+
+def _task(number: int, text: str, calls: tuple[ToolCall, ...]) -> Task:
+    readme = {"type": "file", "content": "Keep this folder tidy."}
+    root = {"type": "directory", "contents": {"readme.md": readme}}
+    return Task(
+        id=f"benchmark-{number}",
+        origin="seed",
+        environment="bfcl",
+        split="train",
+        classes=(CLASS,),
+        turns=(text,),
+        initial_state={CLASS: {"root": {"home": root}}},
+        tools=TOOLS,
+        reference=(calls,),
+    )
+
+
+def make_chat_policy(folder: Path, seed: int = 0) -> None:
+    """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
+    import torch
+
+    from training.policy import save_policy
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    conversations = [_conversation(task) for task in chat_tasks()]
+    schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
+    tokenizer = _tokenizer(conversations, schemas)
+    model = _model(tokenizer)
+    _learn(model, tokenizer, conversations, schemas)
+    save_policy(folder, model, tokenizer, None)
+
+
+def _conversation(task: Task) -> list[Message]:
+    """The reference as messages, with what the environment really answers."""
+    episode = BFCLEnvironment((CLASS,)).open(task)
+    messages: list[Message] = [{"role": "user", "content": episode.start().text}]
+    for call in task.reference[0]:
+        function = {"name": call.name, "arguments": call.arguments}
+        messages.append(
+            {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+        )
+        messages.append({"role": "tool", "content": episode.step(call).text})
+    episode.close()
+    return [*messages, {"role": "assistant", "content": _SAID}]
+
+
+def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -> PreTrainedTokenizerBase:
+    """Byte-level BPE with Qwen's control tokens, learnt from the conversations and one copy of the schemas."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+    from trl.chat_template_utils import qwen3_instruct_2507_chat_template
+
+    controls = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    plain = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    texts = [json.dumps(messages, ensure_ascii=False) for messages in [*conversations, schemas]]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(controls) - len(plain),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    bpe.add_special_tokens([AddedToken(token) for token in controls])
+    bpe.add_tokens([AddedToken(token, special=False) for token in plain])
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=bpe,
+        eos_token=controls[2],
+        pad_token=controls[0],
+        chat_template=qwen3_instruct_2507_chat_template,
+    )
+
+
+def _model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    from training.warm_start import WarmStartSettings, make_model
+
+    return make_model(tokenizer, WarmStartSettings(vocabulary=VOCABULARY, max_length=2048))
+
+
+def _learn(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    conversations: Sequence[list[Message]],
+    schemas: list[Message],
+) -> None:
+    """Learn to write what the assistant says in the conversations, until it mostly does."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
+
+    rows: list[Any] = [
+        tokenizer.apply_chat_template(
+            messages,
+            tools=list(schemas),
+            chat_template=qwen3_instruct_2507_training_chat_template,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+        )
+        for messages in conversations
+    ]
+    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], batch_first=True)
+    said = pad_sequence([torch.tensor(row["assistant_masks"]) for row in rows], batch_first=True)
+    labels = ids.masked_fill(said == 0, -100)
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.98))
+    model.train()
+    for update in range(UPDATES):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, (update + 1) / 10) * (1.0 - 0.9 * update / UPDATES)
+        rows_now = torch.arange(update % 2, len(rows), 2)
+        loss = model(input_ids=ids[rows_now], labels=labels[rows_now]).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.train(False)

@@ -1,0 +1,31 @@
+"""One benchmark in a process of its own, so that nothing of another reaches it: memory, caches, threads.
+
+`python -m benchmarks` starts `python -m benchmarks.child NAME REPEATS OUTPUT [RUN]`, which writes its rows to OUTPUT.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from benchmarks.catalogue import chosen
+from environments.command import exit_statuses
+from memory.child_process import ChildFailure, watch_parent
+from memory.jsonl import write_jsonl
+
+
+def main(name: str, repeats: str, output: str, run: str | None = None) -> None:
+    """Measure one benchmark. Exit status: 0, 2 for a user's mistake, 1 for anything else."""
+    with exit_statuses(ChildFailure):
+        watch_parent()
+        (benchmark,) = chosen([name])
+        measure = importlib.import_module(benchmark.module).measure
+        with redirect_stdout(sys.stderr):
+            rows = measure(int(repeats)) if run is None else measure(int(repeats), run=Path(run))
+        write_jsonl(Path(output), rows)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,55 @@
+"""Evolution's share of an iteration: graph over rollouts, optimisation and graph, in seconds off a run's records."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from pydantic import BaseModel
+
+from benchmarks.measurement import Measurement, Pair, of_pairs
+from benchmarks.runs import iteration_seconds, run_iterations
+from graph.summary import SUMMARY_FILE
+from memory.run import RunDirectory, read_json
+
+__all__ = ["measure"]
+
+
+class _Labels(BaseModel):
+    """The part of a summary that says what the figures are figures of."""
+
+    labels: tuple[str, ...] = ()
+
+
+def measure(repeats: int, run: Path | None = None) -> Sequence[Measurement]:
+    """The share in each iteration of ``run``; without one, in as many iterations of a new quickstart as ``repeats``.
+
+    Raises InputError for a folder that is no run or has no finished iteration.
+    """
+    if run is not None:
+        return [_share(RunDirectory.open(run))]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "run"
+        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.panel=null"])
+        return [_share(RunDirectory.open(root))]
+
+
+def _share(run: RunDirectory) -> Measurement:
+    iterations = iteration_seconds(run)
+    parts = {
+        name: median(getattr(one, name) for one in iterations)
+        for name in ("start", "rollouts", "optimisation", "save", "graph")
+    }
+    summary = run.iteration(0) / SUMMARY_FILE
+    labels = read_json(summary, _Labels).labels if summary.exists() else ()
+    seconds = ", ".join(f"{value:.1f} {name}" for name, value in parts.items())
+    return of_pairs(
+        "evolution's share",
+        "graph / rollouts + optimisation + graph, process start apart",
+        [Pair(one.graph, one.work) for one in iterations],
+        "s",
+        note=f"median seconds of an iteration: {seconds}; the first graph also imports its libraries; "
+        + "; ".join(labels),
+    )

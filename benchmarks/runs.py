@@ -1,0 +1,78 @@
+"""Runs that benchmarks start through the project's own command, and the seconds that their records tell."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from environments.base import InputError, Record
+from graph.records import StageSeconds
+from memory.child_process import run_child
+from memory.run import RunDirectory, read_json
+from training.round_record import RECORD_FILE, RoundRecord
+
+__all__ = ["Command", "IterationSeconds", "iteration_seconds", "run_iterations"]
+
+DEADLINE = 3000.0  # seconds for one command
+
+
+class Command(Record):
+    """What one command took, its children included: wall seconds, and seconds of computing on all cores."""
+
+    seconds: float
+    cpu: float
+
+
+class IterationSeconds(Record):
+    """Wall seconds of an iteration by stage; ``start`` is the imports and model loading of the round's process."""
+
+    start: float
+    rollouts: float
+    optimisation: float
+    save: float
+    graph: float
+
+    @property
+    def work(self) -> float:
+        """Rollouts, optimisation and graph."""
+        return self.rollouts + self.optimisation + self.graph
+
+
+def run_iterations(root: Path, options: Sequence[str]) -> Command:
+    """`python -m graph.run_iteration --run ROOT OPTIONS`. Raises ChildFailure with the end of its log."""
+    argv = [sys.executable, "-m", "graph.run_iteration", "--run", str(root), *options]
+    before, began = _cpu(), time.perf_counter()
+    asyncio.run(run_child(argv, log_path=root.with_name(f"{root.name}.log"), deadline=DEADLINE))
+    return Command(seconds=time.perf_counter() - began, cpu=_cpu() - before)
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def iteration_seconds(run: RunDirectory) -> list[IterationSeconds]:
+    """The seconds of every finished iteration. Raises InputError for a run that has none."""
+    found = []
+    number = 0
+    while (run.iteration(number) / "evolution.json").exists():
+        folder = run.iteration(number)
+        measured = read_json(folder / RECORD_FILE, RoundRecord).measured
+        stages = read_json(folder / "seconds.json", StageSeconds).seconds
+        found.append(
+            IterationSeconds(
+                start=measured.load,
+                rollouts=measured.rollouts,
+                optimisation=measured.optimisation,
+                save=measured.save,
+                graph=stages["evolve"],
+            )
+        )
+        number += 1
+    if not found:
+        raise InputError(f"{run.root} has no finished iteration: let python -m graph.run_iteration finish one")
+    return found

@@ -1,0 +1,126 @@
+"""How every command ends: one sentence on stderr, and an exit status that says whose move it is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from environments.base import EnvironmentFault, InputError
+
+__all__ = ["FAILURE", "MISTAKE", "StorageError", "check_output", "exit_statuses", "storage_refusal", "writing"]
+
+FAILURE = 1
+"""Exit status of work that failed though its input was right."""
+
+MISTAKE = 2
+"""Exit status of what the user can put right: the input, or the place that is written to."""
+
+_ADVICE = {
+    errno.ENOSPC: "free some space there and go on",
+    errno.EDQUOT: "free some space there and go on",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f) and go on",
+    errno.EROFS: "make it writable or choose another place",
+    errno.EACCES: "give permission there or choose another place",
+    errno.EPERM: "give permission there or choose another place",
+    errno.EEXIST: "choose another path",
+    errno.EISDIR: "choose another path",
+    errno.ENOTDIR: "choose another path",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+_ROOM = "make room there (disk space, ulimit -f) and go on"
+_IN_WORDS = {
+    # SQLite, also inside Chroma, and torch's writer of weights say it without the operating system's number.
+    "database or disk is full": _ROOM,
+    "disk I/O error": _ROOM,
+    "PytorchStreamWriter failed writing": _ROOM,
+    "[enforce fail at inline_container.cc": _ROOM,
+    "readonly database": _ADVICE[errno.EROFS],
+    "unable to open database file": _ADVICE[errno.EACCES],
+}
+_SENTENCES = {number: f"{os.strerror(number)}: {advice}" for number, advice in _ADVICE.items()}
+_IN_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and Chroma
+_REPR = re.compile(r"\w*Error\((\d+), ")
+
+
+class StorageError(RuntimeError):
+    """The place that is written to took no more. What was there before is whole, so that the work can go on."""
+
+
+def storage_refusal(error: BaseException | str) -> str | None:
+    """One sentence when ``error`` says that a disk is full, a file's size limited or a path not writable, else None.
+
+    The sentence names the file where the error does. A text is what is known of an error of another process: its
+    sentence, or its ``repr``.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, StorageError):
+        return text
+    if isinstance(error, OSError):
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        return place + _SENTENCES[error.errno] if error.errno in _SENTENCES else None
+    if isinstance(error, str):
+        if _ROOM in text or any(sentence in text for sentence in _SENTENCES.values()):
+            return text
+        if found := _REPR.match(text):
+            return _SENTENCES.get(int(found[1]))
+    found = _IN_RUST.search(text)
+    advice = (
+        _ADVICE.get(int(found[1])) if found else next((_IN_WORDS[words] for words in _IN_WORDS if words in text), None)
+    )
+    return f"{text}: {advice}" if advice else None
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Raise StorageError that names ``place`` where a library says that it took no more, without saying where."""
+    try:
+        yield
+    except Exception as error:
+        refusal = storage_refusal(error)
+        if refusal is None or isinstance(error, StorageError | OSError):
+            raise
+        raise StorageError(f"{place}: {refusal}") from error
+
+
+def check_output(option: str, path: Path) -> None:
+    """Before long work: raises InputError where a file ``path`` could not be written at its end."""
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a folder: name a file")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{option} {path} lies below the file {nearest}: choose another path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path} needs permission to write in {nearest}: choose another path")
+
+
+@contextmanager
+def exit_statuses(*failures: type[Exception]) -> Iterator[None]:
+    """End the process as every command does when the block raises what is no bug; tracebacks are left to bugs.
+
+    Status 2 for an InputError and for a disk that refuses, 1 for an EnvironmentFault and the given ``failures``. The
+    sentence follows "error: " on stderr.
+    """
+    work: tuple[type[Exception], ...] = (EnvironmentFault, *failures)
+    try:
+        yield
+    except InputError as mistake:
+        _leave(MISTAKE, str(mistake))
+    except work as failure:
+        _leave(FAILURE, str(failure))
+    except Exception as error:
+        refusal = storage_refusal(error)
+        if refusal is None:
+            raise
+        _leave(MISTAKE, refusal)
+
+
+def _leave(status: int, sentence: str) -> NoReturn:
+    with suppress(OSError):  # stderr may be a file on the disk that is full
+        print(f"error: {sentence}", file=sys.stderr, flush=True)
+    raise SystemExit(status) from None

@@ -1,0 +1,87 @@
+"""The environment of a plain Python class: opens episodes on instances of it and names the states to start from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from environments.base import InputError, StartState, TaskSpec, ToolSpec
+from environments.python_class.documentation import documented_tools
+from environments.python_class.episode import PythonEpisode
+from environments.python_class.world import ToolRefused, World
+
+__all__ = ["PythonEnvironment", "ToolRefused"]
+
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+class PythonEnvironment:
+    """Implements ``environments.base.Environment`` for a class whose public methods are tools.
+
+    Args:
+        name: what tasks call this environment.
+        world: the class. Its public attributes are the state that is compared, so they hold JSON values; its public
+            methods are the tools (see ``documented_tools``) and raise ``ToolRefused`` for what they refuse.
+        starts: arguments of the class's constructor, once for each state that exploration may start from.
+
+    A tool must be deterministic and must keep nothing outside its instance. Raises InputError for missing
+    documentation and for a start that the class cannot be made of.
+    """
+
+    def __init__(self, name: str, world: type, starts: Sequence[Mapping[str, object]]) -> None:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name!r} cannot name an environment: use a letter, then letters, digits, _ and -")
+        self.name = name
+        self._world = world
+        self._tools = documented_tools(world)
+        self._starts = tuple(self._start(position, arguments) for position, arguments in enumerate(starts))
+
+    def open(self, task: TaskSpec) -> PythonEpisode:
+        """A fresh episode. Raises InputError for a task of another environment, or unknown classes, tools or states."""
+        if task.environment != self.name:
+            raise InputError(
+                f"a task of the environment {task.environment!r} was given to {self.name!r}: open it there"
+            )
+        if not task.turns:
+            raise InputError("the task has no user turn: give one at least")
+        if task.classes != (self._world.__name__,):
+            raise InputError(f"{self.name} has the class {self._world.__name__}, not {', '.join(task.classes)}")
+        if task.long_context:
+            raise InputError(f"{self.name} has no long-context tasks: leave long_context out")
+        for turn in task.withheld:
+            if not 0 <= turn < len(task.turns):
+                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
+        self.tools((*task.tools, *(name for names in task.withheld.values() for name in names)))
+        return PythonEpisode(task, lambda: World(self._world, self._tools, task.initial_state))
+
+    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """Documentation of the named tools, in the given order. Raises InputError for an unknown one."""
+        for name in names:
+            if name not in self._tools:
+                raise InputError(f"{self.name} has no tool {name!r}: use some of {', '.join(self._tools)}")
+        return tuple(self._tools[name] for name in names)
+
+    def starts(self) -> tuple[StartState, ...]:
+        """The given start states."""
+        return self._starts
+
+    def _start(self, position: int, arguments: Mapping[str, object]) -> StartState:
+        try:
+            start = StartState.model_validate(
+                {
+                    "id": f"{self.name}-{position}",
+                    "environment": self.name,
+                    "split": "train",
+                    "classes": (self._world.__name__,),
+                    "initial_state": {self._world.__name__: dict(arguments)},
+                    "tools": tuple(self._tools),
+                }
+            )
+        except ValidationError as error:
+            raise InputError(
+                f"start {position} of {self.name} is not made of JSON values: {arguments!r:.200}"
+            ) from error
+        World(self._world, self._tools, start.initial_state)
+        return start

@@ -1,0 +1,161 @@
+"""One attempt at one task in a user's class, judged by comparing state and answers with the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from environments.base import (
+    Action,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    TaskSpec,
+    TurnOutcome,
+    UserTurn,
+)
+from environments.python_class.world import World, unknown_tool
+from environments.replay import failed, tells
+
+STATE_MISMATCH = "state_mismatch"
+RESPONSE_MISMATCH = "response_mismatch"
+NOT_REACHED = "turn_not_reached"
+
+
+class _Played(NamedTuple):
+    """A turn as it stands: calls made, malformed actions, the state, and everything that was told so far."""
+
+    calls: int
+    malformed: int
+    state: str
+    heard: frozenset[str]
+
+
+class _Wanted(NamedTuple):
+    """What the reference does in a turn: the state it ends in, what it tells, and whether a call of it fails."""
+
+    state: str
+    told: frozenset[str]
+    error: bool
+
+
+class PythonEpisode:
+    """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
+
+    The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
+    the reference's, and whatever the reference was told in that turn the agent was told by then, in any order and
+    among other answers. Every turn has to be reached. Methods that are called out of order raise RuntimeError.
+    """
+
+    def __init__(self, task: TaskSpec, make: Callable[[], World]) -> None:
+        self._task = task
+        self._make = make
+        self._world: World | None = make()
+        withheld = {name for names in task.withheld.values() for name in names}
+        self._shown = tuple(name for name in task.tools if name not in withheld)
+        self._callable = withheld.union(task.tools)
+        self._turn = -1
+        self._over = False
+        self._calls = self._malformed = 0
+        self._heard: set[str] = set()
+        self._finished: list[_Played] = []
+        self._wanted: tuple[_Wanted, ...] | None = None
+
+    def start(self) -> UserTurn:
+        """Run the setup and return the first user turn."""
+        if self._turn >= 0:
+            raise RuntimeError("the episode has already started: open another one")
+        for call in self._task.setup:
+            self._live().run(call)
+        return self._next_turn()
+
+    def step(self, action: Action) -> Observation:
+        """Execute one action in the current turn; a malformed one is answered and counted."""
+        self._expect_turn()
+        if isinstance(action, MalformedCall):
+            self._malformed += 1
+            return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
+        self._calls += 1
+        observation = self._live().run(action) if action.name in self._callable else unknown_tool(action.name)
+        if not failed(observation):
+            self._heard.add(observation.text)
+        return observation
+
+    def end_turn(self) -> UserTurn | None:
+        """End the turn as it stands and return the next one, or None when the episode is over."""
+        self._expect_turn()
+        self._finished.append(self._current())
+        if self._turn + 1 == len(self._task.turns):
+            self._over = True
+            return None
+        return self._next_turn()
+
+    def state(self) -> str:
+        """Canonical JSON of the public attributes."""
+        return self._live().state()
+
+    def outcome(self) -> Outcome:
+        """The verdict on what was done so far; a turn that was not reached is compared as things stand."""
+        if self._turn < 0:
+            raise RuntimeError("the episode has not started: call start() first")
+        now = self._current()
+        played = self._finished if self._over else [*self._finished, now]
+        rest = [now._replace(calls=0, malformed=0)] * (len(self._task.turns) - len(played))
+        turns = tuple(self._checked(turn, one) for turn, one in enumerate([*played, *rest]))
+        for turn, checks in enumerate(turns):
+            if checks.state is False:
+                return Outcome(success=False, turns=turns, failure=STATE_MISMATCH, failed_turn=turn)
+            if checks.response is False:
+                return Outcome(success=False, turns=turns, failure=RESPONSE_MISMATCH, failed_turn=turn)
+        if rest:
+            return Outcome(success=False, turns=turns, failure=NOT_REACHED, failed_turn=len(played))
+        return Outcome(success=True, turns=turns)
+
+    def close(self) -> None:
+        """Drop the world. Idempotent."""
+        self._world = None
+
+    def _next_turn(self) -> UserTurn:
+        self._turn += 1
+        self._calls = self._malformed = 0
+        self._shown += self._task.withheld.get(self._turn, ())
+        return UserTurn(index=self._turn, text=self._task.turns[self._turn], tools=self._shown)
+
+    def _current(self) -> _Played:
+        return _Played(self._calls, self._malformed, self.state(), frozenset(self._heard))
+
+    def _checked(self, turn: int, played: _Played) -> TurnOutcome:
+        if self._wanted is None:
+            self._wanted = self._reference()
+        wanted, calls = self._wanted[turn], len(self._task.reference[turn])
+        return TurnOutcome(
+            calls=played.calls,
+            malformed=played.malformed,
+            reference_calls=calls,
+            reference_error=wanted.error,
+            state=played.state == wanted.state if calls else None,
+            response=wanted.told <= played.heard if calls else None,
+        )
+
+    def _reference(self) -> tuple[_Wanted, ...]:
+        world = self._make()
+        for call in self._task.setup:
+            world.run(call)
+        turns = []
+        for calls in self._task.reference:
+            observations = [world.run(call) for call in calls]
+            told = frozenset(observation.text for observation in observations if tells(observation))
+            turns.append(_Wanted(world.state(), told, any(failed(observation) for observation in observations)))
+        return tuple(turns)
+
+    def _live(self) -> World:
+        if self._world is None:
+            raise RuntimeError("the episode is closed: open another one")
+        return self._world
+
+    def _expect_turn(self) -> None:
+        if self._turn < 0:
+            raise RuntimeError("the episode has not started: call start() first")
+        if self._over:
+            raise RuntimeError("the episode is over: its last turn has ended")

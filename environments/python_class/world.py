@@ -1,0 +1,145 @@
+"""One living instance of a user's class: runs documented calls on it and writes down its public state."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from environments.arguments import argument_problem
+from environments.base import EnvironmentFault, InputError, Observation, ObservationStatus, ToolCall, ToolSpec
+
+MAX_CHARACTERS = 20_000
+"""Characters of a call's arguments as JSON, at most (our choice)."""
+
+MAX_DEPTH = 20
+"""Levels of lists and objects in a call's arguments, at most (our choice)."""
+
+MAX_STATE_DEPTH = 100
+"""Levels of lists and objects in the state and in an answer, at most (our choice)."""
+
+
+class ToolRefused(Exception):
+    """Raised by a tool that does not do what was asked; the agent reads the message as an error observation."""
+
+
+class World:
+    """An instance made from an initial state; used by one thread at a time.
+
+    Args:
+        made_of: the user's class.
+        tools: its documented tools by name.
+        initial_state: ``{class name: arguments of its constructor}``.
+
+    Raises InputError where the class cannot be made of these arguments, or its state is not JSON.
+    """
+
+    def __init__(self, made_of: type, tools: Mapping[str, ToolSpec], initial_state: Mapping[str, JsonValue]) -> None:
+        given = initial_state.get(made_of.__name__)
+        if initial_state.keys() != {made_of.__name__} or not isinstance(given, dict):
+            raise InputError(f"an initial state of {made_of.__name__} is {{{made_of.__name__!r}: its arguments}}")
+        try:
+            self._instance = made_of(**copy.deepcopy(given))
+            self._state = self._written()
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise InputError(f"{made_of.__name__} cannot be made of this initial state ({problem})") from error
+        self._tools = tools
+
+    def state(self) -> str:
+        """Canonical JSON of the public attributes after the last call: keys sorted, whole floats as integers."""
+        return self._state
+
+    def run(self, call: ToolCall) -> Observation:
+        """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
+
+        Raises EnvironmentFault when the tool raises anything but ToolRefused, or answers or leaves what is not JSON:
+        that is a mistake of the environment, not of the agent.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return unknown_tool(call.name)
+        problem = _beyond_caps(call) or argument_problem(call, tool)
+        if problem:
+            return _error(problem)
+        arguments = {name: _converted(tool, name, value) for name, value in call.arguments.items()}
+        before, result, refused = self._state, None, None
+        try:
+            try:
+                result = getattr(self._instance, call.name)(**copy.deepcopy(arguments))
+            except ToolRefused as refusal:
+                refused = str(refusal)
+            text = _text(result)
+            self._state = self._written()
+        except Exception as error:
+            name = f"{type(self._instance).__name__}.{call.name}"
+            problem = f"{type(error).__name__}: {error}"
+            raise EnvironmentFault(
+                f"{name} failed ({problem}): a tool raises ToolRefused for what an agent is to read, and keeps and "
+                "returns JSON values"
+            ) from error
+        if refused is not None:
+            return _error(refused).model_copy(update={"calls": (call,)})
+        told = result is not None and result not in ("", [], {})
+        status = ObservationStatus.OK if told or self._state != before else ObservationStatus.EMPTY
+        return Observation(text=text, status=status, calls=(call,))
+
+    def _written(self) -> str:
+        public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
+        return json.dumps(_canonical(public, "state", MAX_STATE_DEPTH), sort_keys=True, ensure_ascii=False)
+
+
+def unknown_tool(name: str) -> Observation:
+    """The answer to a call of a tool that is not there."""
+    return _error(f"there is no tool {name!r}")
+
+
+def _error(reason: str) -> Observation:
+    return Observation(text=json.dumps({"error": reason}, ensure_ascii=False), status=ObservationStatus.ERROR)
+
+
+def _text(result: object) -> str:
+    """Objects and lists as JSON, null for nothing, any other value under the key ``result``."""
+    written = _canonical(result, "result", MAX_STATE_DEPTH)
+    return json.dumps(written if isinstance(written, dict | list | None) else {"result": written}, ensure_ascii=False)
+
+
+def _canonical(value: object, name: str, levels: int) -> JsonValue:
+    """The value as plain JSON of at most ``levels``. Raises TypeError naming what is none."""
+    if levels < 0:
+        raise TypeError(f"{name[:60]} is nested too deeply")
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and value - value == 0:
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list | tuple):
+        return [_canonical(item, f"{name}[{place}]", levels - 1) for place, item in enumerate(value)]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _canonical(item, f"{name}.{key}", levels - 1) for key, item in value.items()}
+    raise TypeError(f"{name} is {value!r:.60}, which JSON does not have")
+
+
+def _converted(tool: ToolSpec, name: str, value: JsonValue) -> JsonValue:
+    """Whole numbers in the documented type, so that 3 and 3.0 do the same."""
+    parameter = tool.parameter(name)
+    wanted = parameter.items if parameter and parameter.type == "array" else parameter.type if parameter else None
+    if isinstance(value, list):
+        return [_number(item, wanted) for item in value]
+    return _number(value, wanted)
+
+
+def _number(value: JsonValue, wanted: str | None) -> JsonValue:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return int(value) if wanted == "integer" else float(value) if wanted == "float" else value
+
+
+def _beyond_caps(call: ToolCall) -> str | None:
+    try:
+        text = json.dumps(_canonical(call.arguments, "an argument", MAX_DEPTH), ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        return f"the arguments are no JSON of at most {MAX_DEPTH} levels"
+    return f"the arguments have more than {MAX_CHARACTERS} characters" if len(text) > MAX_CHARACTERS else None

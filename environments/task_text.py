@@ -1,0 +1,110 @@
+"""User turns written from a reference: which of its calls are said, and how their clauses are put together.
+
+A call that a precondition forces is not said (the doors to lock before the engine starts): that it is needed shows in
+an error or in the documentation. Everything else is said, as a goal with its values.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import TypeVar
+
+from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.grounding import Seen, documented
+from environments.replay import failed
+
+CONNECTIVES = (", then ", ", after that ", " and ")
+"""What joins the clauses of a user turn."""
+
+Spec = TypeVar("Spec", bound=TaskSpec)
+
+Say = Callable[[ToolCall, random.Random], str]
+"""Puts one call into a clause; raises InputError for a call that it has no words for."""
+
+
+def _no_error(error: str) -> bool:
+    return False
+
+
+def forced_calls(
+    environment: Environment, spec: TaskSpec, tells_values: Callable[[str], bool] = _no_error
+) -> tuple[tuple[bool, ...], ...]:
+    """For each turn and call of the reference, whether a precondition forces the call (our choice of rule).
+
+    It does when a later call of the same turn fails without it, and its arguments are all documented (choices,
+    booleans, numbers in the description) or stand in that error, where ``tells_values`` says that the error names
+    what is missing. The last call of a turn is therefore never forced. Nothing is asked of the text of ``spec``: it
+    may be empty.
+
+    Raises InputError for a task that the environment cannot open or a tool that it does not have.
+    """
+    names = sorted({call.name for turn in spec.reference for call in turn})
+    tools = {tool.name: tool for tool in environment.tools(names)}
+
+    def forced(turn: int, position: int, call: ToolCall) -> bool:
+        errors = caused_errors(environment, spec, turn, position)[:1]
+        return any(_can_be_had(call, tools[call.name], error if tells_values(error) else "") for error in errors)
+
+    return tuple(tuple(forced(t, c, call) for c, call in enumerate(turn)) for t, turn in enumerate(spec.reference))
+
+
+def caused_errors(environment: Environment, spec: TaskSpec, turn: int, position: int) -> tuple[str, ...]:
+    """Errors of later calls of ``turn`` that appear when the call at ``position`` is left out, in order.
+
+    Calls that fail in the complete reference as well do not count. Raises InputError like ``Environment.open``.
+    """
+    if position == len(spec.reference[turn]) - 1:
+        return ()
+    without = _errors(environment, spec, turn, position)
+    if not without:
+        return ()
+    anyway = _errors(environment, spec, turn, None)
+    return tuple(text for c, text in without.items() if c > position and c not in anyway)
+
+
+def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], say: Say, rng: random.Random) -> Spec:
+    """``spec`` with its user turns written: each call that is not ``forced`` as a clause of its turn.
+
+    Raises InputError for a call that ``say`` has no words for and a turn that would say nothing.
+    """
+    turns = []
+    for t, (calls, flags) in enumerate(zip(spec.reference, forced, strict=True), start=1):
+        said = [call for call, unsaid in zip(calls, flags, strict=True) if not unsaid]
+        if not said:
+            raise InputError(f"turn {t} of the task has no call to say: give every turn of its reference a call")
+        text = say(said[0], rng)
+        for call in said[1:]:
+            text += rng.choice(CONNECTIVES) + say(call, rng)
+        turns.append(text)
+    return spec.model_copy(update={"turns": tuple(turns)})
+
+
+def _can_be_had(call: ToolCall, tool: ToolSpec, error: str) -> bool:
+    named = Seen([error])
+    for name, argument in call.arguments.items():
+        parameter = tool.parameter(name)
+        for value in argument if isinstance(argument, list) else [argument]:
+            if parameter is not None and documented(value, tool, parameter):
+                continue
+            if not isinstance(value, str | int | float) or not named.has(value):
+                return False
+    return True
+
+
+def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int | None) -> dict[int, str]:
+    """Texts of the errors in one turn of the reference, by position, with the call at ``left_out`` not made."""
+    errors = {}
+    with closing(environment.open(spec)) as episode:
+        episode.start()
+        for calls in spec.reference[:turn]:
+            for call in calls:
+                episode.step(call)
+            episode.end_turn()
+        for c, call in enumerate(spec.reference[turn]):
+            if c != left_out:
+                observation = episode.step(call)
+                if failed(observation):
+                    errors[c] = observation.text
+    return errors

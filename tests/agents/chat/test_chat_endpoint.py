@@ -1,0 +1,376 @@
+"""Real requests through ChatOpenAI to a server that fails on purpose: faults, formats, limits, cache, the key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import KEY
+from faulty_server import Answer as ServerAnswer
+from faulty_server import ChatRequest, Fault, FaultyServer, Raw, completion
+from pydantic import BaseModel, Field, JsonValue
+
+from agents.chat.explorer import ChatExplorer
+from agents.chat.replies import LONGEST_SHOWN
+from agents.chat.sending import EndpointFailed
+from agents.roles import RoleRefused
+from agents.settings import BudgetSettings, ExplorationSettings
+from agents.spending import BudgetReached, Ledger, read_requests
+from environments.base import InputError
+
+ABOUT: dict[str, Any] = {"subject": "context-1", "iteration": 0}
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+    number: int = Field(ge=0)
+    arguments: dict[str, JsonValue] = {}
+
+
+def four(request: ChatRequest) -> ServerAnswer:
+    return {"number": 4}
+
+
+def first(answer: ServerAnswer | Callable[[ChatRequest], ServerAnswer]) -> Callable[[ChatRequest], ServerAnswer]:
+    """``answer`` to what is sent for the first time, and a good reply to everything after it."""
+
+    def reply(request: ChatRequest) -> ServerAnswer:
+        if request.attempt or request.repairs:
+            return {"number": 4}
+        return answer(request) if callable(answer) else answer
+
+    return reply
+
+
+FAULTS = {
+    Fault.MALFORMED: "malformed JSON: ",
+    Fault.SCHEMA: "wrong schema: number: Field required",
+    Fault.EMPTY: "empty choices",
+    Fault.LIMIT: "HTTP 429: too many requests",
+    Fault.ERROR: "HTTP 500: the server had an error",
+    Fault.RESET: "connection failed: ReadError",
+    Fault.STALL: "timeout: no answer in 0.5 s",
+    Fault.LONG: "malformed reply: it has more than 200000 characters",
+    Fault.GARBAGE: "no chat completion: Invalid JSON",
+}
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
+@pytest.mark.parametrize(("fault", "cause"), FAULTS.items())
+async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault, cause: str, structured: str) -> None:
+    with FaultyServer(first(fault)) as server:
+        reply, measured = await connect(server, timeout=0.5, structured=structured).ask(Answer, "s", "p", **ABOUT)
+    assert (reply.number, measured.calls, server.injected) == (4, 2, {fault: 1})
+    (request,) = read_requests(tmp_path / "spending.jsonl")
+    assert request.outcome == "answered"
+    assert request.model == "some-model"
+    assert [one[: len(cause)] for one in request.faults] == [cause]
+
+
+@pytest.mark.parametrize(("fault", "cause"), FAULTS.items())
+async def test_a_fault_that_stays_is_a_recorded_refusal(connect, tmp_path, fault: Fault, cause: str) -> None:
+    with FaultyServer(lambda request: fault) as server, pytest.raises(RoleRefused) as caught:
+        await connect(server, timeout=0.2, max_retries=2).ask(Answer, "s", "p", **ABOUT)
+    answered = fault in (Fault.MALFORMED, Fault.SCHEMA, Fault.LONG)
+    (request,) = read_requests(tmp_path / "spending.jsonl")
+    assert request.outcome == ("refused" if answered else "failed")
+    assert isinstance(caught.value, EndpointFailed) is not answered
+    assert len(request.faults) == request.measured.calls == len(server.requests) == (2 if answered else 3)
+    assert cause.partition(":")[0] in str(caught.value)
+
+
+async def test_a_megabyte_reaches_neither_the_repair_turn_nor_the_ledger(connect, tmp_path) -> None:
+    with FaultyServer(first(Fault.LONG)) as server:
+        await connect(server).ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests[1].messages[2]["content"]) <= LONGEST_SHOWN
+    assert (tmp_path / "spending.jsonl").stat().st_size < 1000
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "calls"),
+    [
+        (Fault.REFUSAL, "the model refused: I can't help with that", 1),
+        (lambda r: Raw(200, completion(r, {"content": ""}, "content_filter")), "content filter", 1),
+        (lambda r: Raw(200, completion(r, {"content": '{"number": '}, "length")), r"cut off at max_tokens, 50\)", 2),
+        (Raw(400, {"error": {"message": "maximum context length"}}), "rejected the request: HTTP 400: maximum", 1),
+        (Raw(413, {"error": {"message": "too large"}}), "rejected the request: HTTP 413", 1),
+        (Raw(200, {"error": {"message": "overloaded"}}), "no chat completion: choices: Field required.*overloaded", 2),
+        (lambda r: Raw(200, {**completion(r, {}), "choices": None}), "no chat completion: choices", 2),
+        (lambda r: Raw(200, completion(r, {"role": "system", "content": "x"})), "a message of 'system'", 2),
+        (lambda r: Raw(200, completion(r, {"content": 7})), "no chat completion: choices.0.message.content", 2),
+    ],
+)
+@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
+async def test_what_else_endpoints_answer(connect, answer: Any, told: str, calls: int, structured: str) -> None:
+    with FaultyServer(lambda request: answer(request) if callable(answer) else answer) as server:
+        model = connect(server, max_retries=1, max_tokens=50, structured=structured)
+        with pytest.raises(RoleRefused, match=told):
+            await model.ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests) == calls
+    assert server.requests[0].body["max_completion_tokens"] == 50
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+async def test_what_the_user_must_put_right(connect, tmp_path, status: int) -> None:
+    with FaultyServer(lambda request: Raw(status, {"error": {"message": "no"}})) as server:
+        model = connect(server)
+        with pytest.raises(InputError, match=rf"HTTP {status}: no.*OPENAI_API_KEY, roles\.explorer\.model"):
+            await model.ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests) == 1
+    assert read_requests(tmp_path / "spending.jsonl")[0].outcome == "failed"
+
+
+async def test_json_schema_is_asked_for_first(connect) -> None:
+    with FaultyServer(four) as server:
+        await connect(server).ask(Answer, "s", "p", **ABOUT)
+    (request,) = server.requests
+    form = request.body["response_format"]
+    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == (
+        "json_schema",
+        "Answer",
+        False,
+    )
+    assert form["json_schema"]["schema"]["required"] == ["number"]
+    assert "tools" not in request.body
+    assert '"arguments"' in request.system, "an endpoint that ignores the format shows the schema all the same"
+
+
+async def test_an_endpoint_that_rejects_json_schema_gets_tool_calls_from_then_on(connect, tmp_path) -> None:
+    with FaultyServer(four, formats="rejects_schema") as server:
+        model = connect(server)
+        for _ in range(2):
+            assert (await model.ask(Answer, "s", "p", **ABOUT))[0].number == 4
+    assert [request.by_tool for request in server.requests] == [False, True, True]
+    first_request, second_request = read_requests(tmp_path / "spending.jsonl")
+    assert first_request.faults[0].startswith("HTTP 400: 'response_format'")
+    assert (first_request.measured.calls, second_request.faults) == (2, ())
+
+
+async def test_json_schema_that_was_asked_for_is_not_given_up(connect) -> None:
+    with FaultyServer(four, formats="rejects_schema") as server:
+        model = connect(server, structured="json_schema")
+        with pytest.raises(RoleRefused, match="response_format"):
+            await model.ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("text", ['{"number": 4}', '```json\n{"number": 4}\n```'])
+async def test_json_in_plain_text_is_a_reply(connect, text: str) -> None:
+    with FaultyServer(lambda request: text, formats="ignores_schema") as server:
+        assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
+    assert len(server.requests) == 1
+
+
+async def test_prose_is_repaired_by_a_tool_call(connect) -> None:
+    with FaultyServer(lambda request: {"number": 4} if request.by_tool else "I think it is four.") as server:
+        assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
+    assert [request.by_tool for request in server.requests] == [False, True]
+    assert server.requests[1].messages[2]["content"] == "I think it is four."
+
+
+@pytest.mark.parametrize("header", ["seconds", "date"])
+async def test_retry_after_is_honoured(connect, header: str) -> None:
+    times: list[float] = []
+
+    def answer(request: ChatRequest) -> ServerAnswer:
+        times.append(time.monotonic())
+        later = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)  # whole seconds: 1 to 2
+        limit = Raw(429, {"error": {"message": "slow"}}, {"Retry-After": "1" if header == "seconds" else later})
+        return {"number": 4} if request.attempt else limit
+
+    with FaultyServer(answer) as server:
+        await connect(server).ask(Answer, "s", "p", **ABOUT)
+    assert times[1] - times[0] >= 0.95
+
+
+async def test_a_long_retry_after_is_cut_or_ends_the_question(connect) -> None:
+    def limit(request: ChatRequest) -> ServerAnswer:
+        return {"number": 4} if request.attempt else Raw(429, {}, {"Retry-After": "86400"})
+
+    with FaultyServer(limit) as server:
+        model = connect(server, max_retry_after=0.1)
+        assert (await model.ask(Answer, "s", "p", **ABOUT))[0].number == 4
+    with FaultyServer(limit) as server:
+        model = connect(server, timeout=5.0, deadline=5.0)
+        with pytest.raises(EndpointFailed, match="no answer before the deadline of 5 s, in 1 attempt"):
+            await model.ask(Answer, "s", "p", **ABOUT)
+
+
+async def test_no_more_requests_than_allowed_are_in_flight_over_all_roles(connect) -> None:
+    with FaultyServer(four, latency=0.05) as server:
+        models = [connect(server, concurrency=4) for _ in range(3)]
+        asks = (models[n % 3].ask(Answer, "s", f"p {n}", **ABOUT) for n in range(40))
+        await asyncio.gather(*asks)
+    assert server.most_in_flight == 4
+
+
+async def test_waiting_for_a_place_is_not_the_endpoints_fault(connect, tmp_path) -> None:
+    """Ten questions, one place, 0.2 s each: the last waits for longer than the deadline of a question."""
+    with FaultyServer(four, latency=0.2) as server:
+        model = connect(server, concurrency=1, timeout=1.5, deadline=1.5)
+        replies = await asyncio.gather(*(model.ask(Answer, "s", f"p {n}", **ABOUT) for n in range(10)))
+    assert len(replies) == 10
+    assert all(request.faults == () for request in read_requests(tmp_path / "spending.jsonl"))
+
+
+def test_one_model_serves_one_event_loop_after_the_other(connect) -> None:
+    with FaultyServer(four) as server:
+        model = connect(server, max_retries=0)
+        for _ in range(2):
+            assert asyncio.run(model.ask(Answer, "s", "p", **ABOUT))[0].number == 4
+
+
+@pytest.mark.parametrize(("name", "most"), [("calls", 5), ("tokens", 5 + 3), ("money", 5 + 3)])
+async def test_a_budget_is_overrun_by_what_is_in_flight_at_most(connect, tmp_path, name: str, most: int) -> None:
+    def answer(request: ChatRequest) -> ServerAnswer:
+        usage = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
+        return Raw(200, {**completion(request, {"content": '{"number": 4}'}), "usage": usage})
+
+    limit = {"calls": 5, "tokens": 500, "money": 500 / 1e6}[name]
+    path = tmp_path / "budget.jsonl"
+    ledger = Ledger(path, BudgetSettings.model_validate({name: limit}))
+    with FaultyServer(answer, latency=0.02) as server:
+        model = connect(server, ledger=ledger, concurrency=4, price_prompt=1.0, price_completion=1.0)
+        asks = (model.ask(Answer, "s", f"p {n}", **ABOUT) for n in range(30))
+        results = await asyncio.gather(*asks, return_exceptions=True)
+    refused = [one for one in results if isinstance(one, BudgetReached)]
+    assert 5 <= len(server.requests) == 30 - len(refused) <= most
+    assert {str(one).partition(" ")[0] for one in refused} == {f"roles.budget.{name}"}
+    assert Ledger(path, BudgetSettings()).spent().calls == len(server.requests)
+    assert ledger.spent().money == pytest.approx(len(server.requests) * 100 / 1e6)
+
+
+async def test_the_cache_answers_identical_requests_for_nothing(connect, tmp_path) -> None:
+    cache = str(tmp_path / "folder" / "replies.sqlite")
+    with FaultyServer(four) as server:
+        for _ in range(2):
+            reply, measured = await connect(server, cache=cache).ask(Answer, "s", "p", **ABOUT)
+            assert reply.number == 4
+        assert (measured.calls, measured.prompt_tokens) == (0, 0)
+        assert len(server.requests) == 1
+        for changed in ({"structured": "tool_call"}, {"temperature": 0.5}, {"max_tokens": 7}, {"model": "other"}):
+            await connect(server, cache=cache, **changed).ask(Answer, "s", "p", **ABOUT)
+        await connect(server, cache=cache).ask(Answer, "s", "q", **ABOUT)
+
+        class Other(BaseModel):
+            """Another schema."""
+
+            number: int
+
+        await connect(server, cache=cache).ask(Other, "s", "p", **ABOUT)
+        assert len(server.requests) == 7
+    sent, kept, *_ = read_requests(tmp_path / "spending.jsonl")
+    assert (sent.cached, kept.cached, kept.outcome, kept.measured.calls) == (False, True, "answered", 0)
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
+async def test_what_the_cache_kept_is_what_was_answered(connect, tmp_path, structured: str) -> None:
+    said = {"number": 4, "arguments": {"a": [1, None, {"b": "ü"}]}}
+    with FaultyServer(lambda request: said) as server:
+        model = connect(server, cache=str(tmp_path / "c.sqlite"), structured=structured)
+        replies = [(await model.ask(Answer, "s", "p", **ABOUT))[0].model_dump() for _ in range(2)]
+    assert replies == [said, said]
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.MALFORMED, Fault.REFUSAL, Fault.EMPTY])
+async def test_the_cache_keeps_no_bad_reply(connect, tmp_path, fault: Fault) -> None:
+    with FaultyServer(lambda request: fault) as server:
+        model = connect(server, cache=str(tmp_path / "c.sqlite"), max_retries=0)
+        counts = []
+        for _ in range(2):
+            with pytest.raises(RoleRefused):
+                await model.ask(Answer, "s", "p", **ABOUT)
+            counts.append(len(server.requests))
+    assert counts[1] == 2 * counts[0]
+
+
+async def test_a_spent_budget_leaves_the_cache_to_answer(connect, tmp_path) -> None:
+    cache = str(tmp_path / "c.sqlite")
+    with FaultyServer(four) as server:
+        model = connect(server, cache=cache, ledger=Ledger(None, BudgetSettings(calls=1)))
+        for _ in range(2):
+            await model.ask(Answer, "s", "p", **ABOUT)
+        with pytest.raises(BudgetReached):
+            await model.ask(Answer, "s", "q", **ABOUT)
+
+
+def test_a_cache_that_is_none(connect, tmp_path) -> None:
+    class Nowhere:
+        url = "http://127.0.0.1:9/v1"
+
+    (tmp_path / "text").write_text("this is no database, it is a text of some length" * 100)
+    for path in (tmp_path, tmp_path / "text", tmp_path / "text" / "below"):
+        with pytest.raises(InputError, match=r"roles\.cache: .*cannot be used"):
+            connect(Nowhere, cache=str(path))
+
+
+class Echoing(FaultyServer):
+    """Repeats the Authorization header in whatever it answers."""
+
+    def _raw(self, answer: ServerAnswer, request: ChatRequest) -> Raw:
+        if isinstance(answer, Raw):
+            return Raw(answer.status, {"error": {"message": f"no: {request.authorization}"}}, answer.headers)
+        return super()._raw(answer, request)
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
+@pytest.mark.parametrize("kind", ["401", "429", "500", "400", "200", "reply", "prose", "refusal"])
+async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str, structured: str) -> None:
+    """Not in an error, its traceback, the ledger, the cache, the log at its most talkative, or a later prompt."""
+    caplog.set_level(logging.DEBUG)
+
+    def answer(request: ChatRequest) -> ServerAnswer:
+        said = {
+            "reply": {"number": 4, "arguments": {"header": request.authorization}},
+            "prose": f"You sent {request.authorization}.",
+            "refusal": Raw(200, {}),
+        }
+        return said[kind] if kind in ("reply", "prose") else Raw(int(kind) if kind.isdigit() else 200, {})
+
+    told = ""
+    with Echoing(answer) as server:
+        model = connect(server, max_retries=1, cache=str(tmp_path / "c.sqlite"), structured=structured)
+        try:
+            reply, _ = await model.ask(Answer, "s", "p", **ABOUT)
+            told = str(reply)
+            assert reply.arguments == {"header": "Bearer [key]"}
+        except (RoleRefused, InputError) as error:
+            told = "".join(traceback.format_exception(error)) + repr(error)
+        assert all(request.authorization == f"Bearer {KEY}" for request in server.requests)
+        sent = "".join(str(request.body) for request in server.requests)
+    assert "[key]" in told + sent
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for text in (told, sent, caplog.text, repr(model), str(vars(model)), written.decode(errors="replace")):
+        assert KEY not in text
+
+
+async def test_the_key_is_in_no_record_of_a_failing_role(
+    connect, tmp_path, caplog, environment, car_start, make_context
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    context = make_context(car_start, "startEngine")
+    with Echoing(lambda request: Raw(500, {})) as server:
+        explorer = ChatExplorer(connect(server, max_retries=1), ExplorationSettings(rounds=1, steps=1))
+        with pytest.raises(RoleRefused) as caught:
+            await explorer.explore(context, environment, 0)
+    assert "no: Bearer [key]" in (tmp_path / "spending.jsonl").read_text()
+    assert KEY not in (tmp_path / "spending.jsonl").read_text() + caplog.text
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_cache_is_a_sqlite_file_of_langchain(connect, tmp_path: Path) -> None:
+    with FaultyServer(four) as server:
+        asyncio.run(connect(server, cache=str(tmp_path / "c.sqlite")).ask(Answer, "s", "p", **ABOUT))
+    with sqlite3.connect(tmp_path / "c.sqlite") as database:
+        assert database.execute("select count(*) from full_llm_cache").fetchone() == (1,)

@@ -1,0 +1,11 @@
+"""BFCL, on the real simulators, keeps the contract of every environment."""
+
+from contract import EnvironmentContract
+
+from environments.base import Environment
+from environments.bfcl.environment import BFCLEnvironment
+
+
+class TestBFCL(EnvironmentContract):
+    def make(self) -> Environment:
+        return BFCLEnvironment()

@@ -1,0 +1,119 @@
+"""Text from documentation: every value can be read back, no tool is named, and what errors ask for is left unsaid."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from contract_tasks import explored_tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
+from environments.documented_text import clause, render_documented
+from environments.example import depot
+from environments.grounding import Seen
+from training.compact_text import CompactSettings, CompactText, constants_of
+
+SHOP = depot(4)
+
+
+class Always:
+    """Draws the first of everything."""
+
+    def choice(self, options: Sequence):
+        return options[0]
+
+
+def parameter(name: str, kind: str, description: str, **more) -> Parameter:
+    return Parameter(name=name, type=kind, description=description, **({"required": True} | more))
+
+
+TOOL = ToolSpec(
+    name="book_table",
+    group="Restaurant",
+    description="Book a table at Chez Nous, e.g. for guests; it may be full. Fails when closed.",
+    parameters=(
+        parameter("guest", "string", "Name of the guest (first name)."),
+        parameter("seats", "integer", "Number of seats, between 1 and 8"),
+        parameter("place", "string", "the place", choices=("window", "garden", "bar stool"), required=False),
+        parameter("dishes", "array", "USB of dishes: a list", items="string", required=False),
+        parameter("quiet", "boolean", "in a quiet corner", required=False, default=False),
+    ),
+)
+BOOK = "book a table at Chez Nous, e.g. for guests"
+PLAIN = {"guest": "Ann", "seats": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (PLAIN, 'name of the guest "Ann", number of seats 2'),
+        (PLAIN | {"guest": 'A "B"'}, 'name of the guest "A \\"B\\"", number of seats 2'),
+        (PLAIN | {"place": "garden"}, 'name of the guest "Ann", number of seats 2, the place garden'),
+        (PLAIN | {"place": "bar stool"}, 'name of the guest "Ann", number of seats 2, the place "bar stool"'),
+        (
+            PLAIN | {"dishes": ["soup", "rice"]},
+            'name of the guest "Ann", number of seats 2, USB of dishes "soup" and "rice"',
+        ),
+        (PLAIN | {"dishes": []}, 'name of the guest "Ann", number of seats 2, USB of dishes nothing'),
+        (PLAIN | {"quiet": True}, 'name of the guest "Ann", number of seats 2, in a quiet corner true'),
+        (PLAIN | {"quiet": False, "place": None}, 'name of the guest "Ann", number of seats 2'),
+    ],
+)
+def test_a_clause_is_the_first_sentence_with_the_values(arguments, values):
+    call = ToolCall(name="book_table", arguments=arguments)
+    assert clause(call, {TOOL.name: TOOL}, Always()) == f"{BOOK} ({values})"
+
+
+def test_a_call_without_values_is_the_sentence_alone():
+    tools = {tool.name: tool for tool in SHOP.tools(("open_gate",))}
+    texts = {clause(ToolCall(name="open_gate"), tools, random.Random(seed)) for seed in range(20)}
+    assert texts == {f"{opening}open the depot's gate" for opening in ("", "please ", "i want you to ")}
+
+
+values = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and text.isprintable())
+
+
+@settings(max_examples=150, deadline=None)
+@given(values, st.integers(-(10**9), 10**9), st.lists(values, min_size=1, max_size=3))
+def test_every_value_can_be_read_back(guest, seats, dishes):
+    call = ToolCall(name="book_table", arguments={"guest": guest, "seats": seats, "dishes": dishes})
+    seen = Seen([clause(call, {TOOL.name: TOOL}, Always())])
+    assert all(seen.has(value) for value in (guest, seats, *dishes))
+
+
+def task(*calls: ToolCall, **changes) -> TaskSpec:
+    start = SHOP.starts()[0]
+    state = {"Depot": {"parcels": {"lamp": {"kilograms": 3}}, "gate_open": False}}
+    given = start.model_dump(include={"environment", "split", "classes", "tools"}) | {"initial_state": state}
+    return TaskSpec(**given | {"turns": ("",), "reference": (calls,)} | changes)
+
+
+def test_what_an_error_asks_for_is_not_said():
+    load = ToolCall(name="load_parcel", arguments={"label": "lamp", "van": "north"})
+    gate, send = ToolCall(name="open_gate"), ToolCall(name="send_van", arguments={"van": "north"})
+    (text,) = render_documented(SHOP, task(gate, send, setup=(load,)), Always()).turns
+    assert text == "let a loaded van drive off (the van north)"
+    (text,) = render_documented(SHOP, task(load, gate, send), Always()).turns
+    assert text == 'put one parcel from the depot into a van (label of the parcel "lamp", the van north), then ' + (
+        "let a loaded van drive off (the van north)"
+    )
+    (text,) = render_documented(SHOP, task(gate), Always()).turns
+    assert text == "open the depot's gate"
+
+
+def test_the_embedded_policy_reads_values_as_references_and_choices_as_words():
+    load = ToolCall(name="load_parcel", arguments={"label": "lamp", "van": "north"})
+    (said,) = render_documented(SHOP, task(load), Always()).turns
+    tools = SHOP.tools(SHOP.starts()[0].tools)
+    text = CompactText(CompactSettings())
+    text.know(tools, frozenset().union(*map(constants_of, tools)))
+    assert text.user(UserTurn(index=0, text=said, tools=())) == (
+        "U put one parcel from the depot into a van (label of the parcel $1, the van north)\n"
+    )
+    assert text.action(load) == "A @load_parcel @label=$1 @van=north\n"
+
+
+def test_no_tool_is_named_in_explored_tasks():
+    for found in explored_tasks(SHOP):
+        assert not any(tool in text for tool in found.tools for text in found.turns)

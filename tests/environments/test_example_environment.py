@@ -1,0 +1,11 @@
+"""The example that README walks through keeps the contract."""
+
+from contract import EnvironmentContract
+
+from environments.base import Environment
+from environments.example import depot
+
+
+class TestDepot(EnvironmentContract):
+    def make(self) -> Environment:
+        return depot()

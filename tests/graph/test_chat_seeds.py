@@ -1,0 +1,68 @@
+"""D_0 with a chat abstractor over HTTP: its tasks, its costs, and its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chat_table import KEY, reply, settings_of
+from faulty_server import FaultyServer
+from made_run import settings_for
+from official_audit import audit
+
+import graph.seeding
+from agents.spending import read_requests
+from graph.assembly import assemble
+from graph.costs import cost_of
+from graph.interruption import Interruption
+from graph.loop import iterate
+from graph.progress import Progress
+from graph.recipe import load_recipe
+from graph.seeding import make_seeds
+from graph.stages import Run
+from memory.run import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[FaultyServer]:
+    with FaultyServer(reply) as server:
+        yield server
+
+
+@pytest.fixture
+def unguided(
+    request: pytest.FixtureRequest, table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> RunDirectory:
+    """A run without tasks whose D_0 a chat abstractor shall write, from four start states at a time."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(graph.seeding, "CHUNK", 4)
+    options = [*settings_of(table, ("abstractor",)), f"roles.budget.calls={request.param}", "roles.concurrency=1"]
+    return RunDirectory.create(tmp_path / "run", settings_for(tmp_path / "recipe", *options))
+
+
+@pytest.mark.parametrize("unguided", [9], indirect=True)
+async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_the_first_iteration(
+    unguided: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_recipe(unguided.settings_path, ["tasks.initial_count=100"])
+    with Progress() as progress:
+        run = Run(unguided, settings, progress, Interruption(), resumed=False)
+        assert [summary async for summary in iterate(run)] == []
+    told = capsys.readouterr().err
+    assert f"{unguided.root}: stopped before the first iteration: roles.budget.calls (9) is spent" in told
+    assert unguided.settings_path.exists()
+    assert not unguided.tasks_path.exists()
+    requests = read_requests(unguided.spending_path)
+    assert {(one.role, one.iteration) for one in requests} == {("abstractor", None)}
+    assert sum(one.measured.calls for one in requests) == 9
+    cost = cost_of(unguided, 0, admitted=3)
+    assert (cost.model_calls, list(cost.stages), cost.per_admitted) == (9, ["seed"], None)
+
+
+@pytest.mark.parametrize("unguided", [200], indirect=True)
+async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
+    with Progress() as progress, progress.stage("seeds") as stage:
+        seeds = await make_seeds(assemble(unguided.root.resolve()), 2, stage)
+    assert len(seeds.tasks) == 2
+    assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)

@@ -1,0 +1,162 @@
+"""SIGKILL at any point: resuming gives the records of an undisturbed run, and no process outlives its parent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from killing import (
+    RECIPE,
+    arguments,
+    command,
+    contents,
+    differences,
+    ended_at,
+    finish,
+    kill,
+    limited,
+    seconds_until_gone,
+    start,
+    wait_for,
+)
+
+GONE = 5.0  # seconds in which every process of a killed run must have ended
+
+
+class Undisturbed(NamedTuple):
+    recipe: Path
+    contents: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    log = folder / "log"
+    assert finish(command(folder / "run", recipe), log, PYTHONHASHSEED="1") == 0, log.read_text()
+    told = json.loads((folder / "run" / "iterations" / "000" / "summary.json").read_text())
+    assert told["contexts"]["new"] >= 3, "too few branches to be killed between"
+    assert told["admitted"] >= 3
+    return Undisturbed(recipe, contents(folder / "run"))
+
+
+def appeared(path: Path) -> Callable[[], bool]:
+    return path.exists
+
+
+def told(path: Path, text: str) -> Callable[[], bool]:
+    return lambda: path.exists() and text in path.read_text(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, float]]]:
+    """A run killed in each stage before the graph, one after the other, always gone on with; what was measured.
+
+    The fixture ends where the graph is about to begin: the tests of the graph's points start from copies.
+    """
+    root = tmp_path_factory.mktemp("chain") / "run"
+    log = root.parent / "log"
+    iteration = root / "iterations" / "000"
+    points = [
+        ("parent", "D_0", lambda: any(root.glob("seed/branches/*/verdicts.jsonl"))),
+        ("child", "panel before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
+        ("parent", "training, after its first step", told(iteration / "training.log", '"step":1,')),
+        (
+            "both",
+            "training, as a checkpoint is written",
+            appeared(root / "policy" / "checkpoint-2" / "model.safetensors"),
+        ),
+        ("parent", "panel after, right after training", appeared(iteration / "panel_after.log")),
+        ("both", "before the graph", appeared(iteration / "panel_after.json")),
+    ]
+    measured = []
+    for victim, name, condition in points:
+        options = ["--resume"] if measured else []
+        process = start(command(root, undisturbed.recipe, *options), log, PYTHONHASHSEED=str(len(measured)))
+        assert wait_for(condition, process), f"{name}: {log.read_text()}"
+        pids = kill(process, victim)
+        if victim == "child":
+            assert process.returncode == 1
+            assert "ended with status -9" in log.read_text()
+        measured.append((name, seconds_until_gone(root, pids)))
+    return root, measured
+
+
+def test_no_process_outlives_its_parent(chain: tuple[Path, list[tuple[str, float]]]) -> None:
+    assert [name for name, seconds in chain[1] if seconds > GONE] == []
+    assert len(chain[1]) == 6
+
+
+def test_a_run_killed_in_every_stage_and_resumed_equals_an_undisturbed_one(
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    root = copy_of(chain[0], tmp_path)
+    log = tmp_path / "log"
+    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    assert differences(contents(root), undisturbed.contents) == []
+
+
+def copy_of(root: Path, folder: Path) -> Path:
+    shutil.copytree(root, folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("hook", "number"),
+    [
+        ("renamed", 6),  # reflect: after the first context is kept
+        ("renamed", 13),  # between the writes of two branches
+        ("flushed", 20),  # in the middle of a write, the old file still in its place
+        ("admitted", 1),  # update: the task set has grown, the memory does not know
+        ("remembered", 1),  # update: the memory knows, neither evolution.json nor a checkpoint does
+        ("evolved", 1),  # after evolution.json, before summary.json
+    ],
+)
+def test_the_graph_killed_at_a_point_and_resumed_leaves_equal_records(
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path, hook: str, number: int
+) -> None:
+    root = copy_of(chain[0], tmp_path)
+    log = tmp_path / "log"
+    ended = finish(ended_at("kill", hook, number, *arguments(root, undisturbed.recipe, "--resume")), log)
+    assert ended == -9, log.read_text()
+    assert not (root / "iterations" / "000" / "summary.json").exists()
+    assert seconds_until_gone(root, []) < GONE
+    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    assert differences(contents(root), undisturbed.contents) == []
+
+
+@pytest.mark.parametrize("number", [4, 14, 25], ids=["extract", "a branch", "update"])
+def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path, number: int
+) -> None:
+    root = copy_of(chain[0], tmp_path)
+    log = tmp_path / "log"
+    ended = finish(ended_at("full", "flushed", number, *arguments(root, undisturbed.recipe, "--resume")), log)
+    *_, sentence = log.read_text().splitlines()
+    assert (ended, sentence.startswith(f"error: {root}/")) == (2, True), sentence
+    assert sentence.endswith(": No space left on device: free some space there and go on")
+    assert "Traceback" not in log.read_text()
+    assert list(root.rglob("*.tmp")) == []
+    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    assert differences(contents(root), undisturbed.contents) == []
+
+
+@pytest.mark.parametrize("limit", [10, 100], ids=["a record", "the checkpoints of the graph"])
+def test_a_file_that_may_not_grow_is_told_and_the_run_goes_on_when_it_may(
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path, limit: int
+) -> None:
+    root = copy_of(chain[0], tmp_path)
+    log = tmp_path / "log"
+    assert finish(limited(limit, command(root, undisturbed.recipe, "--resume")), log) == 2, log.read_text()
+    *_, sentence = log.read_text().splitlines()
+    assert sentence.startswith(f"error: {root}/")
+    assert "ulimit -f" in sentence
+    assert "Traceback" not in log.read_text()
+    assert list(root.rglob("*.tmp")) == []
+    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    assert differences(contents(root), undisturbed.contents) == []

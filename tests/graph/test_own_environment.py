@@ -1,0 +1,117 @@
+"""A user's own environment, from a file in the folder where the commands start, through one whole iteration."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from environments import example
+from environments.verification import verify
+from memory.records import Task, Trajectory
+from memory.run import RunDirectory, read_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "my_depot:depot"
+SMALL = """
+seed: 4
+iterations: 1
+environment: {name: "my_depot:depot", options: {starts: 12}}
+policy: {path: starter, device: cpu}
+tasks: {initial_count: 12}
+training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.001}
+signals: {contexts_per_iteration: 4, rare_percent: 20}
+roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2}}
+evaluation: {panel: null}
+"""
+
+
+def command(folder: Path, module: str, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    argv = [sys.executable, "-m", module, *options]
+    return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the user's with a copy of the example, a recipe, and a run of one iteration."""
+    folder = tmp_path_factory.mktemp("mine")
+    shutil.copy(example.__file__, folder / "my_depot.py")
+    (folder / "recipe.yaml").write_text(SMALL)
+    for module, *options in (
+        ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "60", "--seed", "9", "--output", "lessons.jsonl"),
+        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "25", "--out", "starter"),
+        ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
+    ):
+        done = command(folder, module, *options)
+        assert done.returncode == 0, done.stderr
+    (folder / "printed").write_text(done.stdout)
+    return folder
+
+
+def test_an_iteration_trains_and_admits_tasks(folder: Path) -> None:
+    (told,) = [json.loads(line) for line in (folder / "printed").read_text().splitlines()]
+    assert told["tasks"] == 12
+    assert told["admitted"] > 0
+    assert told["panel"] is None
+    assert any("no task is held out" in label for label in told["labels"])
+    run = RunDirectory.open(folder / "run")
+    played = read_jsonl(run.iteration(0) / "trajectories.jsonl", Trajectory)
+    assert len(played) == 3 * 4 * 4
+    assert all(one.infrastructure_error is None for one in played)
+    assert 0 < sum(one.success for one in played) < len(played)
+
+
+def test_what_was_admitted_is_of_the_environment_and_verified(folder: Path) -> None:
+    tasks = read_jsonl(folder / "run" / "tasks.jsonl", Task)
+    evolved = [task for task in tasks if task.origin == "evolved"]
+    assert evolved
+    environment = example.depot(starts=12)
+    for task in tasks:
+        assert task.environment == "depot"
+        assert verify(task, environment, (), ()).accepted
+    assert {task.initial_state["Depot"]["gate_open"] for task in tasks} == {True, False}
+
+
+def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
+    options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", "run/policy/checkpoint-3")
+    done = command(folder, "evaluation.run", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    (score,) = report["scores"]
+    assert score["n"] == len(read_jsonl(folder / "run" / "tasks.jsonl", Task))
+    assert score["infrastructure_errors"] == 0
+    assert score["successes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("environment.name=depot", "environment.name: 'depot' is no environment"),
+        ("environment.name=my_depots:depot", "no module 'my_depots'"),
+        ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
+        ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
+        ("environment.classes=[Depot]", "environment.classes: this is for bfcl"),
+        ("evaluation.panel=templated-dev", "set evaluation.panel to null"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_no_run(folder: Path, tmp_path: Path, change: str, says: str) -> None:
+    run = tmp_path / "run"
+    done = command(folder, "graph.run_iteration", "--recipe", "recipe.yaml", "--set", change, "--run", str(run))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (run / "settings.yaml").exists()
+
+
+def test_a_policy_of_another_environment_is_a_mistake(folder: Path) -> None:
+    options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))
+    done = command(folder, "evaluation.run", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "make a starter for these with python -m training.warm_start" in done.stderr

@@ -1,0 +1,64 @@
+"""Settings of policy and training: what a recipe may say, and the sentence for what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from environments.base import InputError
+from graph.recipe import load_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
+
+
+def test_the_papers_recipe_says_what_the_paper_states() -> None:
+    recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml")
+    training = recipe.training
+    assert (training.steps, training.tasks_per_step, training.rollouts_per_task) == (10, 32, 8)
+    assert (training.kl, training.temperature) == (1e-3, 0.9)
+    assert recipe.iterations * training.steps == 120
+    assert (recipe.signals.window, recipe.signals.rare_percent) == (10, 5.0)
+    assert (recipe.policy.path, recipe.policy.device, recipe.policy.dtype) == ("Qwen/Qwen3-4B", "cuda", "bfloat16")
+
+
+def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path) -> None:
+    """All but the GPU: TRL accepts the split of a step and counts it as one."""
+    from training.round_plan import RoundPlan
+    from training.trainer import trainer_config
+
+    recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml")
+    assert recipe.policy.lora is not None
+    assert recipe.training.micro_batch is not None
+    plan = RoundPlan(run_seed=0, iteration=1, first_step=11, steps=(("task",) * 32,) * 10)
+    config = trainer_config(recipe.training, plan, tmp_path, 10, on_cpu=True, bfloat16=True, lora=recipe.policy.lora)
+    assert config.bf16
+    assert config.gradient_checkpointing
+    assert config.per_device_train_batch_size == recipe.training.micro_batch
+    assert config.generation_batch_size == 32 * 8
+    assert config.gradient_accumulation_steps == config.steps_per_generation == 256 // recipe.training.micro_batch
+    assert config.max_steps == 20
+    assert config.disable_dropout
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.lora.rank=0", "policy.lora.rank: input should be greater than or equal to 1"),
+        ("policy.lora.ranks=8", "unknown key 'policy.lora.ranks'"),
+        ("policy.lora.dropout=1", "policy.lora.dropout: input should be less than 1"),
+        ("policy.lora.target_modules=q_proj", "policy.lora.target_modules: input should be a valid array"),
+        ("policy.lora.target_modules=[]", "target_modules names no layer"),
+        ("policy.lora=8", "policy.lora: input should be an object"),
+        ("policy.thinking=maybe", "policy.thinking: input should be a valid boolean"),
+        ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
+        ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
+        ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
+    ],
+)
+def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:
+    with pytest.raises(InputError) as told:
+        load_recipe(QUICKSTART, [override])
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
