@@ -10,7 +10,7 @@ RUN := runs/quickstart
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install run starter test check format studio clean
+.PHONY: help install run starter benchmark test check format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -31,6 +31,9 @@ starter: install  ## make the starter policy anew, in build/starter (recipes/sta
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
+
+benchmark: install  ## measure speed and cost against what a user would run instead
+	$(BIN)/python -m benchmarks
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -39,10 +39,10 @@ _IN_WORDS = {
     "database or disk is full": _ROOM,
     "disk I/O error": _ROOM,
     "PytorchStreamWriter failed writing": _ROOM,
-    "[enforce fail at inline_container.cc": _ROOM,
     "readonly database": _ADVICE[errno.EROFS],
     "unable to open database file": _ADVICE[errno.EACCES],
 }
+_TORN = "[enforce fail at inline_container.cc"  # torch's writer, which notices that its file is too short
 _SENTENCES = {number: f"{os.strerror(number)}: {advice}" for number, advice in _ADVICE.items()}
 _IN_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and Chroma
 _REPR = re.compile(r"\w*Error\((\d+), ")
@@ -69,6 +69,8 @@ def storage_refusal(error: BaseException | str) -> str | None:
             return text
         if found := _REPR.match(text):
             return _SENTENCES.get(int(found[1]))
+    if _TORN in text:
+        return f"it could not be written in full: {_ROOM}"
     found = _IN_RUST.search(text)
     advice = (
         _ADVICE.get(int(found[1])) if found else next((_IN_WORDS[words] for words in _IN_WORDS if words in text), None)

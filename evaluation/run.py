@@ -248,4 +248,6 @@ def evaluate(items: Sequence[Item], environment: str, decoding: Decoding) -> tup
 
 
 if __name__ == "__main__":
-    app()
+    from memory.child_process import run_to_end
+
+    run_to_end(app)

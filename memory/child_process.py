@@ -2,21 +2,24 @@
 
 A parent starts a child with ``run_child``: in a process group of its own, with a deadline, its output in a log file,
 and one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child calls ``watch_parent`` first thing: when the parent is
-gone, however it went, the pipe ends and so does the child.
+gone, however it went, the pipe ends and so does the child. It runs its command with ``run_to_end``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import psutil  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
@@ -26,8 +29,10 @@ from memory.jsonl import write_json
 
 PARENT_PIPE = "COEVOLVE_PARENT_PIPE"
 ORPHANED = 3  # exit status of a child whose parent is gone
+LOST_OUTPUT = 120  # Python's exit status where the last of the output could not be written
 LOG_TAIL = 4000  # bytes of a log that a failure quotes
 TERMINATE_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+_WATCH = "watch-parent"
 
 
 class ChildFailure(RuntimeError):
@@ -77,7 +82,32 @@ def watch_parent() -> None:
                     process.kill()
         os._exit(ORPHANED)
 
-    threading.Thread(target=wait_for_end, name="watch-parent", daemon=True).start()
+    threading.Thread(target=wait_for_end, name=_WATCH, daemon=True).start()
+
+
+def run_to_end(command: Callable[[], None]) -> NoReturn:
+    """Run a command as the whole work of this process; one that watches its parent ends as soon as that is done.
+
+    Python's own shutdown takes a second or more once torch is loaded, in which no thread runs any more and the end of
+    the parent would go unnoticed. What is registered with ``atexit`` is done. Exceptions, and processes without a
+    parent to watch, take the usual way out.
+    """
+    status = 0
+    try:
+        command()
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code or 0
+    if not any(thread.name == _WATCH for thread in threading.enumerate()):
+        sys.exit(status)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = status or LOST_OUTPUT
+    os._exit(status)
 
 
 async def run_child(

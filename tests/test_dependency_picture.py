@@ -92,7 +92,14 @@ def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["graph.run_iteration", "graph.seed_tasks", "training.run_round", "training.warm_start", "evaluation.run"],
+    [
+        "benchmarks",
+        "graph.run_iteration",
+        "graph.seed_tasks",
+        "training.run_round",
+        "training.warm_start",
+        "evaluation.run",
+    ],
 )
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (

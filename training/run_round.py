@@ -36,4 +36,6 @@ def main(
 
 
 if __name__ == "__main__":
-    app()
+    from memory.child_process import run_to_end
+
+    run_to_end(app)

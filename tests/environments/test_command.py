@@ -33,7 +33,7 @@ class TrainingFailure(RuntimeError):
         (
             sqlite3.OperationalError("database or disk is full"),
             2,
-            "database or disk is full: free some space there and go on",
+            "database or disk is full: make room there (disk space, ulimit -f) and go on",
         ),
         (
             Exception("Error while serializing: I/O error: File too large (os error 27)"),

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from environments.base import InputError
-from memory.child_process import ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
+from memory.child_process import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCHING = "from memory.child_process import watch_parent; watch_parent(); "
@@ -148,6 +148,92 @@ def test_orphan_status_and_bad_pipe() -> None:
         check=False,
     )
     assert "names no open file descriptor" in run.stderr
+
+
+TO_END = """
+import atexit, sys, threading, time
+from memory.child_process import run_to_end, watch_parent
+
+class Slow:
+    def __del__(self):
+        time.sleep(30)
+
+slow = Slow()
+atexit.register(print, "registered")
+
+def command():
+    print("done")
+    {end}
+
+watch_parent()
+run_to_end(command)
+"""
+
+
+def run_watching(code: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` as a child that watches this process."""
+    watched, kept = os.pipe()
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            pass_fds=(watched,),
+            env={**os.environ, PARENT_PIPE: str(watched), "PYTHONUNBUFFERED": ""},
+            text=True,
+            check=False,
+            timeout=20,
+            **options,
+        )
+    finally:
+        os.close(watched)
+        os.close(kept)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(0)", 0), ("raise SystemExit(2)", 2)]
+)
+def test_a_command_that_is_done_ends_its_process_at_once(end: str, status: int) -> None:
+    ended = run_watching(TO_END.format(end=end), capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "done\nregistered\n", "")
+
+
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    nobody, written = os.pipe()
+    os.close(nobody)
+    try:
+        ended = run_watching(TO_END.format(end="pass"), stdout=written)
+    finally:
+        os.close(written)
+    assert ended.returncode == LOST_OUTPUT
+
+
+def test_an_exception_and_a_process_of_its_own_take_the_usual_way_out() -> None:
+    code = "from memory.child_process import run_to_end, watch_parent; watch_parent(); run_to_end({})"
+    ended = run_watching(code.format("lambda: 1 / 0"), capture_output=True)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr
+    alone = "import sys; from memory.child_process import run_to_end\ntry: run_to_end(lambda: sys.exit(4))\n"
+    alone += "except SystemExit as end: print(end.code)"
+    assert subprocess.check_output([sys.executable, "-c", alone], cwd=ROOT, text=True) == "4\n"
+
+
+def test_what_an_orphan_started_ends_with_it() -> None:
+    code = WATCHING + (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], stdout=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    watched, kept = os.pipe()
+    environment = {**os.environ, PARENT_PIPE: str(watched)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, pass_fds=(watched,), env=environment, stdout=subprocess.PIPE
+    ) as orphan:
+        assert orphan.stdout is not None
+        grandchild = int(orphan.stdout.readline())
+        os.close(watched)
+        os.close(kept)
+        assert orphan.wait(timeout=10) == ORPHANED
+    assert wait_until(lambda: gone(grandchild))
 
 
 def test_lock_names_a_live_holder_and_outlives_a_dead_one(tmp_path: Path) -> None:
