@@ -16,6 +16,7 @@ from environments.base import (
 from environments.bfcl.answers import ERROR_PREFIX
 from environments.bfcl.checker import ReferenceTurn, check_turn, judge, reference_turns
 from environments.bfcl.simulators import Simulators, not_defined
+from environments.turns import Turns
 
 
 class BFCLEpisode:
@@ -33,11 +34,7 @@ class BFCLEpisode:
         self._task = task
         self._max_steps = max_steps
         self._simulators: Simulators | None = Simulators(task.classes, task.initial_state, task.long_context)
-        withheld = {name for names in task.withheld.values() for name in names}
-        self._shown = tuple(name for name in task.tools if name not in withheld)
-        self._callable = withheld.union(task.tools)
-        self._turn = -1
-        self._over = False
+        self._turns = Turns(task)
         self._results: list[str] = []
         self._finished: list[TurnOutcome] = []
         self._steps = self._calls = self._malformed = 0
@@ -46,18 +43,17 @@ class BFCLEpisode:
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn."""
-        if self._turn >= 0:
-            raise RuntimeError("the episode has already started: open another one")
+        self._turns.expect_new()
         for call in self._task.setup:
             self._live().run(call)
-        return self._next_turn()
+        return self._turns.first()
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
-        self._expect_turn()
+        self._turns.expect_open()
         if self._steps >= self._max_steps:
-            if self._turn < len(self._task.turns) - 1:
-                self._terminated = self._turn
+            if self._turns.index < len(self._task.turns) - 1:
+                self._terminated = self._turns.index
             return _error(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
         self._steps += 1
         if isinstance(action, MalformedCall):
@@ -66,19 +62,17 @@ class BFCLEpisode:
         return self._call(action)
 
     def _call(self, call: ToolCall) -> Observation:
-        answer = self._live().run(call) if call.name in self._callable else not_defined(call.name)
+        answer = self._live().run(call) if call.name in self._turns.callable else not_defined(call.name)
         self._calls += 1
         self._results.append(answer.text)
         return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
 
     def end_turn(self) -> UserTurn | None:
         """Judge the turn as it stands and return the next one, or None when the episode is over."""
-        self._expect_turn()
+        self._turns.expect_open()
         self._finished.append(self._current())
-        if self._turn + 1 == len(self._task.turns):
-            self._over = True
-            return None
-        return self._next_turn()
+        self._steps = self._calls = self._malformed = 0
+        return self._turns.end()
 
     def state(self) -> str:
         """Canonical text of the public state; see ``environments.bfcl.state``."""
@@ -86,27 +80,20 @@ class BFCLEpisode:
 
     def outcome(self) -> Outcome:
         """The official verdict on what was done so far; turns not reached count as turns without a call."""
-        if self._turn < 0:
-            raise RuntimeError("the episode has not started: call start() first")
+        self._turns.expect_started()
         turns = list(self._finished)
-        if not self._over:
+        if not self._turns.over:
             turns.append(self._current())
         for index in range(len(turns), len(self._task.turns)):
             turns.append(self._checked(index, calls=0, malformed=0))
-        return judge(tuple(turns), reached=self._turn + 1, terminated=self._terminated)
+        return judge(tuple(turns), reached=self._turns.index + 1, terminated=self._terminated)
 
     def close(self) -> None:
         """Drop the simulators. Idempotent."""
         self._simulators = None
 
-    def _next_turn(self) -> UserTurn:
-        self._turn += 1
-        self._steps = self._calls = self._malformed = 0
-        self._shown += self._task.withheld.get(self._turn, ())
-        return UserTurn(index=self._turn, text=self._task.turns[self._turn], tools=self._shown)
-
     def _current(self) -> TurnOutcome:
-        return self._checked(self._turn, calls=self._calls, malformed=self._malformed)
+        return self._checked(self._turns.index, calls=self._calls, malformed=self._malformed)
 
     def _checked(self, turn: int, *, calls: int, malformed: int) -> TurnOutcome:
         if self._reference is None:
@@ -118,12 +105,6 @@ class BFCLEpisode:
         if self._simulators is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._simulators
-
-    def _expect_turn(self) -> None:
-        if self._turn < 0:
-            raise RuntimeError("the episode has not started: call start() first")
-        if self._over:
-            raise RuntimeError("the episode is over: its last turn has ended")
 
 
 def _error(reason: str) -> Observation:

@@ -17,6 +17,7 @@ from environments.base import (
 )
 from environments.python_class.world import World, unknown_tool
 from environments.replay import failed, tells
+from environments.turns import Turns
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"
@@ -52,11 +53,7 @@ class PythonEpisode:
         self._task = task
         self._make = make
         self._world: World | None = make()
-        withheld = {name for names in task.withheld.values() for name in names}
-        self._shown = tuple(name for name in task.tools if name not in withheld)
-        self._callable = withheld.union(task.tools)
-        self._turn = -1
-        self._over = False
+        self._turns = Turns(task)
         self._calls = self._malformed = 0
         self._heard: set[str] = set()
         self._finished: list[_Played] = []
@@ -64,32 +61,29 @@ class PythonEpisode:
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn."""
-        if self._turn >= 0:
-            raise RuntimeError("the episode has already started: open another one")
+        self._turns.expect_new()
         for call in self._task.setup:
             self._live().run(call)
-        return self._next_turn()
+        return self._turns.first()
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
-        self._expect_turn()
+        self._turns.expect_open()
         if isinstance(action, MalformedCall):
             self._malformed += 1
             return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
         self._calls += 1
-        observation = self._live().run(action) if action.name in self._callable else unknown_tool(action.name)
+        observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
         if not failed(observation):
             self._heard.add(observation.text)
         return observation
 
     def end_turn(self) -> UserTurn | None:
         """End the turn as it stands and return the next one, or None when the episode is over."""
-        self._expect_turn()
+        self._turns.expect_open()
         self._finished.append(self._current())
-        if self._turn + 1 == len(self._task.turns):
-            self._over = True
-            return None
-        return self._next_turn()
+        self._calls = self._malformed = 0
+        return self._turns.end()
 
     def state(self) -> str:
         """Canonical JSON of the public attributes."""
@@ -97,10 +91,9 @@ class PythonEpisode:
 
     def outcome(self) -> Outcome:
         """The verdict on what was done so far; a turn that was not reached is compared as things stand."""
-        if self._turn < 0:
-            raise RuntimeError("the episode has not started: call start() first")
+        self._turns.expect_started()
         now = self._current()
-        played = self._finished if self._over else [*self._finished, now]
+        played = self._finished if self._turns.over else [*self._finished, now]
         rest = [now._replace(calls=0, malformed=0)] * (len(self._task.turns) - len(played))
         turns = tuple(self._checked(turn, one) for turn, one in enumerate([*played, *rest]))
         for turn, checks in enumerate(turns):
@@ -115,12 +108,6 @@ class PythonEpisode:
     def close(self) -> None:
         """Drop the world. Idempotent."""
         self._world = None
-
-    def _next_turn(self) -> UserTurn:
-        self._turn += 1
-        self._calls = self._malformed = 0
-        self._shown += self._task.withheld.get(self._turn, ())
-        return UserTurn(index=self._turn, text=self._task.turns[self._turn], tools=self._shown)
 
     def _current(self) -> _Played:
         return _Played(self._calls, self._malformed, self.state(), frozenset(self._heard))
@@ -153,9 +140,3 @@ class PythonEpisode:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world
-
-    def _expect_turn(self) -> None:
-        if self._turn < 0:
-            raise RuntimeError("the episode has not started: call start() first")
-        if self._over:
-            raise RuntimeError("the episode is over: its last turn has ended")

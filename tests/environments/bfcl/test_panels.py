@@ -179,7 +179,7 @@ def test_an_unknown_or_missing_panel_is_refused(copies):
 
 def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatch, capsys):
     monkeypatch.setattr(panels, "_SPLITS", {"templated-dev": "dev"})
-    with pytest.raises(SystemExit, match="^2$"):
+    with pytest.raises(SystemExit, match=r"^2$"):
         main(["--folder", str(copies), "--seed", "5"])
     assert "--force" in capsys.readouterr().err
     before = load_panel("templated-dev")
