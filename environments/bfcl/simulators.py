@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 import random
 import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -27,6 +27,8 @@ into itself has no end: walking it would take the memory of the machine.
 """
 
 _TREE_WALKS = frozenset(("cp", "find", "du"))
+
+Plain = TypeVar("Plain")
 
 _FORBIDDEN = frozenset(("kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"))
 """Names that the official executor answers with "is not allowed" in place of "is not defined"."""
@@ -73,7 +75,7 @@ class Simulators:
         if call.name in _TREE_WALKS and _tree_beyond_cap(instance, call.arguments.get("source")):
             return _refused(f"the directory tree has more than {MAX_TREE} characters")
         given = {**mutable_defaults(call.name), **call.arguments}
-        arguments = {key: copy.deepcopy(one) if isinstance(one, list | dict) else one for key, one in given.items()}
+        arguments = {key: _plain_copy(one) if isinstance(one, list | dict) else one for key, one in given.items()}
         with _CALL_LOCK:
             return _executed(instance, call.name, arguments)
 
@@ -106,7 +108,7 @@ def _instance(name: str, configuration: JsonValue, long_context: bool) -> object
     if not isinstance(configuration, dict):
         raise InputError(f"{name} cannot load its initial state: give an object with an official configuration")
     try:
-        instance._load_scenario(copy.deepcopy(configuration), long_context=long_context)
+        instance._load_scenario(_plain_copy(configuration), long_context=long_context)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise InputError(f"{name} cannot load its initial state ({error!r}): give an official configuration") from None
     return _copied(instance) if long_context and name == _SHARES_A_TABLE else instance
@@ -114,8 +116,17 @@ def _instance(name: str, configuration: JsonValue, long_context: bool) -> object
 
 def _copied(instance: object) -> object:
     """A copy that shares the random generator: its 625 numbers take four fifths of a copy's time, no check reads it."""
-    generators = [value for value in vars(instance).values() if isinstance(value, random.Random)]
-    return copy.deepcopy(instance, {id(generator): generator for generator in generators})
+    shared = {name: value for name, value in vars(instance).items() if isinstance(value, random.Random)}
+    own = {name: value for name, value in vars(instance).items() if name not in shared}
+    copied: object = object.__new__(type(instance))
+    vars(copied).update(_plain_copy(own), **shared)
+    return copied
+
+
+def _plain_copy(value: Plain) -> Plain:
+    """A deep copy, several times as fast as ``copy.deepcopy``."""
+    copied: Plain = pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+    return copied
 
 
 def _executed(instance: object, name: str, arguments: dict[str, Any]) -> Answer:
