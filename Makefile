@@ -10,7 +10,7 @@ RUN := runs/quickstart
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install run starter benchmark test check format studio clean
+.PHONY: help install run starter benchmark study test check format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -34,6 +34,9 @@ starter: install  ## make the starter policy anew, in build/starter (recipes/sta
 
 benchmark: install  ## measure speed and cost against what a user would run instead
 	$(BIN)/python -m benchmarks
+
+study: install  ## run what is missing of the study, on the development panels
+	$(BIN)/python -m evaluation.study recipes/study.yaml
 
 test: install  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from agents.roles import Abstractor, Explorer, Reflector, Solver
 from agents.settings import ExplorationSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import StartState
 from memory.ids import record_id
-from memory.records import FailureContext
+from memory.records import FailureContext, Unsignalled
 
 UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_context=14)
 """What D_0 and the starter's data were measured with: one episode of 14 calls, cut up completely."""
@@ -43,6 +45,29 @@ def unguided_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
     from agents.scripted.unguided import UnguidedExplorer
 
     return dataclasses.replace(build_roles(settings, ledger), explorer=UnguidedExplorer(settings.exploration))
+
+
+def baseline_contexts(starts: Sequence[StartState], calls: int, iteration: int) -> tuple[FailureContext, ...]:
+    """Contexts of unguided exploration for an iteration, as many as ``calls`` environment calls pay for.
+
+    Episodes are D_0's, start states in turn. A last episode that ``calls`` pay for in part is played in full, so that
+    the baseline has ``calls`` or up to one episode's more. Empty for no ``starts``.
+    """
+    if not starts:
+        return ()
+    count = ceil(calls / (UNGUIDED_EXPLORATION.rounds * UNGUIDED_EXPLORATION.steps))
+    positions = range(iteration * count, (iteration + 1) * count)
+    contexts = (unguided_context(starts[position % len(starts)], position) for position in positions)
+    return tuple(
+        context.model_copy(
+            update={
+                "id": record_id("context", Unsignalled.UNGUIDED, iteration, context.id),
+                "kind": Unsignalled.UNGUIDED,
+                "iteration": iteration,
+            }
+        )
+        for context in contexts
+    )
 
 
 def unguided_context(start: StartState, position: int) -> FailureContext:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
-from memory.records import Evidence, Step, Trajectory
+from memory.records import Evidence, Step, Task, Trajectory
 
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
 _PATH = re.compile(r"(?<=: )\S+(?=: )")
@@ -65,18 +65,24 @@ def facts(evidence: Evidence, where: tuple[int, int]) -> tuple[str, ...]:
 
     They tell this context from others of its kind, and an explorer can use them (``fact_values``).
     """
+    return facts_around(evidence.task, evidence.trajectory, where, errors=True)
+
+
+def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, errors: bool) -> tuple[str, ...]:
+    """The facts around a step of any trajectory; without ``errors`` what a call was answered is told only when it
+    worked, and malformed calls are passed over."""
     turn, index = where
-    turns = evidence.trajectory.turns
+    turns = trajectory.turns
     found: list[str] = []
-    step = step_at(evidence.trajectory, where)
+    step = step_at(trajectory, where)
     if step is not None:
-        found += _action_facts(step)
-    texts = [seen.text for seen in turns[: turn + 1]] or list(evidence.task.turns[:1])
+        found += _action_facts(step, errors)
+    texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
     for text in texts:
         for quoted, number in _TEXT_VALUE.findall(text):
             found.append(f"said={_json(quoted or float(number))}")
     for near in turns[turn].steps[max(0, index - 2) : index] if turn < len(turns) else ():
-        found += _action_facts(near)
+        found += _action_facts(near, errors)
     return tuple(dict.fromkeys(found))[:_MAX_FACTS]
 
 
@@ -94,10 +100,12 @@ def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ..
     return tuple(values)
 
 
-def _action_facts(step: Step) -> list[str]:
+def _action_facts(step: Step, errors: bool) -> list[str]:
     if isinstance(step.action, MalformedCall):
-        return [f"wrote={_json(step.action.text[:_MAX_FACT])}"]
+        return [f"wrote={_json(step.action.text[:_MAX_FACT])}"] if errors else []
     given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
+    if failed(step.observation) and not errors:
+        return given
     return [*given, f"observed={_json(step.observation.text[:_MAX_FACT])}"]
 
 

@@ -34,9 +34,9 @@ BENCHMARKS = (
         "rollouts",
         "benchmarks.rollouts",
         "the rollout phase in sampled tokens a second, against TRL's environment path",
-        "4 min",
+        "2 min",
     ),
-    Benchmark("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "3 min"),
+    Benchmark("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "4 min"),
     Benchmark(
         "deduplication",
         "benchmarks.deduplication",
@@ -47,7 +47,7 @@ BENCHMARKS = (
         "iterations",
         "benchmarks.iterations",
         "a whole iteration with 100, 1,000 and 10,000 tasks",
-        "6 min",
+        "9 min",
     ),
     Benchmark(
         "evolution-share",

@@ -97,7 +97,9 @@ class RoundTurns(RoundCallback):
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
     """The rollouts of a round with these settings, kept nowhere."""
     loaded, environment = load_policy(str(policy), "cpu"), BFCLEnvironment((CLASS,))
-    rollouts = MeteredRollouts(plan, loaded, environment, SETTINGS, lambda _: None, Stopwatch())
+    rollouts = MeteredRollouts(
+        plan, loaded, environment, SETTINGS, keep=lambda _: None, keep_lent=lambda _: None, stopwatch=Stopwatch()
+    )
     rollouts.meter = meter
     return rollouts
 

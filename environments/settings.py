@@ -62,9 +62,21 @@ class EnvironmentSettings(BaseModel):
 
 
 class VerificationSettings(BaseModel):
-    """What a draft must pass beside the checks that are never off."""
+    """What a draft must pass beside the checks that are never off: held-out panels, duplicates, whether it opens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     replays: int = Field(2, ge=2, description="fresh replays that must agree")
     max_calls: int = Field(6, ge=1, description="longest reference of a draft, all turns together")
+    enabled: bool = Field(
+        True,
+        description="false: every draft of an iteration that can be opened becomes a task, unless it is a panel's or a "
+        "duplicate; D_0 is verified all the same (ours, ablation)",
+    )
+    perturbed: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of an iteration's drafts whose reference gets one argument or call changed before they are "
+        "verified; never D_0's (ours, stress test)",
+    )

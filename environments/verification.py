@@ -22,11 +22,11 @@ from environments.base import (
 from environments.fingerprints import fingerprint
 from environments.grounding import ungrounded
 from environments.minimality import reduce, superfluous
-from environments.replay import Replay, failed, replay, setup_as_turns, tells
+from environments.replay import Replay, attempt, failed, replay, setup_as_turns, tells
 from environments.settings import VerificationSettings
 from environments.trivial_policies import solving_policy
 
-__all__ = ["Refusal", "Ruling", "reduce", "verify"]
+__all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
 
 
 class Refusal(StrEnum):
@@ -42,8 +42,9 @@ class Refusal(StrEnum):
     ``trivial_policy``: an agent that does not read the task solves it. ``superfluous_call``: a call can be left out.
     ``ungrounded_argument``: a value stands neither in the turns, nor in earlier observations, nor in the docs.
 
-    ``solver`` is never a ruling of ``verify``: a model that tried an accepted draft solved it too rarely or too often
-    for the gate that the settings set, or could not be asked (``graph.solver_check``).
+    Two are never rulings of ``verify``. ``solver``: a model that tried an accepted draft solved it too rarely or too
+    often for the gate that the settings set, or could not be asked (``graph.solver_check``). ``over_quota``: the draft
+    was accepted, and the iteration admits no more (``tasks.admissions``).
     """
 
     EMPTY_REFERENCE = "empty_reference"
@@ -63,6 +64,7 @@ class Refusal(StrEnum):
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
     SOLVER = "solver"
+    OVER_QUOTA = "over_quota"
 
 
 class Ruling(Record):
@@ -92,6 +94,33 @@ def verify(
     settings = settings or VerificationSettings()
     refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, known, sealed)
     return refused or _behaviour(draft, environment, settings) or Ruling()
+
+
+def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]) -> Ruling:
+    """What remains of ``verify`` where verification is off: accept whatever an agent can be trained on.
+
+    Refused are drafts without a reference, those that are a panel's or known already, those that offer a tool which
+    the environment does not have, and those that the environment cannot open, play or judge. Whether the reference
+    works is not asked: where a call of it fails, the environment's rule compares with what the failure left behind, so
+    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    failed.
+    """
+    if not any(draft.reference):
+        return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+    refused = _fingerprint(draft, known, sealed)
+    if refused is not None:
+        return refused
+    try:
+        environment.tools(draft.tools)
+    except InputError as error:
+        return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
+    try:
+        attempt(environment, draft, draft.reference)
+    except InputError as error:
+        return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+    except RecursionError:
+        return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
+    return Ruling()
 
 
 def _form(draft: TaskSpec, settings: VerificationSettings) -> Ruling | None:

@@ -25,6 +25,7 @@ class TaskOutcome(Record):
     failure: str | None = None
     failed_turn: int | None = None
     calls: int = 0
+    reference_calls: int = 0
     malformed: int = 0
     extra_calls: int = 0
     sampled_tokens: int = 0

@@ -1,6 +1,7 @@
 """Opens what an evaluation scores: a fixed panel, an official category or a file of tasks.
 
-Nothing else in the project opens a panel.
+Nothing else in the project opens a panel. One of the split test is held out: it opens only where a ledger of openings
+(``evaluation.openings``) notes that.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from environments.base import InputError, Record
+from evaluation.openings import check_opened
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
@@ -25,15 +27,33 @@ class Item(Record):
     strata: dict[str, str] = {}
 
 
-def open_panel(name: str, limit: int | None = None) -> tuple[Item, ...]:
+def held_out(name: str) -> bool:
+    """Whether a panel is of the split test. Raises InputError for an unknown name."""
+    from environments.bfcl import panels
+
+    if name not in panels.panel_names():
+        raise InputError(f"--panel {name}: no such panel: choose one of {', '.join(panels.panel_names())}")
+    return panels.held_out(name)
+
+
+def panel_hash(name: str) -> str:
+    """The hash that names a panel's tasks; they stay unseen. Raises InputError like ``open_panel``."""
+    from environments.bfcl import panels
+
+    held_out(name)
+    return panels.panel_hash(name)
+
+
+def open_panel(name: str, limit: int | None = None, openings: Path | None = None) -> tuple[Item, ...]:
     """The tasks of a fixed panel after its hash was checked, the first ``limit`` only if given.
 
-    Raises InputError for an unknown panel, or one whose file does not match its hash.
+    ``openings`` is the ledger that a held-out panel needs. Raises InputError for an unknown panel, one whose file does
+    not match its hash, and one that is held out and was not opened.
     """
-    from environments.bfcl.panels import load_panel, panel_names
+    from environments.bfcl.panels import load_panel
 
-    if name not in panel_names():
-        raise InputError(f"--panel {name}: no such panel: choose one of {', '.join(panel_names())}")
+    if held_out(name):
+        check_opened(openings, name, panel_hash(name))
     return tuple(
         Item(
             task=Task(id=member.id, origin="panel", **dict(member.spec)),

@@ -14,7 +14,7 @@ from environments.base import InputError, Record
 from environments.command import check_output, exit_statuses
 from environments.settings import BFCL
 from evaluation.outcomes import Report, Score, TaskOutcome, score, score_strata
-from evaluation.panels import SplitChoice, open_category, open_panel, open_tasks
+from evaluation.panels import SplitChoice, held_out, open_category, open_panel, open_tasks
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -60,6 +60,7 @@ def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
         failure=result.outcome.failure if result.outcome else None,
         failed_turn=result.outcome.failed_turn if result.outcome else None,
         calls=calls,
+        reference_calls=reference_calls,
         malformed=sum(step.observation.status == "malformed" for step in steps),
         extra_calls=max(0, calls - reference_calls) if success else 0,
         sampled_tokens=sum(result.mask),
@@ -103,27 +104,31 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
 
 
 class Selection(Record):
-    """What to score: exactly one of a panel, a category and a file of tasks."""
+    """What to score: exactly one of some panels, a category and a file of tasks; ``openings`` for held-out panels."""
 
-    panel: str | None
+    panels: tuple[str, ...]
     category: str | None
     tasks: Path | None
     split: SplitChoice
     limit: int | None
+    openings: Path | None = None
 
 
 def select(chosen: Selection, environment: str) -> tuple[Item, ...]:
     """The items that the command's options name. Raises InputError where they do not fit together."""
-    if sum(one is not None for one in (chosen.panel, chosen.category, chosen.tasks)) != 1:
+    if bool(chosen.panels) + (chosen.category is not None) + (chosen.tasks is not None) != 1:
         raise InputError("give either --panel NAME or --category NAME or --tasks FILE, one of the three")
     if chosen.split != "all" and chosen.category is None:
         raise InputError("--split goes with --category: leave it out")
+    if chosen.openings is not None and not any(held_out(name) for name in chosen.panels):
+        raise InputError("--openings is for held-out panels, and none is named: leave it out")
     if chosen.tasks is not None:
         return open_tasks(chosen.tasks, chosen.limit)
     if environment != BFCL:
         raise InputError(f"--panel and --category are of {BFCL}: give --tasks FILE for {environment}")
-    if chosen.panel is not None:
-        return open_panel(chosen.panel, chosen.limit)
+    if chosen.panels:
+        names = dict.fromkeys(chosen.panels)
+        return tuple(item for name in names for item in open_panel(name, chosen.limit, chosen.openings))
     return open_category(chosen.category or "", chosen.split, chosen.limit)
 
 
@@ -142,7 +147,9 @@ def notes_for(policy: Policy, chosen: Selection) -> tuple[str, ...]:
 @app.command()
 def main(
     environment: Annotated[str, typer.Option(help="bfcl, or module:callable of your own environment")] = BFCL,
-    panel: Annotated[str | None, typer.Option(help="fixed panel: templated-dev or templated-test")] = None,
+    panel: Annotated[
+        list[str] | None, typer.Option(help="fixed panel: templated-dev, longer-dev or turns-dev; may be repeated")
+    ] = None,
     category: Annotated[
         str | None, typer.Option(help="official category: base, miss_func, miss_param, long_context, all")
     ] = None,
@@ -162,6 +169,9 @@ def main(
     max_tokens: Annotated[
         int | None, typer.Option(min=16, help="tokens of an episode; 512 compact, else 24576")
     ] = None,
+    openings: Annotated[
+        Path | None, typer.Option(help="ledger of evaluation.study, which opens the held-out panels")
+    ] = None,
     thinking: Annotated[
         bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
     ] = None,
@@ -175,7 +185,9 @@ def main(
         started = time.perf_counter()
         if output is not None:
             check_output("--output", output)
-        chosen = Selection(panel=panel, category=category, tasks=tasks, split=split, limit=limit)
+        chosen = Selection(
+            panels=tuple(panel or ()), category=category, tasks=tasks, split=split, limit=limit, openings=openings
+        )
         items = select(chosen, environment)
         decoding = Decoding(
             model=model,

@@ -1,8 +1,18 @@
-"""Intervals of success rates: pure functions of counts."""
+"""Intervals of success rates and of their differences: pure functions of counts."""
 
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Sequence
+from math import atan, cos, pi, sin, sqrt
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts: TypeAlias = NDArray[np.int64]
+"""Tasks by seed (rows) and cluster (columns)."""
+
+_REPLICATES_AT_ONCE = 500
 
 
 def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -20,3 +30,102 @@ def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float,
     spread = z * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def t_quantile(p: float, degrees: int) -> float:
+    """The ``p`` quantile of Student's t with a whole number of degrees of freedom, to 1e-9 (relative, for large ones).
+
+    By bisection of the closed form of the distribution function (Abramowitz and Stegun 26.7.3 and 26.7.4).
+    Raises ValueError unless 0 < p < 1 and degrees >= 1.
+    """
+    if not 0 < p < 1 or degrees < 1:
+        raise ValueError(f"no quantile {p} of {degrees} degrees of freedom")
+    if p < 0.5:
+        return -t_quantile(1 - p, degrees)
+    low, high = 0.0, 1.0
+    while _t_below(high, degrees) < p:
+        low, high = high, high * 2
+    while high - low > 1e-9 * max(1.0, high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_below(middle, degrees) < p else (low, middle)
+    return (low + high) / 2
+
+
+def _t_below(t: float, degrees: int) -> float:
+    """P(T <= t) for t >= 0."""
+    angle = atan(t / sqrt(degrees))
+    term = total = 1.0
+    odd = degrees % 2
+    for k in range(2 + odd, degrees - 1 + odd, 2):
+        term *= (k - 1) / k * cos(angle) ** 2
+        total += term
+    if not odd:
+        return 0.5 + sin(angle) * total / 2
+    inner = sin(angle) * cos(angle) * total if degrees > 1 else 0.0
+    return 0.5 + (angle + inner) / pi
+
+
+def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Mean of ``values`` (one a seed) plus and minus Student's t times its standard error; None for fewer than two.
+
+    It treats the panel as fixed: what it covers is another seed, not other tasks.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    error = sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    half = t_quantile((1 + level) / 2, n - 1) * error if error else 0.0
+    return mean - half, mean + half
+
+
+def bootstrap_interval(
+    successes: Counts,
+    tasks: Counts,
+    minus: tuple[Counts, Counts] | None = None,
+    *,
+    crossed: bool = False,
+    replicates: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """Percentile interval of the mean success rate over seeds by a hierarchical bootstrap; None for a single seed.
+
+    ``successes`` and ``tasks`` are by seed (rows) and cluster (columns). Seeds are drawn with replacement, and inside
+    each drawn seed its clusters; a seed's rate is its drawn successes over its drawn tasks. With ``minus``, successes
+    and tasks of another arm in the same rows and columns, it is the interval of the paired difference: both arms
+    are given the same draws. ``crossed`` draws the clusters once a replicate, the same for every seed. Clusters are
+    the same tasks in each seed, so this is the wider one where clusters differ by more than chance: it covers another
+    panel, while the nested draw, whose cluster noise averages out over seeds, understates that. Equal arguments give
+    equal intervals. Raises ValueError for shapes that differ and a seed without tasks.
+    """
+    sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
+    if len({array.shape for side in sides for array in side}) != 1 or successes.ndim != 2:
+        raise ValueError("counts must be by seed and cluster, of one shape")
+    if any((side[1].sum(axis=1) == 0).any() for side in sides):
+        raise ValueError("a seed has no task")
+    seeds, clusters = successes.shape
+    if seeds < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    means = []
+    for begin in range(0, replicates, _REPLICATES_AT_ONCE):
+        size = min(_REPLICATES_AT_ONCE, replicates - begin)
+        rows = rng.integers(seeds, size=(size, seeds))
+        shape = (size, 1, clusters) if crossed else (size, seeds, clusters)
+        columns = rng.integers(clusters, size=shape)
+        rates = [_drawn_rates(*side, rows, columns) for side in sides]
+        means.append((rates[0] if minus is None else rates[0] - rates[1]).mean(axis=1))
+    # A replicate whose clusters hold no judged task of some seed has no rate: it is left out.
+    low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _drawn_rates(
+    successes: Counts, tasks: Counts, rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Rates by replicate and drawn seed."""
+    drawn = tasks[rows[:, :, None], columns].sum(axis=2)
+    with np.errstate(invalid="ignore"):
+        rates: NDArray[np.float64] = successes[rows[:, :, None], columns].sum(axis=2) / drawn
+    return rates

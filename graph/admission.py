@@ -1,7 +1,8 @@
-"""Turns accepted drafts into tasks, and settles drafts that branches proposed twice."""
+"""Turns accepted drafts into tasks, settles drafts that branches proposed twice, and holds a quota."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from environments.fingerprints import fingerprint
 from environments.verification import Refusal
 from memory.ids import record_id
 from memory.records import Draft, FailureContext, Task, Verdict
+from memory.settings import TaskSettings
 
 
 def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known: Iterable[str] = ()) -> list[Verdict]:
@@ -30,6 +32,26 @@ def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known:
                 continue
         resolved.append(verdict)
     return resolved
+
+
+def quota_of(settings: TaskSettings, iteration: int) -> int | None:
+    """How many tasks ``iteration`` admits, None without a quota."""
+    return None if settings.admissions is None else settings.admissions[iteration]
+
+
+def within_quota(verdicts: Sequence[Verdict], quota: int, seed: int) -> list[Verdict]:
+    """The verdicts, with accepted drafts beyond ``quota`` refused: those that stay are drawn by ``seed``.
+
+    The draw does not depend on the order of ``verdicts``.
+    """
+    accepted = sorted(verdict.draft_id for verdict in verdicts if verdict.accepted)
+    kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
+    detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
+    change = {"accepted": False, "reason": Refusal.OVER_QUOTA, "detail": detail}
+    return [
+        verdict if not verdict.accepted or verdict.draft_id in kept else verdict.model_copy(update=change)
+        for verdict in verdicts
+    ]
 
 
 def admitted_task(

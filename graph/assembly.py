@@ -15,7 +15,7 @@ from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from graph.state import BranchState, RunContext
-from memory.records import FailureContext
+from memory.records import FailureContext, Unsignalled
 from memory.run import RunDirectory
 
 
@@ -23,8 +23,8 @@ from memory.run import RunDirectory
 class Rooms:
     """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
-    ``unguided`` serve contexts without a weakness behind them, with the budget that D_0 was measured with. ``sealed``
-    are the fingerprints of every panel.
+    ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
+    fingerprints of every panel.
     """
 
     run: RunDirectory
@@ -35,9 +35,14 @@ class Rooms:
     sealed: frozenset[str]
     ledger: Ledger
 
+    @property
+    def deduplicates(self) -> bool:
+        """Whether contexts are told apart and remembered; those of unguided exploration are all alike."""
+        return self.settings.memory.deduplicate and self.settings.signals.contexts != "unguided"
+
     def roles_for(self, context: FailureContext) -> Roles:
         """Who explores and abstracts ``context``."""
-        return self.unguided if context.kind is None else self.roles
+        return self.unguided if context.kind in (None, Unsignalled.UNGUIDED) else self.roles
 
     def branch_folder(self, state: BranchState) -> Path:
         """The folder that only this branch writes."""

@@ -11,6 +11,7 @@ from environments.base import Record
 from graph.state import SEED_STAGE
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_jsonl
+from training.round_record import LENT_FILE, TRAJECTORIES_FILE
 
 Row = TypeVar("Row", bound=Record)
 
@@ -58,9 +59,9 @@ class PerTask(Record):
 
 class Cost(Record):
     """What was paid. Model calls, their tokens and money are those of chat roles, ``environment_calls`` those of
-    rollouts and of exploration (verification replays and evaluation are not counted), ``sampled_tokens`` those of
-    rollouts. ``stages`` splits what chat roles spent: seed (D_0, in the first iteration), reflect, explore, abstract,
-    solve. ``per_admitted`` is None where no task was admitted or no model asked."""
+    rollouts, lent references and exploration (verification replays and evaluation are not counted),
+    ``sampled_tokens`` those of rollouts. ``stages`` splits what chat roles spent: seed (D_0, in the first iteration),
+    reflect, explore, abstract, solve. ``per_admitted`` is None where no task was admitted or no model asked."""
 
     model_calls: int = 0
     prompt_tokens: int = 0
@@ -96,14 +97,15 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
     whole = _sum(requests)
     folders = [run.iteration(iteration)] + ([run.root / SEED_STAGE] if iteration == 0 else [])
     interactions = [one for folder in folders for one in _read(folder / "interactions.jsonl", Interaction)]
-    trajectories = _read(run.iteration(iteration) / "trajectories.jsonl", Trajectory)
+    trajectories = _read(run.iteration(iteration) / TRAJECTORIES_FILE, Trajectory)
+    played = [*trajectories, *_read(run.iteration(iteration) / LENT_FILE, Trajectory)]
     return Cost(
         model_calls=whole.calls,
         prompt_tokens=whole.prompt_tokens,
         completion_tokens=whole.completion_tokens,
         money=whole.money,
         environment_calls=sum(len(one.observation.calls) for one in interactions)
-        + sum(len(one.calls()) for one in trajectories),
+        + sum(len(one.calls()) for one in played),
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
         stages={stage: spent for stage, spent in stages.items() if spent.requests},
         per_admitted=_per_task(_sum([one for one in requests if one.iteration is not None]), admitted),

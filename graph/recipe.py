@@ -8,43 +8,20 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
 from graph.settings import RunSettings
+from memory.strict_yaml import parse_yaml
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
 """The recipe that is used when none is named."""
 
 Tree = dict[str, Any]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as people write recipes: a key stands once, and ``1e-4`` is a number (YAML 1.1 reads it as text)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
@@ -56,7 +33,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot read this recipe ({_one_line(error)}): name a YAML file") from error
-    tree = _parse(text, str(path))
+    tree = parse_yaml(text, str(path))
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
@@ -93,15 +70,6 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
     return kept.model_copy(update={"roles": kept.roles.model_copy(update={"budget": budget})})
 
 
-def _parse(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise InputError(f"{source}: not YAML: {where}{getattr(error, 'problem', None) or _one_line(error)}") from error
-
-
 def _apply(tree: Tree, override: str) -> tuple[str, ...]:
     """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
     name, equals, value = override.partition("=")
@@ -115,7 +83,7 @@ def _apply(tree: Tree, override: str) -> tuple[str, ...]:
         section = section[key]
         if not isinstance(section, dict):
             raise InputError(f"--set {override}: '{key}' is a value, not a section")
-    section[keys[-1]] = _parse(value, f"--set {override}")
+    section[keys[-1]] = parse_yaml(value, f"--set {override}")
     return keys
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Any
+
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 from environments.base import Record
 from memory.records import SignalKind
@@ -49,7 +51,8 @@ class Evolution(Record):
 
     ``signals``: found, by kind. ``left_out``: signals that the budget of contexts did not follow up. ``refused``:
     drafts by reason. ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the
-    budget that was spent by then, None while there is some left.
+    budget that was spent by then, None while there is some left. ``shortfall``: tasks that a quota
+    (``tasks.admissions``) asked for and that were not there; None, and not written, without a quota.
     """
 
     iteration: int
@@ -62,6 +65,14 @@ class Evolution(Record):
     refused: dict[str, int]
     failures: dict[str, int]
     stopped: str | None = None
+    shortfall: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _plain(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = handler(self)
+        if self.shortfall is None:
+            plain.pop("shortfall", None)
+        return plain
 
 
 class PanelScore(Record):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, ValidationInfo, field_validator
+from typing import Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from agents.settings import RolesSettings
 from environments.settings import EnvironmentSettings, VerificationSettings
@@ -43,3 +45,23 @@ class RunSettings(Section):
                 f"the panel {evaluation.panel} is of bfcl, {environment.name} has none: set evaluation.panel to null"
             )
         return evaluation
+
+    @model_validator(mode="after")
+    def _one_admission_an_iteration(self) -> Self:
+        numbers = self.tasks.admissions
+        if numbers is not None and len(numbers) != self.iterations:
+            raise ValueError(
+                f"tasks.admissions has {len(numbers)} numbers and the run {self.iterations} iterations: give one each"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _baselines_ask_no_model_in_vain(self) -> Self:
+        unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector", "explorer")}
+        for name in unasked[self.signals.contexts]:
+            if name in self.roles.chat():
+                raise ValueError(
+                    f"signals.contexts is {self.signals.contexts}, which asks no {name}: "
+                    f"roles.{name} of kind chat would be ignored, remove it"
+                )
+        return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from agents.chat.endpoint import model_of
 from environments.base import Record
 from graph.costs import Cost, cost_of
+from graph.labels import arm_labels
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.settings import RunSettings
 from memory.records import SignalKind
@@ -77,7 +78,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         seconds=_seconds(folder / "seconds.json"),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
-        labels=_labels(run, folder, settings),
+        labels=(*_labels(run, folder, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
     )
 
@@ -97,7 +98,9 @@ def _panel(folder: Path, settings: RunSettings) -> Panel | None:
 
 def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str, ...]:
     chat = settings.roles.chat()
-    scripted = [name for name in ("reflector", "explorer", "abstractor") if name not in chat]
+    # A baseline's contexts are made without a reflector.
+    asked = ("reflector",) if settings.signals.contexts == "signals" else ()
+    scripted = [name for name in (*asked, "explorer", "abstractor") if name not in chat]
     labels = []
     if scripted:
         labels.append("scripted roles" + (f": {', '.join(scripted)}" if chat else ""))

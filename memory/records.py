@@ -6,6 +6,7 @@ resumed writes the same ids again.
 
 from __future__ import annotations
 
+import operator
 from enum import StrEnum
 from typing import Literal
 
@@ -27,6 +28,7 @@ __all__ = [
     "Task",
     "Trajectory",
     "TrajectoryTurn",
+    "Unsignalled",
     "Verdict",
 ]
 
@@ -78,6 +80,10 @@ class Trajectory(Record):
 
     ``step`` is the global training step, ``sample`` the index within the group of K. ``outcome`` and ``reward`` are
     None exactly when ``infrastructure_error`` is set; such a trajectory takes part in no statistic.
+
+    ``lent``: no rollout of the policy but the task's reference, played for a group without any success; ``sample`` is
+    then that of the rollout in whose place it was learnt from (the last one's where it was a loss of its own). Lent
+    trajectories have a file of their own, and the key is written only where it is true.
     """
 
     id: str
@@ -90,6 +96,7 @@ class Trajectory(Record):
     reward: float | None = None
     infrastructure_error: str | None = None
     sampled_tokens: int = 0
+    lent: bool = Field(default=False, exclude_if=operator.not_)
     measured: Measured = Measured()
 
     @property
@@ -108,6 +115,17 @@ class SignalKind(StrEnum):
     FORGETTING = "forgetting"
     BOUNDARY = "boundary"
     RARE = "rare"
+
+
+class Unsignalled(StrEnum):
+    """Contexts of a baseline, with no weakness behind them (our choice).
+
+    ``random``: a call drawn uniformly from a round's trajectories, whether it went well or not. ``unguided``: a start
+    state, explored without a guide.
+    """
+
+    RANDOM = "random"
+    UNGUIDED = "unguided"
 
 
 class Signal(Record):
@@ -157,8 +175,10 @@ class FailureContext(Record):
     the normalised error text. ``how`` and ``why`` are sentences; ``facts`` are the values that make this context
     differ from others of the same kind (they are what is embedded). ``explore`` names tools worth reaching,
     most promising first. ``classes``, ``initial_state``, ``setup`` and ``tools`` say where the explorer opens its
-    episodes. The context of unguided exploration (D_0, and the baseline) has no weakness behind it: its ``kind`` and
-    ``cause`` are None and its signal, task and trajectory ids are empty.
+    episodes. The context of unguided exploration has no weakness behind it: its ``cause`` is None, its ``kind`` None
+    for D_0 and ``unguided`` for the baseline, and its signal, task and trajectory ids are empty. One of a ``random``
+    call has neither cause nor error class nor signal; its other fields are those of the drawn call
+    (``agents.scripted.random_contexts``).
     """
 
     id: str
@@ -166,7 +186,7 @@ class FailureContext(Record):
     task_id: str = ""
     trajectory_id: str = ""
     iteration: int | None = None
-    kind: SignalKind | None = None
+    kind: SignalKind | Unsignalled | None = None
     environment: str
     cause: Cause | None = None
     where: tuple[int, int] = (0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 
 class Section(BaseModel):
@@ -22,6 +22,9 @@ class MemorySettings(Section):
     embedder_path: str | None = Field(None, description="folder of a sentence-transformers model")
     duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
     recur_after: int = Field(3, ge=1, description="iterations after which a known weakness is explored again")
+    deduplicate: bool = Field(
+        True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
+    )
 
     @model_validator(mode="after")
     def _path_fits(self) -> Self:
@@ -29,6 +32,14 @@ class MemorySettings(Section):
             raise ValueError("'embedder_path' is for sentence-transformers, hashed-ngrams would ignore it: remove it")
         if self.embedder == "sentence-transformers" and self.embedder_path is None:
             raise ValueError("sentence-transformers needs 'embedder_path', the folder of a model")
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_deduplicated(self) -> Self:
+        keys = ("embedder", "duplicate_above", "recur_after")
+        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        if not self.deduplicate and given:
+            raise ValueError(f"'{given[0]}' says how contexts are told apart, deduplicate: false ignores it: remove it")
         return self
 
 
@@ -40,10 +51,53 @@ class TaskSettings(Section):
     evolved_share: float = Field(
         0.5, ge=0.0, le=1.0, description="share of a step's tasks drawn from evolved tasks once there are any (ours)"
     )
+    sampling: Literal["uniform", "learnability"] = Field(
+        "uniform",
+        description="equally often, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
+    )
+    sampling_floor: float = Field(
+        0.1,
+        gt=0.0,
+        le=1.0,
+        description="least weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
+    )
+    retire_above: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="a task whose newest groups all have at least this success rate is drawn no more (ours)",
+    )
+    retest_every: int = Field(
+        3, ge=1, description="iterations after which a retired task is drawn once again, to see whether it holds (ours)"
+    )
+    newest_groups: int = Field(
+        3, ge=1, description="groups of a task that sampling learnability and retirement look back on (ours)"
+    )
+
+    admissions: tuple[NonNegativeInt, ...] | None = Field(
+        None,
+        description="tasks that each iteration admits, one number an iteration, drawn from those accepted; null: all "
+        "(ours, to compare arms at equal numbers)",
+    )
 
     @model_validator(mode="after")
     def _count_fits(self) -> Self:
         # A default that is written out says nothing: a run's settings.yaml holds every key.
-        if self.initial is not None and self.initial_count != type(self).model_fields["initial_count"].default:
+        if self.initial is not None and self._says("initial_count"):
             raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
         return self
+
+    @model_validator(mode="after")
+    def _draw_fits(self) -> Self:
+        if self.sampling == "uniform" and self._says("sampling_floor"):
+            raise ValueError("'sampling_floor' is for sampling learnability, uniform would ignore it: remove it")
+        if self.retire_above is None and self._says("retest_every"):
+            raise ValueError("'retest_every' is for retired tasks, retire_above null retires none: remove it")
+        if self.sampling == "uniform" and self.retire_above is None and self._says("newest_groups"):
+            raise ValueError(
+                "'newest_groups' is for sampling learnability and retirement, and neither is set: remove it"
+            )
+        return self
+
+    def _says(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).model_fields[name].default)

@@ -1,26 +1,23 @@
-"""The evolving task set: what belongs to D_t, how tasks are admitted, and which tasks each training step draws."""
+"""The evolving task set: what belongs to D_t, and how tasks are admitted."""
 
 from __future__ import annotations
 
 import gc
 import json
-import random
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import floor
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from environments.base import InputError, TaskSpec
-from memory.ids import derive_seed, record_id
+from memory.ids import record_id
 from memory.jsonl import complaint, dump_line, read_jsonl, write_atomically
 from memory.records import Task
 from memory.run import RunDirectory
 
-__all__ = ["admit", "draw_steps", "load_tasks", "read_given", "tasks_at"]
+__all__ = ["admit", "load_tasks", "read_given", "tasks_at"]
 
 
 class _Loaded(NamedTuple):
@@ -64,11 +61,15 @@ def _keep(run: RunDirectory, stamp: tuple[int, int, int], tasks: tuple[Task, ...
 
 @contextmanager
 def _garbage_left_alone() -> Iterator[None]:
-    """Parsing makes objects by the hundred thousand and no garbage: looking for some takes half of the time."""
+    """Parsing makes objects by the hundred thousand and no garbage: looking for some takes half of the time.
+
+    They stay as long as the process, so that the collector is not to walk through them later either.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
+        gc.freeze()
     finally:
         if collecting:
             gc.enable()
@@ -115,83 +116,6 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
     tasks = (*before, *(Task.model_validate_json(line) for line in lines))
     _keep(run, _stamp(run.tasks_path), tasks)
     return tasks
-
-
-class _Pool:
-    """Tasks dealt in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
-
-    def __init__(self, first: Sequence[Task], tasks: Sequence[Task], rng: random.Random) -> None:
-        self._tasks = tuple(tasks)
-        self._rng = rng
-        self._queue = deque(first)
-
-    def take(self, count: int, taken: Collection[str]) -> list[Task]:
-        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
-        drawn: list[Task] = []
-        blocked = set(taken)
-        count = min(count, sum(task.id not in blocked for task in self._tasks))
-        while len(drawn) < count:
-            place = next((place for place, task in enumerate(self._queue) if task.id not in blocked), None)
-            if place is None:
-                self._queue.extend(self._rng.sample(self._tasks, len(self._tasks)))
-            else:
-                drawn.append(self._queue[place])
-                blocked.add(self._queue[place].id)
-                del self._queue[place]
-        return drawn
-
-
-def _evolved_pool(evolved: Sequence[Task], rng: random.Random) -> _Pool:
-    newest = max((task.admitted_at or 0 for task in evolved), default=0)
-    fresh = [task for task in evolved if (task.admitted_at or 0) == newest]
-    older = [task for task in evolved if (task.admitted_at or 0) != newest]
-    return _Pool([*rng.sample(fresh, len(fresh)), *rng.sample(older, len(older))], evolved, rng)
-
-
-def draw_steps(
-    tasks: Sequence[Task], steps: int, per_step: int, evolved_share: float, seed: int
-) -> tuple[tuple[Task, ...], ...]:
-    """The tasks of each of ``steps`` training steps, ``per_step`` in each (our choice; the paper states no rule).
-
-    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step.
-    Both kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that a task waits for
-    its turn instead of its luck. Tasks of a step are distinct as far as there are enough: a kind that has too few
-    leaves its places to the other, and only a set smaller than ``per_step`` repeats tasks within a step. The order
-    of ``tasks`` does not matter. Raises InputError for an empty set.
-    """
-    if not tasks:
-        raise InputError(
-            "there are no tasks to train on: make D_0 with python -m graph.seed_tasks or set tasks.initial"
-        )
-    ordered = sorted(tasks, key=lambda task: task.id)
-    evolved = [task for task in ordered if task.origin == "evolved"]
-    others = [task for task in ordered if task.origin != "evolved"]
-    evolved_pool = _evolved_pool(evolved, random.Random(derive_seed(seed, "evolved")))
-    other_rng = random.Random(derive_seed(seed, "others"))
-    other_pool = _Pool(other_rng.sample(others, len(others)), others, other_rng)
-    drawn = []
-    for step in range(steps):
-        wanted = _share(step + 1, per_step, evolved_share) - _share(step, per_step, evolved_share)
-        drawn.append(_draw_step(evolved_pool, other_pool, per_step, wanted if evolved else 0))
-    return tuple(drawn)
-
-
-def _share(steps: int, per_step: int, share: float) -> int:
-    # The small number keeps products such as 10 * 8 * 0.7 from falling just below their integer.
-    return floor(steps * per_step * share + 1e-9)
-
-
-def _draw_step(evolved: _Pool, others: _Pool, per_step: int, wanted: int) -> tuple[Task, ...]:
-    drawn: list[Task] = []
-    while len(drawn) < per_step:
-        # One round suffices unless the whole set is smaller than the step, which then repeats tasks.
-        room = per_step - len(drawn)
-        chosen = evolved.take(min(wanted, room), taken=())
-        chosen += others.take(room - len(chosen), taken=())
-        taken = {task.id for task in chosen}
-        chosen += evolved.take(room - len(chosen), taken)
-        drawn += chosen
-    return tuple(drawn)
 
 
 def read_given(path: Path) -> list[tuple[int, Task | str]]:

@@ -99,6 +99,9 @@ def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
         "training.run_round",
         "training.warm_start",
         "evaluation.run",
+        "evaluation.arm",
+        "evaluation.study",
+        "graph.check_recipe",
     ],
 )
 def test_help_imports_nothing_heavy(command: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from training.rendering import EndTurn
-from training.template_probe import check_thinking, choose_reader
+from training.template_probe import call_of, check_thinking, check_writing, choose_reader, written
 from training.tool_calls import DUMMY_TOOL, Message, Schema, call_id, call_message, tool_schema
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _MARK = "dummy_value_of_the_differencing"
 _NO_NAME = "unknown"
 _TODAY = "26 Jul 2024"
 """The date that Llama 3's templates are told (their own default), so that a run of another day has equal prompts."""
+_DONE = "Done."
+"""What a teacher says to end a turn: references hold no words."""
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 _TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
@@ -59,6 +61,7 @@ class ChatTemplateRendering:
         if thinking is not None:
             check_thinking(self)
         self.reader, self.several = choose_reader(self)
+        self._writes = False
 
     def begin(self) -> ChatTemplateDialogue:
         """A fresh dialogue for one episode."""
@@ -107,6 +110,25 @@ class ChatTemplateRendering:
             for place, (name, text) in enumerate(zip(names, texts, strict=True))
         ]
         return self.suffix(messages, names)
+
+    def message(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of ``action`` as the template writes an assistant's last message, with the id that ends it.
+
+        Where the template shows thinking, the teacher's is empty. Raises InputError for a template whose last messages
+        cannot be read back.
+        """
+        if not self._writes:
+            check_writing(self)
+            self._writes = True
+        if isinstance(action, EndTurn):
+            marker = _marker(action.text)
+            said: Message = {"role": "assistant", "content": self._inert(action.text or _DONE, marker)}
+        else:
+            arguments = json.dumps(action.arguments, ensure_ascii=False)
+            marker = _marker(action.name, arguments)
+            said = call_of(action.name, json.loads(self._inert(arguments, marker)))
+        _, text, stop = written(self, said)
+        return self._encode(text + stop, marker)
 
     def _inert(self, text: str, marker: str) -> str:
         """``text`` with ``marker`` after the first character of every control token that it spells."""
@@ -193,6 +215,10 @@ class ChatTemplateDialogue:
             schemas = "\n".join(map(json.dumps, new.values()))
             text = f"These tools are available from now on:\n{schemas}\n\n{text}"
         return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
+
+    def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
+        return self._rendering.message(action)
 
     def _go_on(self, ids: list[int], text: str) -> list[int]:
         """The suffix without the token that ends a message when the message has it already.

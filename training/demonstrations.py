@@ -66,7 +66,7 @@ def demonstrate(environment: Environment, task: Task, leave_out: int | None = No
                 break
             tools = environment.tools(turn.tools)
             made = [call for place, call in enumerate(calls) if turn.index > 0 or place != leave_out]
-            steps = tuple((call, episode.step(call)) for call in _in_order(made, tools))
+            steps = tuple((call, episode.step(call)) for call in in_order(made, tools))
             errors = [call.name for call, observation in steps if failed(observation)]
             if errors and leave_out is None:
                 raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
@@ -75,7 +75,7 @@ def demonstrate(environment: Environment, task: Task, leave_out: int | None = No
     return Demonstration(task, tuple(turns))
 
 
-def _in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
+def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
     """The calls with every list of documented choices in the order of the documentation.
 
     Explorers draw such lists in any order; a teacher who always writes the same one is easier to learn from.

@@ -6,9 +6,9 @@ Import this module late: it needs torch.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +17,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.ids import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
+from training.lending import Row, groups_to_lend, place_in, written_logps
 from training.policy import Policy
 from training.reward import reward
-from training.rollout import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+from training.rollout import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
 from training.round_plan import RoundFailure, RoundPlan, Stopwatch
 from training.settings import TrainingSettings
 
@@ -29,6 +30,9 @@ class GroupRollouts:
 
     Prompts are task ids, each already repeated K times in a row. Sample ``i`` of a task in a step is seeded by hash,
     so that neither order nor batch composition matters. Tokens are sampled in the precision that the trainer uses.
+
+    With ``lend_reference`` groups without any success are lent their task's reference (see training.lending). What the
+    policy did is kept whole all the same; ``keep_lent`` is given the references that were played.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class GroupRollouts:
         environment: Environment,
         settings: TrainingSettings,
         keep: Callable[[Sequence[Trajectory]], None],
+        keep_lent: Callable[[Sequence[Trajectory]], None],
         stopwatch: Stopwatch,
     ) -> None:
         self.plan = plan
@@ -45,12 +50,14 @@ class GroupRollouts:
         self.environment = environment
         self.settings = settings
         self.keep = keep
+        self.keep_lent = keep_lent
         self.stopwatch = stopwatch
         self.tasks: Mapping[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = EpisodeLimits(
             max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
         )
         self.latest: tuple[Trajectory, ...] = ()
+        self._due: deque[tuple[Row, ...]] = deque()
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """What TRL asks for, a list item a prompt; ``reward`` (None: masked) is read by ``verdict_reward``.
@@ -66,8 +73,7 @@ class GroupRollouts:
             )
             for task_id, sample in zip(prompts, samples, strict=True)
         ]
-        device = self.policy.model.device.type
-        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16)):
+        with torch.no_grad(), self._precision(trainer):
             results = run_episodes(self.policy, self.environment, requests, self.limits, self.settings.temperature)
         seconds = (time.perf_counter() - began) / len(requests)
         self.latest = tuple(
@@ -77,23 +83,87 @@ class GroupRollouts:
         if len(causes) == len(self.latest):
             raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
         self.keep(self.latest)
-        self.stopwatch.rollouts += time.perf_counter() - began
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler) for result in results]
+        rewards = [trajectory.reward for trajectory in self.latest]
+        lent = self._lend(step)
+        if self.settings.lend_reference == "off_policy":
+            self._replace(trainer, lent, rows, rewards)
+        else:
+            references, parts = [row for row, _ in lent.values()], int(trainer.args.gradient_accumulation_steps)
+            self._due = deque(tuple(references[part::parts]) for part in range(parts))
+        self.stopwatch.rollouts += time.perf_counter() - began
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
             "logprobs": [row.logprobs for row in rows],
             "env_mask": [row.mask for row in rows],
-            "reward": [trajectory.reward for trajectory in self.latest],
+            "reward": rewards,
         }
 
-    def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
+    def due_references(self) -> tuple[Row, ...]:
+        """What the next micro-batch of this step is to learn as a loss of its own; each is handed out once."""
+        return self._due.popleft() if self._due else ()
+
+    def _lend(self, step: int) -> dict[int, tuple[Row, float | None]]:
+        """References to learn from in this step, with their rewards, by the row whose place they take.
+
+        One that does not succeed under the limits of an episode is kept and not learnt from.
+        """
+        if self.settings.lend_reference == "none":
+            return {}
+        size = self.settings.rollouts_per_task
+        seed = derive_seed(self.plan.run_seed, "lend", step)
+        numbers = groups_to_lend(self.latest, self.tasks, size, self.settings.lend_at_most, seed)
+        places = [n * size + place_in(self.latest[n * size : (n + 1) * size]) for n in numbers]
+        began = time.perf_counter()
+        tasks = [self.tasks[self.latest[place].task_id] for place in places]
+        results = play_references(self.policy, self.environment, tasks, self.limits)
+        seconds = (time.perf_counter() - began) / max(1, len(results))
+        played = [
+            self._trajectory(result, step, self.latest[place].sample, seconds, lent=True)
+            for place, result in zip(places, results, strict=True)
+        ]
+        self.keep_lent(played)
+        return {
+            place: (_row(result, filler=0), trajectory.reward)
+            for place, result, trajectory in zip(places, results, played, strict=True)
+            if trajectory.success
+        }
+
+    def _replace(
+        self,
+        trainer: GRPOTrainer,
+        lent: Mapping[int, tuple[Row, float | None]],
+        rows: list[Row],
+        rewards: list[float | None],
+    ) -> None:
+        """Put references into their places, with the log-probabilities that the policy gives them."""
+        if not lent:
+            return
+        model = self.policy.model
+        was_training = model.training
+        model.train(False)
+        with torch.no_grad(), self._precision(trainer):
+            logps, mask = written_logps(trainer, model, [row for row, _ in lent.values()])
+        model.train(was_training)
+        for (place, (row, worth)), scored in zip(lent.items(), (logps * mask).tolist(), strict=True):
+            rows[place] = replace(row, logprobs=scored[: len(row.mask)])
+            rewards[place] = worth
+
+    def _precision(self, trainer: GRPOTrainer) -> torch.autocast:
+        device = self.policy.model.device.type
+        return torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16))
+
+    def _trajectory(
+        self, result: EpisodeResult, step: int, sample: int, seconds: float, lent: bool = False
+    ) -> Trajectory:
         task = result.task
         actions = sum(len(turn.steps) for turn in result.turns)
-        sampled = sum(result.mask)
+        sampled = 0 if lent else sum(result.mask)
+        kind = ("lent",) if lent else ()
         return Trajectory(
-            id=record_id("traj", task.id, step, sample, self.plan.run_seed),
+            id=record_id("traj", task.id, step, sample, self.plan.run_seed, *kind),
             task_id=task.id,
             iteration=self.plan.iteration,
             step=step,
@@ -105,6 +175,7 @@ class GroupRollouts:
             else reward(result.outcome, actions, sum(map(len, task.reference)), self.settings),
             infrastructure_error=result.infrastructure_error,
             sampled_tokens=sampled,
+            lent=lent,
             measured=Measured(
                 seconds=seconds,
                 prompt_tokens=len(result.prompt_ids) + len(result.completion_ids) - sampled,
@@ -123,15 +194,7 @@ def _occurrences(prompts: Sequence[str]) -> list[int]:
     return samples
 
 
-@dataclass(frozen=True)
-class _Row:
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    logprobs: list[float]
-    mask: list[int]
-
-
-def _row(result: EpisodeResult, filler: int) -> _Row:
+def _row(result: EpisodeResult, filler: int) -> Row:
     """The token lists of one result; after an infrastructure error all of them are masked.
 
     The reward None keeps such a rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
@@ -139,10 +202,10 @@ def _row(result: EpisodeResult, filler: int) -> _Row:
     """
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
-        return _Row(prompt_ids, [filler], [0.0], [0])
+        return Row(prompt_ids, [filler], [0.0], [0])
     failed = result.infrastructure_error is not None
     mask = [0] * len(result.mask) if failed else list(result.mask)
-    return _Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask)
+    return Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask)
 
 
 def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from environments.base import Action, Observation, Record, ToolSpec, UserTurn
+from environments.base import Action, Observation, Record, ToolCall, ToolSpec, UserTurn
 
 
 class EndTurn(Record):
@@ -23,7 +23,8 @@ class Dialogue(Protocol):
     """One episode in one model's own format; stateful and single use.
 
     ``stop_ids`` end a message. Methods are called in the order of the episode: ``first``, then for every sampled
-    message ``parse`` followed by ``observe`` (its actions were answered) or ``next_turn`` (the turn was ended).
+    message ``parse`` followed by ``observe`` (its actions were answered) or ``next_turn`` (the turn was ended). What a
+    teacher would say in place of a message, ``demonstrate`` tells.
     """
 
     stop_ids: frozenset[int]
@@ -48,6 +49,12 @@ class Dialogue(Protocol):
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Ids appended after the last sampled id to give the next user turn. Raises InputError like ``first``."""
+        ...
+
+    def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of the next message as a teacher writes it, with the id that ends it; ``parse`` takes them like sampled
+        ones. Raises InputError for a format that cannot be written.
+        """
         ...
 
 

@@ -1,4 +1,7 @@
-"""Many episodes at once, token in, token out: what was sampled, what the environment did with it, and the verdict."""
+"""Many episodes at once, token in, token out: what was sampled, what the environment did with it, and the verdict.
+
+An episode may also be a task's reference, said in the policy's own format: its ids go the way of sampled ones.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,19 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from environments.base import Action, Environment, EnvironmentFault, Episode, InputError, Outcome, Record, UserTurn
+from environments.base import (
+    Action,
+    Environment,
+    EnvironmentFault,
+    Episode,
+    InputError,
+    Outcome,
+    Record,
+    ToolCall,
+    UserTurn,
+)
 from memory.records import Step, Task, TrajectoryTurn
+from training.demonstrations import in_order
 from training.policy import Policy
 from training.rendering import Dialogue, EndTurn, Prompt, Sampled
 
@@ -89,6 +103,27 @@ def run_episodes(
     return tuple(attempt.result() for attempt in attempts)
 
 
+def play_references(
+    policy: Policy, environment: Environment, tasks: Sequence[Task], limits: EpisodeLimits
+) -> tuple[EpisodeResult, ...]:
+    """The references of ``tasks`` as episodes, each call a message of its own, under the same limits as a rollout.
+
+    What is executed is what the policy's format makes of the ids, so that a reference which the format or the limits
+    cannot hold shows in the outcome. ``mask`` is 1 on the ids that the policy would have to sample; log-probabilities
+    are 0, because nothing was. An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises
+    InputError for a format that cannot be written, and like ``run_episodes``.
+    """
+    results = []
+    for task in tasks:
+        attempt = _Attempt(policy, environment, EpisodeRequest(task=task, seed=0), limits)
+        try:
+            attempt.recite()
+        finally:
+            attempt.close()
+        results.append(attempt.result())
+    return tuple(results)
+
+
 @dataclass(slots=True)
 class _Turn:
     """The user turn in progress."""
@@ -156,6 +191,20 @@ class _Attempt:
             return None
         self._append(suffix, [0.0] * len(suffix), 0)
         return Prompt(suffix, self._room(0))
+
+    def recite(self) -> None:
+        """Say the reference, whatever is answered; a message that is longer than its room is cut off like any."""
+        names = sorted({call.name for calls in self._task.reference for call in calls})
+        tools = self._environment.tools(names)
+        prompt = self.begin()
+        for calls in self._task.reference:
+            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
+            for action in actions:
+                if prompt is None:
+                    return
+                ids = self._dialogue.demonstrate(action)[: prompt.max_new_tokens]
+                context = len(self._prompt) + len(self._completion)
+                prompt = self.reply(Sampled(ids, [0.0] * len(ids), context))
 
     def result(self) -> EpisodeResult:
         """What happened."""

@@ -11,11 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from environments.base import InputError, Record
 from environments.settings import EnvironmentSettings
 from memory.child_process import hold_lock
-from memory.ids import derive_seed
 from memory.records import Trajectory
-from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import TaskSettings
-from memory.tasks import draw_steps, load_tasks, tasks_at
+from memory.tasks import load_tasks, tasks_at
 from training.policy_path import check_policy_path
 from training.round_checkpoints import (
     RoundCheckpoint,
@@ -27,6 +26,7 @@ from training.round_checkpoints import (
 )
 from training.round_plan import RoundPlan, Stopwatch
 from training.round_record import (
+    LENT_FILE,
     RECORD_FILE,
     TRAJECTORIES_FILE,
     RoundProgress,
@@ -36,6 +36,7 @@ from training.round_record import (
     round_record,
     step_record,
 )
+from training.round_tasks import round_tasks
 from training.settings import PolicySettings, TrainingSettings
 
 CHECKPOINT_STEPS = 10
@@ -94,6 +95,7 @@ class _Round:
         self.iteration = iteration
         self.report = report
         self.log = run.iteration(iteration) / TRAJECTORIES_FILE
+        self.lent_log = run.iteration(iteration) / LENT_FILE
         if self.log.exists() and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
         self.settings = run.settings(RoundSettings)
@@ -108,12 +110,14 @@ class _Round:
         """Train what is left, and read the round's record off what is then on disk."""
         start = self._start()
         settings = self.settings.training
-        steps = draw_steps(
+        steps = round_tasks(
+            self.run,
+            self.iteration,
             self.tasks,
-            settings.steps,
-            settings.tasks_per_step,
-            self.settings.tasks.evolved_share,
-            derive_seed(self.settings.seed, self.iteration, "draw"),
+            self.settings.tasks,
+            steps=settings.steps,
+            per_step=settings.tasks_per_step,
+            seed=self.settings.seed,
         )
         if left := steps[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
@@ -128,6 +132,7 @@ class _Round:
             trajectories=read_jsonl(self.log, Trajectory),
             logs=_trainer_log(checkpoint),
             measured=mark.seconds,
+            lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
         )
 
     def _start(self) -> RoundStart:
@@ -149,6 +154,7 @@ class _Round:
             self.log.unlink(missing_ok=True)
         if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+        self._cut_lent(start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
@@ -168,7 +174,7 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = open_environment(settings.environment)
         policy = load_starter(settings.policy)
-        rollouts = GroupRollouts(plan, policy, environment, settings.training, self._keep, stopwatch)
+        rollouts = GroupRollouts(plan, policy, environment, settings.training, self._keep, self._keep_lent, stopwatch)
 
         def on_step(step: int) -> None:
             done = step_record(step, rollouts.latest, StepLog())
@@ -209,6 +215,21 @@ class _Round:
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
         append_jsonl(self.log, trajectories)
+
+    def _keep_lent(self, references: Sequence[Trajectory]) -> None:
+        if references:
+            append_jsonl(self.lent_log, references)
+
+    def _cut_lent(self, step: int) -> None:
+        """Drop the references that were lent after global step ``step``, and a last line that is half written."""
+        if not self.lent_log.exists():
+            return
+        whole = [line for line in self.lent_log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        kept = [one for one in map(Trajectory.model_validate_json, whole) if one.step <= step]
+        if kept:
+            write_jsonl(self.lent_log, kept)
+        else:
+            self.lent_log.unlink()
 
 
 class _LoggedStep(StepLog):

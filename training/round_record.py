@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import operator
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import Field
 
 from environments.base import Record
 from memory.records import Trajectory
 
 RECORD_FILE = "round.json"
 TRAJECTORIES_FILE = "trajectories.jsonl"
+LENT_FILE = "lent.jsonl"
+"""References that were played for groups without any success, apart from what the policy did."""
 
 
 class StepRecord(Record):
@@ -17,6 +22,9 @@ class StepRecord(Record):
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the starter before the step's update, None when the KL weight is 0.
+
+    ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are
+    in no other number but those of the trainer: ``kl`` holds the tokens of off-policy ones, ``loss`` supervised terms.
     """
 
     step: int
@@ -29,6 +37,7 @@ class StepRecord(Record):
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    lent: int = Field(default=0, exclude_if=operator.not_)
 
 
 class RoundSeconds(Record):
@@ -44,7 +53,7 @@ class RoundRecord(Record):
     """What a finished round leaves behind; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``lent`` is their sum. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -59,6 +68,7 @@ class RoundRecord(Record):
     kl: float | None
     sampled_tokens: int
     infrastructure_errors: int
+    lent: int = Field(default=0, exclude_if=operator.not_)
     measured: RoundSeconds
 
 
@@ -80,8 +90,11 @@ class StepLog(Record):
     grad_norm: float | None = None
 
 
-def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> StepRecord:
-    """The record of a global step from its trajectories. Raises ValueError when none of them has an outcome."""
+def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
+    """The record of a global step from the policy's trajectories, and how many groups were lent their reference.
+
+    Raises ValueError when no trajectory has an outcome.
+    """
     scored = [trajectory for trajectory in trajectories if trajectory.infrastructure_error is None]
     if not scored:
         raise ValueError(f"step {step} has no rollout without an infrastructure error")
@@ -99,6 +112,7 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> 
         kl=log.kl,
         loss=log.loss,
         grad_norm=log.grad_norm,
+        lent=lent,
     )
 
 
@@ -110,12 +124,17 @@ def round_record(
     trajectories: Sequence[Trajectory],
     logs: Mapping[int, StepLog],
     measured: RoundSeconds,
+    lent: Sequence[Trajectory] = (),
 ) -> RoundRecord:
-    """The record of a round from all of its trajectories and the trainer's log by global step."""
+    """The record of a round from all of its trajectories, the trainer's log by global step, and lent references.
+
+    Of ``lent`` those count that succeeded: the others were played and not learnt from.
+    """
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_step[trajectory.step].append(trajectory)
-    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog())) for step in sorted(by_step))
+    learnt = Counter(trajectory.step for trajectory in lent if trajectory.success)
+    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog()), learnt[step]) for step in sorted(by_step))
     kls = [step.kl for step in steps if step.kl is not None]
     return RoundRecord(
         iteration=iteration,
@@ -130,6 +149,7 @@ def round_record(
         kl=_mean(kls) if kls else None,
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
+        lent=learnt.total(),
         measured=measured,
     )
 

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from memory.records import SignalKind
 from memory.settings import Section
 
 
@@ -65,7 +66,30 @@ class TrainingSettings(Section):
         False, description="compute activations again instead of keeping them: less memory, a third more time (ours)"
     )
     loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
+    lend_reference: Literal["none", "off_policy", "supervised"] = Field(
+        "none",
+        description="how a group without any success is lent its task's verified reference: in the place of one of "
+        "its rollouts, or as a supervised term of the loss (ours)",
+    )
+    lend_at_most: int | None = Field(
+        None, ge=1, description="groups of one step that are lent their reference at most; null: no limit (ours)"
+    )
+    lend_weight: float = Field(
+        0.3, gt=0, description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)"
+    )
     threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
+
+    @model_validator(mode="after")
+    def _lending_fits(self) -> Self:
+        if self.lend_reference == "none" and self.lend_at_most is not None:
+            raise ValueError("'lend_at_most' is for lent references, lend_reference none would ignore it: remove it")
+        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        default = type(self).model_fields["lend_weight"].default
+        if self.lend_reference != "supervised" and self.lend_weight != default:
+            raise ValueError(
+                f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _micro_batches_fill_a_step(self) -> Self:
@@ -91,10 +115,53 @@ class SignalSettings(Section):
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
     share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")
+    kinds: tuple[SignalKind, ...] = Field(
+        tuple(SignalKind),
+        min_length=1,
+        description="kinds that are followed up; the shares of those listed are scaled to sum to 1 (ours, ablation)",
+    )
+    contexts: Literal["signals", "random", "unguided"] = Field(
+        "signals",
+        description="what contexts are made of: signals; calls drawn uniformly from the round's trajectories; start "
+        "states, explored unguided at as many environment calls (ours, baselines)",
+    )
+    novelty: bool = Field(
+        False,
+        description="reflect on three times as many signals, follow up those whose (tool, error class) was explored "
+        "least (ours)",
+    )
+
+    def shares(self) -> dict[SignalKind, float]:
+        """The share of each kind that is listed, scaled to sum to 1."""
+        shares = {
+            SignalKind.FORGETTING: self.share_forgetting,
+            SignalKind.BOUNDARY: self.share_boundary,
+            SignalKind.RARE: self.share_rare,
+        }
+        if len(self.kinds) == len(shares):
+            return shares
+        total = sum(shares[kind] for kind in self.kinds)
+        return {kind: share / total for kind, share in shares.items() if kind in self.kinds}
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> Self:
         total = self.share_forgetting + self.share_boundary + self.share_rare
         if abs(total - 1.0) > 1e-6:
             raise ValueError(f"share_forgetting + share_boundary + share_rare is {total:g}: make it 1")
+        return self
+
+    @model_validator(mode="after")
+    def _kinds_fit(self) -> Self:
+        if len(set(self.kinds)) < len(self.kinds):
+            raise ValueError(f"'kinds' lists a kind twice: {', '.join(self.kinds)}")
+        if not any(getattr(self, f"share_{kind}") for kind in self.kinds):
+            raise ValueError(f"'kinds' lists only kinds whose share is 0: {', '.join(self.kinds)}")
+        return self
+
+    @model_validator(mode="after")
+    def _choice_is_of_signals(self) -> Self:
+        keys = ("kinds", "novelty", "share_forgetting", "share_boundary", "share_rare")
+        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        if self.contexts != "signals" and given:
+            raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
         return self

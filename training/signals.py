@@ -17,7 +17,10 @@ from memory.ids import derive_seed, record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.settings import SignalSettings
 
-__all__ = ["Choice", "Extraction", "GroupScore", "choose", "extract", "patterns"]
+__all__ = ["Choice", "Extraction", "GroupScore", "choose", "extract", "patterns", "places"]
+
+NOVELTY_CANDIDATES = 3
+"""Signals that are reflected on for each context that is followed up, where ``novelty`` chooses (our choice)."""
 
 Pattern = tuple[str, ...]
 
@@ -53,7 +56,8 @@ class Extraction(Record):
 class Choice(Record):
     """The signals that are followed up, sorted by id, and how many were not, by kind.
 
-    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget.
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget. Signals of a
+    kind that the settings do not list are in none of them.
     """
 
     chosen: tuple[Signal, ...]
@@ -204,23 +208,26 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
 
     Our choice throughout. Of a task's signals of one kind a failed evidence goes before a successful one and a rarer
     pattern before a more frequent one; which of the rest is drawn, and which tasks, is a matter of ``seed``. What a
-    kind cannot use of its share goes to the others; a kind with share 0 gets nothing.
+    kind cannot use of its share goes to the others; a kind with share 0, or one that is not listed in ``kinds``, gets
+    nothing. With ``novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among which their contexts
+    decide.
     """
-    ordered = sorted(signals, key=lambda signal: signal.id)
+    ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
     best: dict[tuple[SignalKind, str], Signal] = {}
     for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
         best.setdefault((signal.kind, signal.task_id), signal)
     candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
-    places = _places(settings, {kind: len(of_kind) for kind, of_kind in candidates.items()})
+    budget = settings.contexts_per_iteration * (NOVELTY_CANDIDATES if settings.novelty else 1)
+    share = places(settings.shares(), {kind: len(of_kind) for kind, of_kind in candidates.items()}, budget)
     chosen = [
         signal
         for kind, of_kind in candidates.items()
-        for signal in random.Random(derive_seed(seed, kind)).sample(of_kind, places[kind])
+        for signal in random.Random(derive_seed(seed, kind)).sample(of_kind, share[kind])
     ]
     return Choice(
         chosen=tuple(sorted(chosen, key=lambda signal: signal.id)),
         repeated={kind: sum(s.kind is kind for s in ordered) - len(candidates[kind]) for kind in SignalKind},
-        left_out={kind: len(candidates[kind]) - places[kind] for kind in SignalKind},
+        left_out={kind: len(candidates[kind]) - share[kind] for kind in SignalKind},
     )
 
 
@@ -228,19 +235,15 @@ def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:
     return signal.successful_evidence, signal.count or 0, derive_seed(seed, signal.id)
 
 
-def _places(settings: SignalSettings, available: Mapping[SignalKind, int]) -> dict[SignalKind, int]:
+def places(
+    shares: Mapping[SignalKind, float], available: Mapping[SignalKind, int], budget: int
+) -> dict[SignalKind, int]:
     """The budget, place by place to the kind that is furthest below its share and still has candidates."""
-    shares = {
-        SignalKind.FORGETTING: settings.share_forgetting,
-        SignalKind.BOUNDARY: settings.share_boundary,
-        SignalKind.RARE: settings.share_rare,
-    }
-    budget = settings.contexts_per_iteration
-    places = dict.fromkeys(SignalKind, 0)
+    taken = dict.fromkeys(SignalKind, 0)
     for _ in range(budget):
-        open_kinds = [kind for kind in SignalKind if shares[kind] > 0 and places[kind] < available[kind]]
+        open_kinds = [kind for kind in SignalKind if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
         if not open_kinds:
             break
-        kind = max(open_kinds, key=lambda kind: shares[kind] * budget - places[kind])
-        places[kind] += 1
-    return places
+        kind = max(open_kinds, key=lambda kind: shares[kind] * budget - taken[kind])
+        taken[kind] += 1
+    return taken

@@ -7,16 +7,17 @@ which no call is ever recognised.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from environments.base import InputError, ToolCall
+from training.rendering import EndTurn
 from training.tool_calls import (
     DUMMY_TOOL,
     CallReader,
     HermesReader,
     Message,
-    Schema,
     call_id,
     call_message,
     response_template_reader,
@@ -51,7 +52,9 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
         raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
     rendering.suffix([_ASKED])
-    head, message, stop = _written(rendering, schema)
+    said = call_of(_CALL.name, dict(_CALL.arguments))
+    answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
+    head, message, stop = written(rendering, said, [answer])
     for reader in (HermesReader(), response_template_reader(rendering.tokenizer)):
         if reader is not None and reader.read(message, stop, head, [schema]) == (_CALL,):
             return reader, _takes_several(rendering)
@@ -62,19 +65,40 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     )
 
 
-def _written(rendering: ChatTemplateRendering, schema: Schema) -> tuple[str, str, str]:
-    """How the template writes the probe's call: what stands before the message, the message, and its stop token."""
-    arguments = dict(_CALL.arguments)
-    said = {"role": "assistant", "content": "", "tool_calls": [call_message(0, _CALL.name, arguments)]}
-    answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
-    before = rendering.render([_ASKED], [schema], ask=False)
-    head = rendering.render([_ASKED], [schema])[len(before) :]
-    written = rendering.render([_ASKED, said, answer], [schema])[len(before) :]
-    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(head, written, strict=False)))
+def check_writing(rendering: ChatTemplateRendering) -> None:
+    """Raises InputError when a call or an end of the turn that the template writes last cannot be read back."""
+    done: Message = {"role": "assistant", "content": _SAID}
+    for said, expected in (
+        (call_of(_CALL.name, dict(_CALL.arguments)), (_CALL,)),
+        (done, EndTurn(text=_SAID)),
+    ):
+        head, message, stop = written(rendering, said)
+        if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
+            raise InputError(
+                f"training.lend_reference: the chat template of {rendering.model} writes an assistant's last message "
+                f"as {message + stop!r}, which cannot be read back: set it to none, or choose another model"
+            )
+
+
+def call_of(name: str, arguments: dict[str, Any]) -> Message:
+    """An assistant message with one call and nothing else."""
+    return {"role": "assistant", "content": "", "tool_calls": [call_message(0, name, arguments)]}
+
+
+def written(rendering: ChatTemplateRendering, said: Message, following: Sequence[Message] = ()) -> tuple[str, str, str]:
+    """How the template writes the assistant message ``said``: what stands before it, the message, its stop token.
+
+    Between a dummy question and ``following``; some templates write a message otherwise when none follows. The stop
+    token is empty when the template does not end the message with one.
+    """
+    before = rendering.render([_ASKED], [DUMMY_TOOL], ask=False)
+    head = rendering.render([_ASKED], [DUMMY_TOOL])[len(before) :]
+    text = rendering.render([_ASKED, said, *following], [DUMMY_TOOL])[len(before) :]
+    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(head, text, strict=False)))
     # A head may close a thinking block that the rendered history does not show: keep the whole tags they share.
     begin = max(shared.rfind(">"), shared.rfind("\n")) + 1
-    end = re.search(rendering.stop, written[begin:])
-    message = written[begin : begin + end.start()] if end else written[begin:]
+    end = re.search(rendering.stop, text[begin:])
+    message = text[begin : begin + end.start()] if end else text[begin:]
     return before + shared[:begin], message, end[0] if end else ""
 
 

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -23,6 +24,7 @@ from environments.base import EnvironmentFault
 from environments.command import writing
 from memory.ids import derive_seed
 from training.group_rollouts import GroupRollouts, verdict_reward
+from training.lending import written_logps
 from training.lora import lora_config
 from training.round_checkpoints import checkpoint_folder
 from training.round_plan import RoundFailure, RoundPlan, Stopwatch
@@ -39,7 +41,7 @@ policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights).
 
 
 class RoundTrainer(GRPOTrainer):
-    """GRPOTrainer that scores rows of like length together, and writes no model card.
+    """GRPOTrainer that scores rows of like length together, adds lent references' loss, and writes no model card.
 
     TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as dear as itself.
     """
@@ -56,6 +58,19 @@ class RoundTrainer(GRPOTrainer):
         except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+    def compute_loss(
+        self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
+    ) -> torch.Tensor:
+        """TRL's loss of a micro-batch, and with it the loss of the references that this micro-batch is lent."""
+        loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
+        rollouts = self.rollout_func
+        if not isinstance(rollouts, GroupRollouts) or not (due := rollouts.due_references()):
+            return loss
+        logps, mask = written_logps(self, model, due)
+        losses = -(logps * mask).sum(dim=1) / mask.sum(dim=1)
+        weight = rollouts.settings.lend_weight / rollouts.settings.tasks_per_step
+        return torch.add(loss, losses.sum(), alpha=weight)
 
     def _get_per_token_logps_and_entropies(
         self,

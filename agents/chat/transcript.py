@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agents.evidence import executed
 from environments.base import Action, Observation, Outcome, Parameter, ToolSpec, TurnOutcome
-from memory.records import FailureContext, Interaction, Trajectory
+from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 
 MAX_OBSERVATION = 1500
 """Characters of an observation that are shown."""
@@ -55,10 +55,11 @@ def outcome_text(outcome: Outcome) -> str:
 
 def context_text(context: FailureContext) -> str:
     """What is known of a weakness. The setup is left out: it may hold reference calls of earlier turns."""
-    if context.kind is None:
+    if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
+    seen = "none, a call drawn at random" if context.cause is None else f"{context.kind}; cause: {context.cause}"
     lines = [
-        f"Weakness: {context.kind}; cause: {context.cause}; tool: {context.tool or 'unknown'}",
+        f"Weakness: {seen}; tool: {context.tool or 'unknown'}",
         f"How: {context.how}",
         f"Why: {context.why}",
     ]

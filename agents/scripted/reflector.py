@@ -95,15 +95,22 @@ def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSp
     wanted = [call.name for turn in evidence.task.reference for call in turn]
     named = [found.tool, *found.asked, *(name for name in wanted if name not in succeeded), *evidence.signal.pattern]
     known = {tool.name: tool for tool in tools}
-    chosen = [name for name in dict.fromkeys(named) if name in known]
     centre = known.get(found.tool) or known.get(next(iter(wanted), ""))
-    if centre is not None:
-        near = [tool for tool in tools if tool.group == centre.group and tool.name not in chosen]
-        near.sort(key=lambda tool: (-_similarity(tool, centre), tool.name))
-        rest = [tool.name for tool in near[_SIMILAR:]]
-        rng = random.Random(derive_seed("reflector", evidence.signal.id))
-        chosen += [tool.name for tool in near[:_SIMILAR]] + rng.sample(rest, min(_OTHERS, len(rest)))
-    return tuple(chosen[:_MOST])
+    rng = random.Random(derive_seed("reflector", evidence.signal.id))
+    return with_neighbours([name for name in dict.fromkeys(named) if name in known], centre, tools, rng)
+
+
+def with_neighbours(
+    chosen: Sequence[str], centre: ToolSpec | None, tools: Sequence[ToolSpec], rng: random.Random
+) -> tuple[str, ...]:
+    """The ``chosen`` tools, those of the group of ``centre`` that are most like it, and a few more of it by ``rng``."""
+    if centre is None:
+        return tuple(chosen[:_MOST])
+    near = [tool for tool in tools if tool.group == centre.group and tool.name not in chosen]
+    near.sort(key=lambda tool: (-_similarity(tool, centre), tool.name))
+    rest = [tool.name for tool in near[_SIMILAR:]]
+    others = rng.sample(rest, min(_OTHERS, len(rest)))
+    return (*chosen, *(tool.name for tool in near[:_SIMILAR]), *others)[:_MOST]
 
 
 def _similarity(left: ToolSpec, right: ToolSpec) -> float:

@@ -1,8 +1,16 @@
 """The fixed panels of templated tasks: held-out slices of human reference paths, rebuilt from ids and checked by hash.
 
-Only ``evaluation`` opens a panel; everyone else sees what it publishes (``environments.sealed``). "templated-dev"
-(checkpoints are chosen on it) and "templated-test" hold every slice of 1 to 3 calls of the human paths of their split
-that verifies, or a uniform sample of them where there are more than the limit. Their order is random, so that the
+Only ``evaluation`` opens a panel; everyone else sees what it publishes (``environments.sealed``). Each kind of panel
+has one of the split dev (checkpoints and settings are chosen on it) and one of the split test:
+
+templated   slices of 1 to 3 calls, as long as D_0's and the scripted abstractor's tasks are
+longer      slices of 4 to 6 calls: longer than any task that is trained on with the shipped recipes
+turns       slices across the end of a human user turn, 2 to 4 calls, as tasks of two user turns
+
+Signals are read from rollouts of training tasks, and the scripted roles make tasks of one user turn. What goes wrong
+at the border of two turns (stopping for good after the first, acting ahead of the second) can therefore never raise
+one: "turns" holds tasks whose cause of failure no signal monitors. A panel holds every slice of the human paths of its
+split that verifies, or a uniform sample of them where there are more than the limit. Its order is random, so that the
 first n tasks are a uniform sample too.
 
 Run ``python -m environments.bfcl.panels`` to make the files in ``panels/``: ids and strata, not tasks.
@@ -26,6 +34,7 @@ from environments.bfcl.slices import (
     TEMPLATED_CLASSES,
     HumanSlice,
     base_tasks,
+    human_pairs,
     human_slices,
     slice_task,
 )
@@ -39,8 +48,16 @@ ENVIRONMENT = "bfcl"
 RARE_BELOW = 5
 """A function is rare when human paths of training indices call it at least once and less often than this."""
 
-_SPLITS: dict[str, Split] = {"templated-dev": "dev", "templated-test": "test"}
+_SPLITS: dict[str, Split] = {
+    "templated-dev": "dev",
+    "templated-test": "test",
+    "longer-dev": "dev",
+    "longer-test": "test",
+    "turns-dev": "dev",
+    "turns-test": "test",
+}
 _LIMITS = {"templated-dev": 250, "templated-test": 400}
+_LIMIT = 200  # tasks of a panel without a limit of its own
 
 
 class Strata(Record):
@@ -52,7 +69,7 @@ class Strata(Record):
     """
 
     precondition: Literal["forced", "said", "none"]
-    length: Literal["1", "2", "3"]
+    length: Literal["1", "2", "3", "4", "5", "6"]
     rarity: Literal["common", "rare", "unseen"]
 
 
@@ -66,11 +83,15 @@ class PanelTask(Record):
 
 
 class PanelEntry(Record):
-    """What a panel file holds of a task: enough to rebuild it from the official data without replays."""
+    """What a panel file holds of a task: enough to rebuild it from the official data without replays.
+
+    ``first_turn``: calls of the first of two user turns; None, and not in the file, for a task of one.
+    """
 
     index: int
     start: int
     length: int
+    first_turn: int | None = None
     wording_seed: int
     forced: tuple[bool, ...]
     strata: Strata
@@ -99,12 +120,38 @@ def panel_names() -> tuple[str, ...]:
     return tuple(_SPLITS)
 
 
+def held_out(name: str) -> bool:
+    """Whether a panel is of the split test. Raises InputError for an unknown name."""
+    if name not in _SPLITS:
+        raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
+    return _SPLITS[name] == "test"
+
+
+def panel_hash(name: str) -> str:
+    """SHA-256 of the tasks of a panel, which stay unseen. Raises InputError like ``load_panel``."""
+    return _read(name).sha256
+
+
 def load_panel(name: str) -> tuple[PanelTask, ...]:
     """The tasks of a panel, in its fixed random order. For ``evaluation`` only.
 
     Raises InputError for an unknown name, and when the file is missing, or was altered, or the installed data give
     other tasks than those that were fixed.
     """
+    file = _read(name)
+    path = panels_folder(ENVIRONMENT) / f"{name}.json"
+    tasks = _rebuild(name, file.tasks)
+    if _digest(tasks) != file.sha256:
+        raise InputError(
+            f"{path} does not match its hash: check it out of the repository again, and install the bfcl-eval "
+            "that pyproject.toml names"
+        )
+    if set(read_publication(path.with_name(name + SUFFIX)).fingerprints) != {fingerprint(t.spec) for t in tasks}:
+        raise InputError(f"{name}{SUFFIX} does not belong to {path}: check both out of the repository again")
+    return tasks
+
+
+def _read(name: str) -> PanelFile:
     if name not in _SPLITS:
         raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
     path = panels_folder(ENVIRONMENT) / f"{name}.json"
@@ -117,22 +164,14 @@ def load_panel(name: str) -> tuple[PanelTask, ...]:
         raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
     if file.panel != name or file.split != _SPLITS[name]:
         raise InputError(f"{path} holds the panel {file.panel!r} of {file.split}: check it out of the repository again")
-    tasks = _rebuild(name, file.tasks)
-    if _digest(tasks) != file.sha256:
-        raise InputError(
-            f"{path} does not match its hash: check it out of the repository again, and install the bfcl-eval "
-            "that pyproject.toml names"
-        )
-    if set(read_publication(path.with_name(name + SUFFIX)).fingerprints) != {fingerprint(t.spec) for t in tasks}:
-        raise InputError(f"{name}{SUFFIX} does not belong to {path}: check both out of the repository again")
-    return tasks
+    return file
 
 
 def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[PanelFile, tuple[PanelTask, ...]]:
     """Cut, verify, sample and label the tasks of a panel. Equal arguments give equal panels."""
     split = _SPLITS[name]
-    slices = human_slices(environment, indices(split), seed)
-    chosen = random.Random(f"{seed}-{name}").sample(slices, min(_LIMITS[name], len(slices)))
+    slices = _slices(name, environment, seed)
+    chosen = random.Random(f"{seed}-{name}").sample(slices, min(_LIMITS.get(name, _LIMIT), len(slices)))
     counts = Counter(c.name for task in base_tasks(indices("train")) for turn in task.spec.reference for c in turn)
     entries = tuple(_entry(environment, piece, counts) for piece in chosen)
     tasks = _rebuild(name, entries)
@@ -171,13 +210,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m environments.bfcl.panels", description="Make the fixed panels.")
     parser.add_argument("--force", action="store_true", help="replace the files that exist")
     parser.add_argument("--seed", type=int, default=0, help="seed of sample, order and wordings (default 0)")
+    parser.add_argument("--panel", action="append", choices=panel_names(), help="this one only; may be repeated")
     parser.add_argument("--folder", type=Path, default=panels_folder(ENVIRONMENT), help="where to write")
     options = parser.parse_args(arguments)
     from environments.bfcl.environment import BFCLEnvironment
 
     with exit_statuses():
         environment = BFCLEnvironment(TEMPLATED_CLASSES)
-        for name in panel_names():
+        for name in options.panel or panel_names():
             file, tasks = make_panel(name, environment, options.seed)
             paths = write_panel(options.folder, file, tasks, force=options.force)
             print(f"{name}: {len(tasks)} of {file.available} slices, {len({t.cluster for t in tasks})} clusters")
@@ -187,9 +227,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"  wrote {' and '.join(map(str, paths))}")
 
 
+def _slices(name: str, environment: Environment, seed: int) -> tuple[HumanSlice, ...]:
+    held = indices(_SPLITS[name])
+    match name.partition("-")[0]:
+        case "templated":
+            return human_slices(environment, held, seed)
+        case "longer":
+            return human_slices(environment, held, seed, lengths=(4, 5, 6))
+        case _:
+            return human_pairs(environment, held, seed)
+
+
 def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int]) -> PanelEntry:
-    needed = any(caused_errors(environment, piece.spec, 0, position) for position in range(piece.length))
-    rarest = min(counts[call.name] for call in piece.spec.reference[0])
+    needed = any(
+        caused_errors(environment, piece.spec, turn, position)
+        for turn, calls in enumerate(piece.spec.reference)
+        for position in range(len(calls))
+    )
+    rarest = min(counts[call.name] for calls in piece.spec.reference for call in calls)
     strata = {
         "precondition": "forced" if any(piece.forced) else "said" if needed else "none",
         "length": str(piece.length),
@@ -199,6 +254,7 @@ def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int
         index=piece.index,
         start=piece.start,
         length=piece.length,
+        first_turn=piece.first_turn,
         wording_seed=piece.wording_seed,
         forced=piece.forced,
         strata=Strata.model_validate(strata),
@@ -209,7 +265,7 @@ def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[PanelTask, ...]:
     official = {task.index: task for task in base_tasks(indices(_SPLITS[name]))}
     if strange := [entry.index for entry in entries if entry.index not in official]:
         raise InputError(f"panel {name}: index {strange[0]} is not of its split: check its file out again")
-    bare = [slice_task(official[entry.index], entry.start, entry.length) for entry in entries]
+    bare = [slice_task(official[entry.index], entry.start, entry.length, entry.first_turn) for entry in entries]
     begins = [json.dumps(spec.initial_state, sort_keys=True) for spec in bare]
     first: dict[str, int] = {}
     for index, begin in sorted(zip((entry.index for entry in entries), begins, strict=True)):
@@ -219,10 +275,15 @@ def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[PanelTask, ...]:
             id=f"{name}-{entry.index}-{entry.start}-{entry.length}",
             cluster=str(first[begin]),
             strata=entry.strata,
-            spec=render_turns(spec, (entry.forced,), "panel", random.Random(entry.wording_seed)),
+            spec=render_turns(spec, _by_turn(entry), "panel", random.Random(entry.wording_seed)),
         )
         for entry, spec, begin in zip(entries, bare, begins, strict=True)
     )
+
+
+def _by_turn(entry: PanelEntry) -> tuple[tuple[bool, ...], ...]:
+    first = entry.first_turn
+    return (entry.forced,) if first is None else (entry.forced[:first], entry.forced[first:])
 
 
 def _digest(tasks: Sequence[PanelTask]) -> str:
@@ -232,7 +293,7 @@ def _digest(tasks: Sequence[PanelTask]) -> str:
 
 def _one_task_a_line(file: PanelFile) -> str:
     head = file.model_dump(mode="json", exclude={"tasks"})
-    lines = ",\n".join(f"  {json.dumps(entry.model_dump(mode='json'))}" for entry in file.tasks)
+    lines = ",\n".join(f"  {json.dumps(entry.model_dump(mode='json', exclude_none=True))}" for entry in file.tasks)
     return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "tasks": [\n{lines}\n ]\n}}\n'
 
 

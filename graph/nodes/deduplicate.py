@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from langgraph.runtime import Runtime
 
@@ -10,7 +11,7 @@ from environments.command import writing
 from graph.assembly import Rooms, open_rooms
 from graph.explored import explored_before
 from graph.state import IterationState, IterationUpdate, RunContext
-from memory.failures import FailureMemory
+from memory.failures import FailureMemory, Judgement
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
 
@@ -18,7 +19,8 @@ from memory.run import read_jsonl, write_json, write_jsonl
 async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context.
 
-    The memory is as of the iteration's start: nothing of this iteration is remembered before ``update``.
+    The memory is as of the iteration's start: nothing of this iteration is remembered before ``update``. Without
+    deduplication, and for unguided exploration, whose contexts have nothing that could be compared, all are new.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     return {"new": await asyncio.to_thread(_deduplicate, rooms, state.iteration)}
@@ -27,6 +29,17 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> It
 def _deduplicate(rooms: Rooms, iteration: int) -> tuple[str, ...]:
     folder = rooms.run.iteration(iteration)
     contexts = {one.id: one for one in read_jsonl(folder / "contexts.jsonl", FailureContext)}
+    judgements = _judged(rooms, iteration, tuple(contexts.values()))
+    write_jsonl(folder / "judgements.jsonl", judgements)
+    new = sorted(one.context_id for one in judgements if one.status == "new")
+    for context_id in new:
+        write_json(folder / "branches" / context_id / "context.json", contexts[context_id])
+    return tuple(new)
+
+
+def _judged(rooms: Rooms, iteration: int, contexts: Sequence[FailureContext]) -> Sequence[Judgement]:
+    if not rooms.deduplicates:
+        return [Judgement(context_id=context.id, status="new") for context in contexts]
     # Older contexts make no other known any more: whether they are in the index changes no judgement.
     recent = explored_before(rooms.run, iteration, since=iteration - rooms.settings.memory.recur_after + 1)
     with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
@@ -34,9 +47,4 @@ def _deduplicate(rooms: Rooms, iteration: int) -> tuple[str, ...]:
             # The index was dropped, or belongs to another embedder: the records are what counts.
             explored = explored_before(rooms.run, iteration)
             memory.rebuild(explored.contexts, explored.admitted)
-        judgements = memory.judge(tuple(contexts.values()), iteration)
-    write_jsonl(folder / "judgements.jsonl", judgements)
-    new = sorted(one.context_id for one in judgements if one.status == "new")
-    for context_id in new:
-        write_json(folder / "branches" / context_id / "context.json", contexts[context_id])
-    return tuple(new)
+        return memory.judge(contexts, iteration)

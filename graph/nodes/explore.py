@@ -17,7 +17,7 @@ from memory.run import read_json, write_jsonl
 async def explore(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Reads the branch's context.json, writes its interactions.jsonl.
 
-    A context without a weakness behind it (D_0, the baseline) is explored unguided.
+    Contexts of D_0 and of the unguided baseline are explored unguided.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.branch_folder(state)

@@ -23,7 +23,8 @@ from training.signals import extract as extract_signals
 async def extract(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads trajectories.jsonl and the scores of earlier rounds, writes signals.jsonl and scores.jsonl.
 
-    known.json holds the fingerprints of D_t, which every branch refuses as duplicates.
+    known.json holds the fingerprints of D_t, which every branch refuses as duplicates. Where contexts are made of
+    something else than signals, these are recorded all the same and none is chosen.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     return {"signals": await asyncio.to_thread(_extract, rooms, state.iteration)}
@@ -34,7 +35,8 @@ def _extract(rooms: Rooms, iteration: int) -> tuple[str, ...]:
     settings = rooms.settings.signals
     trajectories = read_jsonl(folder / "trajectories.jsonl", Trajectory)
     found = extract_signals(trajectories, _earlier_scores(rooms, iteration), settings, iteration)
-    choice = choose(found.signals, settings, derive_seed(rooms.settings.seed, iteration, "choose"))
+    followed = found.signals if settings.contexts == "signals" else ()
+    choice = choose(followed, settings, derive_seed(rooms.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
     write_jsonl(folder / "signals.jsonl", found.signals)
     write_jsonl(folder / "scores.jsonl", found.scores)

@@ -12,8 +12,12 @@ from agents.roles import RoleRefused
 from environments.base import InputError
 from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
+from graph.explored import explored_before
+from graph.novelty import most_novel
 from graph.records import Failure
 from graph.state import IterationState, IterationUpdate, RunContext
+from graph.unsignalled import contexts_without_signals
+from memory.ids import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
@@ -23,18 +27,39 @@ async def reflect(state: IterationState, runtime: Runtime[RunContext]) -> Iterat
     """Reads the chosen signals, the tasks and the trajectories, writes contexts.jsonl.
 
     Each reflection is kept in reflections/ as soon as it is there, so that a killed node does not ask for it again.
-    One that gives up is written to reflection_failures.jsonl; the others go on.
+    One that gives up is written to reflection_failures.jsonl; the others go on. With ``signals.novelty`` the contexts
+    whose place was explored least are kept. A baseline's contexts are made without a signal and without a reflector.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.run.iteration(state.iteration)
+    failures: Sequence[Failure] = ()
+    if rooms.settings.signals.contexts == "signals":
+        contexts, failures = await _reflected(rooms, folder, state)
+        if rooms.settings.signals.novelty:
+            contexts = await asyncio.to_thread(_most_novel, rooms, contexts, state.iteration)
+    else:
+        contexts = await asyncio.to_thread(contexts_without_signals, rooms, folder, state.iteration)
+    await asyncio.to_thread(write_jsonl, folder / "contexts.jsonl", contexts)
+    await asyncio.to_thread(write_jsonl, folder / "reflection_failures.jsonl", failures)
+    return {"contexts": tuple(context.id for context in contexts)}
+
+
+async def _reflected(
+    rooms: Rooms, folder: Path, state: IterationState
+) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
+    """The contexts of the chosen signals and the reflections that gave up, each sorted by id."""
     evidences = await asyncio.to_thread(_evidence, rooms, folder, state)
     turnstile = asyncio.Semaphore(rooms.settings.roles.concurrency)
     results = await asyncio.gather(*(_reflect_one(rooms, folder, evidence, turnstile) for evidence in evidences))
     contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
     failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
-    await asyncio.to_thread(write_jsonl, folder / "contexts.jsonl", contexts)
-    await asyncio.to_thread(write_jsonl, folder / "reflection_failures.jsonl", failures)
-    return {"contexts": tuple(context.id for context in contexts)}
+    return contexts, failures
+
+
+def _most_novel(rooms: Rooms, contexts: Sequence[FailureContext], iteration: int) -> Sequence[FailureContext]:
+    explored = explored_before(rooms.run, iteration).contexts
+    seed = derive_seed(rooms.settings.seed, iteration, "novelty")
+    return most_novel(contexts, explored, rooms.settings.signals, seed)
 
 
 def _evidence(rooms: Rooms, folder: Path, state: IterationState) -> Sequence[Evidence]:

@@ -12,13 +12,15 @@ from langgraph.runtime import Runtime
 
 from environments.base import Record
 from environments.command import writing
-from graph.admission import admitted_task, refuse_repeated
+from graph.admission import admitted_task, quota_of, refuse_repeated, within_quota
 from graph.assembly import Rooms, open_rooms
 from graph.branches import refuse_mistake
 from graph.explored import explored_in
+from graph.perturbation import PERTURBATIONS_FILE, Perturbation
 from graph.records import FAILURE_FILE, Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate, RunContext
 from memory.failures import FailureMemory, Judgement
+from memory.ids import derive_seed
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
@@ -48,6 +50,9 @@ def join(rooms: Rooms, state: IterationState) -> None:
     drafts = sorted(_gather(finished, "drafts.jsonl", Draft), key=lambda draft: draft.id)
     ruled = {verdict.draft_id: verdict for verdict in _gather(finished, "verdicts.jsonl", Verdict)}
     verdicts = refuse_repeated(drafts, [ruled[draft.id] for draft in drafts])
+    quota = quota_of(rooms.settings.tasks, state.iteration)
+    if quota is not None:
+        verdicts = within_quota(verdicts, quota, derive_seed(rooms.settings.seed, state.iteration, "quota"))
     contexts = {branch.name: read_json(branch / "context.json", FailureContext) for branch in finished}
     tasks = [
         admitted_task(draft, contexts[draft.context_id], "evolved", state.iteration)
@@ -57,13 +62,17 @@ def join(rooms: Rooms, state: IterationState) -> None:
     write_jsonl(folder / "interactions.jsonl", interactions)
     write_jsonl(folder / "drafts.jsonl", drafts)
     write_jsonl(folder / "verdicts.jsonl", verdicts)
+    if rooms.settings.verification.perturbed:
+        perturbations = sorted(_gather(finished, PERTURBATIONS_FILE, Perturbation), key=lambda one: one.draft_id)
+        write_jsonl(folder / PERTURBATIONS_FILE, perturbations)
     write_jsonl(folder / "branch_failures.jsonl", failures)
     admit(rooms.run, tasks)
-    explored = explored_in(rooms.run, state.iteration)
-    with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
-        memory.remember(explored.contexts, explored.admitted, state.iteration)
-    stopped = rooms.ledger.reached()
-    write_json(folder / "evolution.json", _evolution(folder, state.iteration, tasks, verdicts, failures, stopped))
+    if rooms.deduplicates:
+        explored = explored_in(rooms.run, state.iteration)
+        with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+            memory.remember(explored.contexts, explored.admitted, state.iteration)
+    evolution = _evolution(rooms, folder, state.iteration, tasks, verdicts, failures)
+    write_json(folder / "evolution.json", evolution)
 
 
 def _gather(branches: Iterable[Path], name: str, model: type[Row]) -> list[Row]:
@@ -71,25 +80,31 @@ def _gather(branches: Iterable[Path], name: str, model: type[Row]) -> list[Row]:
 
 
 def _evolution(
+    rooms: Rooms,
     folder: Path,
     iteration: int,
     tasks: Sequence[Task],
     verdicts: Sequence[Verdict],
     failures: Sequence[Failure],
-    stopped: str | None,
 ) -> Evolution:
+    quota = quota_of(rooms.settings.tasks, iteration)
     found = read_json(folder / "extraction.json", ExtractionRecord)
     judgements = Counter(one.status for one in read_jsonl(folder / "judgements.jsonl", Judgement))
-    gave_up = [*read_jsonl(folder / "reflection_failures.jsonl", Failure), *failures]
+    unreflected = read_jsonl(folder / "reflection_failures.jsonl", Failure)
+    gave_up = [*unreflected, *failures]
+    left_out = sum(found.left_out.values())
+    if rooms.settings.signals.novelty:
+        left_out += len(found.chosen) - len(unreflected) - judgements.total()
     return Evolution(
         iteration=iteration,
         signals=found.signals,
         new=judgements["new"],
         known=judgements["known"],
-        left_out=sum(found.left_out.values()),
+        left_out=left_out,
         drafts=len(verdicts),
         admitted=tuple(task.id for task in tasks),
         refused=dict(sorted(Counter(one.reason for one in verdicts if one.reason is not None).items())),
         failures=dict(sorted(Counter(failure.cause for failure in gave_up).items())),
-        stopped=stopped,
+        stopped=rooms.ledger.reached(),
+        shortfall=None if quota is None else quota - len(tasks),
     )

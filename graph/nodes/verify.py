@@ -8,6 +8,7 @@ from pathlib import Path
 
 from langgraph.runtime import Runtime
 
+from environments.verification import can_train
 from environments.verification import verify as verify_draft
 from graph.assembly import Rooms, open_rooms
 from graph.records import KnownTasks
@@ -21,12 +22,13 @@ async def verify(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpda
     """Reads the branch's drafts.jsonl and the stage's known.json, writes the branch's verdicts.jsonl.
 
     Drafts that the environment accepts are then tried by the solver, where there is one; D_0's are not. A draft that
-    equals one of another branch is not seen here: ``update`` resolves those, in order of id.
+    equals one of another branch is not seen here: ``update`` resolves those, in order of id. With verification off,
+    an iteration's drafts are only asked whether an agent can be trained on them; D_0's are verified all the same.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.branch_folder(state)
-    drafts, verdicts = await asyncio.to_thread(_verdicts, rooms, state, folder)
     context = await asyncio.to_thread(read_json, folder / "context.json", FailureContext)
+    drafts, verdicts = await asyncio.to_thread(_verdicts, rooms, state, folder, context)
     solver, iteration = rooms.roles_for(context).solver, context.iteration
     if solver is not None and iteration is not None:
         settings = rooms.settings.roles
@@ -39,14 +41,21 @@ async def verify(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpda
     return {"finished": [state.context_id]}
 
 
-def _verdicts(rooms: Rooms, state: BranchState, folder: Path) -> tuple[list[Draft], list[Verdict]]:
+def _verdicts(
+    rooms: Rooms, state: BranchState, folder: Path, context: FailureContext
+) -> tuple[list[Draft], list[Verdict]]:
     """The branch's drafts and what the environment's replays say of them, place by place."""
+    settings = rooms.settings.verification
+    unverified = not settings.enabled and context.iteration is not None
     path = rooms.run.root / state.stage / "known.json"
     known = _known(path, path.stat().st_mtime_ns)
     drafts = read_jsonl(folder / "drafts.jsonl", Draft)
     verdicts = []
     for draft in drafts:
-        ruling = verify_draft(draft, rooms.environment, known, rooms.sealed, rooms.settings.verification)
+        if unverified:
+            ruling = can_train(draft, rooms.environment, known, rooms.sealed)
+        else:
+            ruling = verify_draft(draft, rooms.environment, known, rooms.sealed, settings)
         verdicts.append(
             Verdict(
                 draft_id=draft.id,

@@ -9,8 +9,9 @@ from written_tasks import CAR, ENVIRONMENT, FILES, draft
 from environments.base import EnvironmentFault, Observation, TaskSpec
 from environments.bfcl.official import load_category
 from environments.fingerprints import fingerprint
+from environments.replay import attempt
 from environments.settings import VerificationSettings
-from environments.verification import Refusal, verify
+from environments.verification import Refusal, can_train, verify
 
 BRAKE = ("pressBrakePedal", {"pedalPosition": 1.0})
 START = ("startEngine", {"ignitionMode": "START"})
@@ -235,7 +236,8 @@ def test_a_broken_environment_is_no_refusal():
 def test_every_reason_is_tested():
     tabled = {reason for reason, _, _ in REFUSED}
     apart = {Refusal.SEALED, Refusal.DUPLICATE, Refusal.NONDETERMINISTIC, Refusal.NOT_SOLVED}
-    assert tabled | apart | {Refusal.SOLVER} == set(Refusal)  # the solver's is no ruling of verify
+    rulings_of_others = {Refusal.SOLVER, Refusal.OVER_QUOTA}
+    assert tabled | apart | rulings_of_others == set(Refusal)
 
 
 def test_human_references_are_refused_for_no_reason_that_depends_on_documentation_or_types():
@@ -248,3 +250,50 @@ def test_human_references_are_refused_for_no_reason_that_depends_on_documentatio
     ]
     assert not never & {ruling.reason for ruling in rulings}
     assert sum(ruling.accepted for ruling in rulings) >= 0.8 * len(rulings)
+
+
+CYCLE = draft(FILES, ('move "drafts" into itself', [("mv", {"source": "drafts", "destination": "drafts"})]))
+UNTRAINABLE: list[tuple[Refusal, TaskSpec]] = [
+    (Refusal.EMPTY_REFERENCE, draft(CAR, ("hello", []))),
+    (Refusal.EMPTY_REFERENCE, draft(CAR)),
+    (Refusal.UNKNOWN_TOOL, draft(CAR, ("fly", [FUEL]), tools=("fly",))),
+    (Refusal.CANNOT_OPEN, draft(FILES, ("sort", [SORT]), initial_state={FILES: {"root": {"w": 5}}})),
+    (Refusal.CANNOT_OPEN, draft(CAR, ("add 5", [FUEL]), environment="appworld")),
+]
+"""What stays refused with verification off."""
+
+
+@pytest.mark.parametrize(("reason", "task"), UNTRAINABLE)
+def test_what_nobody_can_be_trained_on_is_refused_without_verification_too(reason: Refusal, task: TaskSpec) -> None:
+    ruling = can_train(task, ENVIRONMENT, (), ())
+    assert ruling.reason is reason
+    assert ruling.detail
+
+
+PLAYABLE = [
+    task
+    for reason, _, task in REFUSED
+    if reason not in (Refusal.EMPTY_REFERENCE, Refusal.CANNOT_OPEN) and "fly" not in task.tools
+]
+
+
+@pytest.mark.parametrize("task", [*GOOD.values(), *PLAYABLE, CYCLE])
+def test_without_verification_whatever_can_be_played_and_judged_is_accepted(task: TaskSpec) -> None:
+    assert can_train(task, ENVIRONMENT, (), ()).accepted
+    for calls in (task.reference, ((),) * len(task.reference)):
+        assert attempt(ENVIRONMENT, task, calls).success in (True, False)
+
+
+def test_panels_and_duplicates_are_refused_without_verification_too() -> None:
+    task = GOOD["a change"]
+    assert can_train(task, ENVIRONMENT, {fingerprint(task)}, ()).reason is Refusal.DUPLICATE
+    assert can_train(task, ENVIRONMENT, (), {fingerprint(task)}).reason is Refusal.SEALED
+    assert can_train(task, ENVIRONMENT, {fingerprint(task)}, {fingerprint(task)}).reason is Refusal.SEALED
+
+
+def test_of_a_reference_that_fails_only_a_repetition_of_the_failure_succeeds() -> None:
+    task = draft(CAR, ("get going", [START]))
+    assert verify(task, ENVIRONMENT, (), ()).reason is Refusal.ERROR_RESULT
+    assert can_train(task, ENVIRONMENT, (), ()).accepted
+    assert attempt(ENVIRONMENT, task, task.reference).success
+    assert not attempt(ENVIRONMENT, task, GOOD["a documented precondition"].reference).success

@@ -1,10 +1,11 @@
-"""The Wilson interval against published values and its own bounds."""
+"""Intervals against published values, in simulations with a known truth, and at their degenerate ends."""
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.statistics import wilson_interval
+from evaluation.statistics import bootstrap_interval, t_interval, t_quantile, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,121 @@ def test_interval_holds_the_rate_and_mirrors(counts: tuple[int, int]) -> None:
     assert successes / n - 1e-12 <= high <= 1.0
     mirrored = wilson_interval(n - successes, n)
     assert mirrored == (pytest.approx(1 - high), pytest.approx(1 - low))
+
+
+@pytest.mark.parametrize(
+    ("p", "degrees", "quantile"),
+    [  # tables of Student's t
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.30265),
+        (0.975, 3, 3.18245),
+        (0.975, 4, 2.77645),
+        (0.975, 7, 2.36462),
+        (0.975, 30, 2.04227),
+        (0.95, 5, 2.01505),
+        (0.995, 9, 3.24984),
+        (0.9, 120, 1.28865),
+        (0.025, 4, -2.77645),
+        (0.5, 6, 0.0),
+    ],
+)
+def test_quantiles_of_t(p: float, degrees: int, quantile: float) -> None:
+    assert t_quantile(p, degrees) == pytest.approx(quantile, abs=6e-5)
+
+
+@pytest.mark.parametrize(("p", "degrees"), [(0.0, 3), (1.0, 3), (0.5, 0)])
+def test_quantiles_that_are_none(p: float, degrees: int) -> None:
+    with pytest.raises(ValueError, match="quantile"):
+        t_quantile(p, degrees)
+
+
+@given(st.floats(0.51, 0.999), st.integers(1, 60))
+def test_t_is_wider_than_the_next_and_mirrors(p: float, degrees: int) -> None:
+    assert t_quantile(p, degrees) > t_quantile(p, degrees + 1) > 0
+    assert t_quantile(1 - p, degrees) == pytest.approx(-t_quantile(p, degrees), rel=1e-6)
+
+
+def test_t_interval_by_hand() -> None:
+    # mean 2, standard deviation 1, standard error 1 / sqrt(3), quantile 4.30265
+    assert t_interval([1.0, 2.0, 3.0]) == (pytest.approx(-0.48414, abs=1e-4), pytest.approx(4.48414, abs=1e-4))
+
+
+def test_one_seed_has_no_interval_and_equal_ones_an_empty_one() -> None:
+    assert t_interval([0.4]) is None
+    assert t_interval([0.4, 0.4, 0.4]) == (pytest.approx(0.4), pytest.approx(0.4))
+    single = np.array([[3, 1]]), np.array([[4, 4]])
+    assert bootstrap_interval(*single) is None
+    assert bootstrap_interval(*single, crossed=True) is None
+
+
+def counts(rng: np.random.Generator, rates: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    return rng.binomial(size, rates), np.full(rates.shape, size)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 2**31), st.booleans())
+def test_bootstrap_holds_its_mean_and_is_the_same_twice(seeds: int, clusters: int, draw: int, crossed: bool) -> None:
+    rng = np.random.default_rng(draw)
+    successes, tasks = counts(rng, rng.uniform(size=(seeds, clusters)), 5)
+    found = bootstrap_interval(successes, tasks, crossed=crossed, replicates=600)
+    assert found == bootstrap_interval(successes, tasks, crossed=crossed, replicates=600)
+    assert found is not None
+    rates = successes.sum(axis=1) / tasks.sum(axis=1)
+    assert 0.0 <= found[0] <= rates.mean() + 1e-9
+    assert rates.mean() - 1e-9 <= found[1] <= 1.0
+    assert bootstrap_interval(successes, tasks, (successes, tasks), crossed=crossed, replicates=600) == (0.0, 0.0)
+
+
+@given(st.integers(2, 5), st.integers(2, 6), st.integers(0, 2**31))
+@settings(max_examples=25, deadline=None)
+def test_a_paired_difference_mirrors_when_the_arms_change_places(seeds: int, clusters: int, draw: int) -> None:
+    rng = np.random.default_rng(draw)
+    left, right = (counts(rng, rng.uniform(size=(seeds, clusters)), 4) for _ in range(2))
+    found = bootstrap_interval(*left, right, replicates=400)
+    other = bootstrap_interval(*right, left, replicates=400)
+    assert found is not None
+    assert other == (pytest.approx(-found[1]), pytest.approx(-found[0]))
+
+
+def test_all_solved_and_none_solved_are_points() -> None:
+    tasks = np.full((3, 4), 2)
+    assert bootstrap_interval(tasks, tasks) == (1.0, 1.0)
+    assert bootstrap_interval(0 * tasks, tasks) == (0.0, 0.0)
+
+
+def test_counts_that_do_not_fit_are_refused() -> None:
+    tasks = np.ones((2, 3), dtype=int)
+    with pytest.raises(ValueError, match="one shape"):
+        bootstrap_interval(tasks, tasks[:, :2])
+    with pytest.raises(ValueError, match="no task"):
+        bootstrap_interval(tasks, np.array([[1, 1, 1], [0, 0, 0]]))
+
+
+def test_a_cluster_that_one_seed_lacks_is_no_failure() -> None:
+    tasks = np.array([[2, 2], [2, 0], [2, 2]])
+    assert bootstrap_interval(tasks, tasks) == (1.0, 1.0)
+
+
+def coverage(shared_clusters: bool, crossed: bool) -> float:
+    """How often the interval of a paired difference holds the truth, which is 0.1, in 150 simulated studies."""
+    rng, held, seeds, clusters = np.random.default_rng(7), 0, 8, 24
+    for _ in range(150):
+        # Each arm's rate varies by seed; the difference varies by cluster, alike in all seeds or anew in each.
+        by_cluster = rng.normal(0.0, 0.25, size=(1 if shared_clusters else seeds, clusters))
+        base = 0.4 + rng.normal(0.0, 0.05, size=(seeds, 1))
+        ours = np.clip(base + 0.1 + by_cluster, 0.0, 1.0)
+        theirs = np.broadcast_to(base, ours.shape)
+        interval = bootstrap_interval(*counts(rng, ours, 8), counts(rng, theirs, 8), crossed=crossed, replicates=400)
+        assert interval is not None
+        held += interval[0] <= 0.1 <= interval[1]
+    return held / 150
+
+
+def test_coverage_where_clusters_are_drawn_in_each_seed() -> None:
+    assert 0.85 <= coverage(shared_clusters=False, crossed=False) <= 1.0
+
+
+def test_only_the_crossed_interval_covers_other_clusters_when_seeds_share_them() -> None:
+    nested, crossed = (coverage(shared_clusters=True, crossed=how) for how in (False, True))
+    assert nested < 0.8
+    assert crossed > 0.88

@@ -12,6 +12,7 @@ from environments.base import InputError
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings
+from memory.records import SignalKind
 
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),
@@ -25,6 +26,40 @@ MISTAKES = [
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
+    ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
+    ("signals: {kinds: [stuck]}", [], "signals.kinds.0: input should be 'forgetting', 'boundary' or 'rare'"),
+    ("signals: {kinds: [rare, rare]}", [], "signals: 'kinds' lists a kind twice: rare, rare"),
+    (
+        "signals: {kinds: [rare], share_rare: 0, share_boundary: 0.7}",
+        [],
+        "signals: 'kinds' lists only kinds whose share is 0: rare",
+    ),
+    ("signals: {contexts: random, novelty: true}", [], "signals: 'novelty' is for contexts: signals, random would"),
+    ("signals: {contexts: unguided, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, unguided would"),
+    (
+        "signals: {contexts: random, share_rare: 0.3, share_boundary: 0.4}",
+        [],
+        "signals: 'share_boundary' is for contexts: signals, random would ignore it: remove it",
+    ),
+    ("signals: {contexts: guided}", [], "signals.contexts: input should be 'signals', 'random' or 'unguided'"),
+    (
+        "memory: {deduplicate: false, recur_after: 5}",
+        [],
+        "memory: 'recur_after' says how contexts are told apart, deduplicate: false ignores it: remove it",
+    ),
+    ("verification: {perturbed: 1.5}", [], "verification.perturbed: input should be less than or equal to 1"),
+    ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
+    ("iterations: 1\ntasks: {admissions: [-3]}", [], "tasks.admissions.0: input should be greater than or equal to 0"),
+    (
+        "signals: {contexts: random}\nroles: {reflector: {kind: chat}}",
+        [],
+        "signals.contexts is random, which asks no reflector: roles.reflector of kind chat would be ignored, remove it",
+    ),
+    (
+        "signals: {contexts: unguided}\nroles: {explorer: {kind: chat}}",
+        [],
+        "signals.contexts is unguided, which asks no explorer",
+    ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
     ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
     ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for chat roles"),
@@ -78,13 +113,27 @@ def test_overrides_reach_nested_sections_and_the_last_one_counts(tmp_path: Path)
     assert settings.seed == 2
 
 
+def test_the_settings_of_an_arm_read_back_equal(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("iterations: 2\nsignals: {kinds: [rare, forgetting]}\ntasks: {admissions: [3, 0]}\n")
+    settings = load_recipe(path)
+    assert settings.signals.kinds == (SignalKind.RARE, SignalKind.FORGETTING)
+    assert settings.tasks.admissions == (3, 0)
+    path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    assert load_recipe(path) == settings
+
+
 def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("# nothing\n")
     assert load_recipe(path) == RunSettings()
 
 
-@pytest.mark.parametrize("path", sorted(QUICKSTART.parent.glob("*.yaml")), ids=lambda path: path.name)
+# A study's recipe holds arms; tests/evaluation checks the settings of each.
+RECIPES = sorted(path for path in QUICKSTART.parent.glob("*.yaml") if path.name != "study.yaml")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_the_shipped_recipes_are_valid(path: Path) -> None:
     assert difference(load_recipe(path), load_recipe(path)) is None
 

@@ -1,18 +1,15 @@
-"""The task set: its file, who belongs to D_t, what a training step draws, and a user's own file."""
+"""The task set: its file, who belongs to D_t, and a user's own file."""
 
 import json
-from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sample_records import task
 
 from environments.base import InputError
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.settings import TaskSettings
-from memory.tasks import admit, draw_steps, load_tasks, read_given, tasks_at
+from memory.tasks import admit, load_tasks, read_given, tasks_at
 
 KEYS = [
     "id", "environment", "split", "origin", "classes", "turns", "initial_state", "setup", "tools", "reference",
@@ -99,61 +96,6 @@ def test_the_set_of_an_iteration_holds_what_earlier_ones_admitted():
     tasks = [*seeds(1), *evolved(1, 0), *evolved(1, 1)]
     assert [len(tasks_at(tasks, iteration)) for iteration in (0, 1, 2, 3)] == [1, 2, 3, 3]
     assert tasks_at(tasks, 1) == (tasks[0], tasks[1])
-
-
-@given(
-    seed_count=st.integers(0, 12),
-    evolved_counts=st.lists(st.integers(0, 6), max_size=3),
-    steps=st.integers(0, 6),
-    per_step=st.integers(1, 9),
-    share=st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]),
-    seed=st.integers(0, 2**40),
-    data=st.data(),
-)
-def test_drawn_steps_keep_their_promises(seed_count, evolved_counts, steps, per_step, share, seed, data):
-    new = [t for iteration, count in enumerate(evolved_counts) for t in evolved(count, iteration)]
-    tasks = [*seeds(seed_count), *new]
-    if not tasks:
-        with pytest.raises(InputError, match="no tasks to train on"):
-            draw_steps(tasks, steps, per_step, share, seed)
-        return
-    drawn = draw_steps(tasks, steps, per_step, share, seed)
-    assert drawn == draw_steps(data.draw(st.permutations(tasks)), steps, per_step, share, seed)
-    assert [len(step) for step in drawn] == [per_step] * steps
-    for step in drawn:
-        ids = Counter(t.id for t in step)
-        assert len(ids) == min(per_step, len(tasks))
-        assert max(ids.values()) - (0 if len(ids) < len(tasks) else min(ids.values())) <= 1
-    if seed_count >= per_step and len(new) >= per_step:
-        of_evolved = sum(t.origin == "evolved" for step in drawn for t in step)
-        assert abs(of_evolved - steps * per_step * share) < 1
-
-
-def test_every_task_is_drawn_before_any_is_drawn_twice():
-    drawn = draw_steps(seeds(20), steps=10, per_step=8, evolved_share=0.5, seed=1)
-    counts = Counter(t.id for step in drawn for t in step)
-    assert set(counts.values()) == {4}
-    first = Counter(t.id for step in drawn[:5] for t in step)
-    assert set(first.values()) == {2}
-
-
-def test_evolved_tasks_of_the_newest_iteration_come_first():
-    tasks = [*seeds(30), *evolved(10, 0), *evolved(10, 1)]
-    drawn = draw_steps(tasks, steps=10, per_step=8, evolved_share=0.5, seed=3)
-    order = [t for step in drawn for t in step if t.origin == "evolved"]
-    assert {t.id for t in order[:10]} == {t.id for t in evolved(10, 1)}
-    assert {t.id for t in order[10:20]} == {t.id for t in evolved(10, 0)}
-    assert Counter(Counter(t.id for t in order).values()) == {2: 20}
-
-
-def test_a_share_that_floats_cannot_hold_is_kept_exactly():
-    drawn = draw_steps([*seeds(10), *evolved(10)], steps=9, per_step=10, evolved_share=0.7, seed=1)
-    assert sum(t.origin == "evolved" for step in drawn for t in step) == 63
-
-
-def test_the_seed_decides_the_draw():
-    draws = [draw_steps(seeds(20), 2, 5, 0.5, seed) for seed in range(5)]
-    assert len({tuple(t.id for step in draw for t in step) for draw in draws}) == 5
 
 
 def test_given_tasks_need_no_lineage(tmp_path):

@@ -45,7 +45,7 @@ def play(
     ).training
     chosen = PolicySettings.model_validate({"path": str(starter), "device": "cpu", **(policy or {})})
     plan = RoundPlan(run_seed=SEED, iteration=iteration, first_step=first_step, steps=tuple(map(tuple, steps)))
-    kept = SimpleNamespace(trajectories=[], batches=[], reported=[], saved=[], settings=settings)
+    kept = SimpleNamespace(trajectories=[], lent=[], batches=[], reported=[], saved=[], settings=settings)
     real = module.RoundTrainer._generate_and_score_completions
 
     def watched(self, inputs):
@@ -56,7 +56,15 @@ def play(
     with monkeypatch.context() as patched:
         patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
         stopwatch = Stopwatch()
-        rollouts = GroupRollouts(plan, load_starter(chosen), environment, settings, kept.trajectories.extend, stopwatch)
+        rollouts = GroupRollouts(
+            plan,
+            load_starter(chosen),
+            environment,
+            settings,
+            kept.trajectories.extend,
+            kept.lent.extend,
+            stopwatch,
+        )
         callback = module.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
         config = module.trainer_config(
             settings,

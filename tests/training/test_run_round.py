@@ -20,10 +20,11 @@ from typer.testing import CliRunner
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.child_process import ORPHANED, PARENT_PIPE, hold_lock, run_child
+from memory.draws import draw_steps
 from memory.ids import derive_seed
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
-from memory.tasks import admit, draw_steps
+from memory.tasks import admit
 from training.round_checkpoints import (
     RoundCheckpoint,
     complete_checkpoint,

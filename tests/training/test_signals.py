@@ -321,6 +321,53 @@ def test_the_seed_decides_which_tasks_and_which_steps():
     assert len({choose(steps, SignalSettings(), seed).chosen[0].id for seed in range(10)}) > 1
 
 
+@pytest.mark.parametrize(
+    ("kinds", "available", "chosen"),
+    [
+        ((FORGETTING, BOUNDARY, RARE), (40, 40, 40), (7, 12, 5)),
+        ((FORGETTING, BOUNDARY), (40, 40, 40), (9, 15, 0)),
+        ((RARE, FORGETTING), (40, 40, 40), (14, 0, 10)),
+        ((BOUNDARY,), (40, 40, 40), (0, 24, 0)),
+        ((RARE,), (40, 40, 7), (0, 0, 7)),
+        ((FORGETTING, BOUNDARY), (2, 40, 40), (2, 22, 0)),
+    ],
+)
+def test_kinds_that_are_not_listed_leave_their_share_to_the_others(kinds, available, chosen):
+    signals = [*many(*available), *(signal(kind, "task-00", 1) for kind in SignalKind)]
+    choice = choose(signals, SignalSettings(kinds=kinds), seed=1)
+    counts = Counter(signal.kind for signal in choice.chosen)
+    assert tuple(counts[kind] for kind in SignalKind) == chosen
+    for kind, has, got in zip(SignalKind, available, chosen, strict=True):
+        listed = kind in kinds
+        assert choice.left_out[kind] == (has - got if listed else 0)
+        assert choice.repeated[kind] == (1 if listed else 0)
+
+
+def test_listing_a_kind_without_signals_changes_no_choice():
+    """What a kind does not use goes to the others; the draw within a kind does not depend on which kinds there are."""
+    signals = many(0, 30, 0)
+    everything = choose(signals, SignalSettings(), seed=3).chosen
+    assert choose(signals, SignalSettings(kinds=(BOUNDARY,)), seed=3).chosen == everything
+
+
+def test_novelty_chooses_candidates_and_keeps_the_shares():
+    limits = SignalSettings(novelty=True, contexts_per_iteration=10)
+    counts = Counter(signal.kind for signal in choose(many(40, 40, 40), limits, seed=1).chosen)
+    assert counts == {FORGETTING: 9, BOUNDARY: 15, RARE: 6}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "shares"),
+    [
+        ((FORGETTING, BOUNDARY, RARE), {FORGETTING: 0.3, BOUNDARY: 0.5, RARE: 0.2}),
+        ((FORGETTING, RARE), {FORGETTING: 0.6, RARE: 0.4}),
+        ((RARE,), {RARE: 1.0}),
+    ],
+)
+def test_shares_are_scaled_to_the_kinds_that_are_listed(kinds, shares):
+    assert SignalSettings(kinds=kinds).shares() == pytest.approx(shares)
+
+
 signals_of_any_kind = st.lists(
     st.builds(
         signal,

@@ -55,6 +55,14 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
+        ("training.lend_reference=sometimes", "training.lend_reference: input should be 'none', 'off_policy' or"),
+        ("training.lend_at_most=2", "'lend_at_most' is for lent references, lend_reference none would ignore it"),
+        ("training.lend_weight=2", "'lend_weight' is for lend_reference supervised, none would ignore it"),
+        ("tasks.sampling=rare", "tasks.sampling: input should be 'uniform' or 'learnability'"),
+        ("tasks.sampling_floor=0.2", "'sampling_floor' is for sampling learnability, uniform would ignore it"),
+        ("tasks.retire_above=2", "tasks.retire_above: input should be less than or equal to 1"),
+        ("tasks.retest_every=2", "'retest_every' is for retired tasks, retire_above null retires none"),
+        ("tasks.newest_groups=2", "'newest_groups' is for sampling learnability and retirement, and neither is set"),
     ],
 )
 def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:
@@ -62,3 +70,22 @@ def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> No
         load_recipe(QUICKSTART, [override])
     assert message in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_the_arms_settings_are_read_together() -> None:
+    recipe = load_recipe(
+        QUICKSTART,
+        [
+            *("training.lend_reference=supervised", "training.lend_weight=0.5", "training.lend_at_most=4"),
+            *("tasks.sampling=learnability", "tasks.sampling_floor=0.05", "tasks.newest_groups=5"),
+            *("tasks.retire_above=1.0", "tasks.retest_every=2"),
+        ],
+    )
+    assert (recipe.training.lend_reference, recipe.tasks.sampling) == ("supervised", "learnability")
+    again = type(recipe).model_validate(recipe.model_dump())
+    assert again == recipe
+
+
+def test_an_off_policy_reference_has_no_weight() -> None:
+    with pytest.raises(InputError, match="'lend_weight' is for lend_reference supervised, off_policy would ignore it"):
+        load_recipe(QUICKSTART, ["training.lend_reference=off_policy", "training.lend_weight=0.5"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from agents.chat.prompts import prompt
 from agents.chat.tool_calls import offered
 from agents.chat.transcript import MAX_ACTION, MAX_OBSERVATION, attempt_text, context_text, data, interactions_text
-from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
-from memory.records import FailureContext, Interaction, SignalKind
+from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
+from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
 
 TAG = re.compile(r"<\s*/?\s*(observation|action|user|weakness)\b", re.IGNORECASE)
 NASTY = st.lists(
@@ -95,3 +95,22 @@ def test_only_a_tool_that_is_offered_becomes_a_call() -> None:
     assert isinstance(refused, MalformedCall)
     assert "none of the tools" in refused.reason
     assert len(refused.text) == 80
+
+
+def test_a_baselines_context_claims_no_weakness(environment: Environment, files_start: StartState) -> None:
+    fields = {
+        "id": "context",
+        "environment": "bfcl",
+        "classes": files_start.classes,
+        "initial_state": files_start.initial_state,
+        "tools": files_start.tools,
+    }
+    nothing = context_text(FailureContext(**fields))
+    assert nothing.startswith("There is no particular weakness")
+    assert context_text(FailureContext(**fields, kind=Unsignalled.UNGUIDED)) == nothing
+    drawn = FailureContext(**fields, kind=Unsignalled.RANDOM, tool="ls", facts=("a=true",), explore=("ls", "cd"))
+    told = context_text(drawn)
+    assert "Weakness: none, a call drawn at random; tool: ls" in told
+    assert "Values around it: a=true" in told
+    assert "Worth reaching: ls, cd" in told
+    assert "cause" not in told

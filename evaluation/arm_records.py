@@ -1,0 +1,153 @@
+"""What one arm and seed leaves behind: a header with its figures by iteration, then a line for each task outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from environments.base import InputError, Record
+from memory.jsonl import complaint, dump_line, write_atomically
+
+Row = TypeVar("Row", bound=Record)
+
+
+class IterationFigures(Record):
+    """One iteration in numbers.
+
+    ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
+    the panel that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by reason
+    and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first iteration)
+    and of the ``lent`` references, one a group without any success.
+    ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
+    round drew and of those admitted. ``seconds``: wall, by stage, under ``measured`` because runs differ in it.
+    """
+
+    iteration: int
+    steps: int
+    tasks: int
+    dev_before: float | None
+    dev_after: float | None
+    signals: dict[str, int]
+    contexts: int
+    drafts: int
+    admitted: int
+    refused: dict[str, int]
+    rollouts: int
+    rollout_calls: int
+    exploration_calls: int
+    lent: int
+    lent_calls: int
+    train_success: float
+    mixed_groups: float
+    kl: float | None
+    trained_functions: dict[str, int]
+    admitted_functions: dict[str, int]
+    measured: dict[str, float]
+
+    @property
+    def environment_calls(self) -> int:
+        """All of them: rollouts, exploration and lent references."""
+        return self.rollout_calls + self.exploration_calls + self.lent_calls
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of drafts that verification let pass, whether or not there was room for them; None without drafts."""
+        passed = self.admitted + self.refused.get("over_quota", 0)
+        return passed / self.drafts if self.drafts else None
+
+
+class Overlap(Record):
+    """Distinct value-free call sequences of a panel, and how many of them training tasks share, values apart."""
+
+    sequences: int
+    in_initial: int
+    in_final: int
+
+
+class ArmMeasured(Record):
+    """What differs between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
+
+    Of a run that was stopped and went on, only the seconds of the last attempt are there.
+    """
+
+    cpu_seconds: float
+    wall_seconds: float
+    commit: str | None
+
+
+class ArmHeader(Record):
+    """The first line of ARM-SEED.jsonl.
+
+    ``recipe`` hashes everything stated that decides the outcomes, ``study`` the study's recipe with its base.
+    ``starter``, ``initial_tasks`` and ``prompt_order`` hash the first policy, D_0 and the prompts of the first round in
+    order; the latter two are None for an arm that is not trained. ``panels`` maps names to hashes.
+    """
+
+    arm: str
+    seed: int
+    mode: str
+    recipe: str
+    study: str
+    starter: str
+    initial_tasks: str | None
+    prompt_order: str | None
+    panels: dict[str, str]
+    limit: int | None
+    labels: tuple[str, ...]
+    functions: int
+    initial_functions: dict[str, int]
+    iterations: tuple[IterationFigures, ...]
+    overlap: dict[str, Overlap]
+    measured: ArmMeasured
+
+    @property
+    def admissions(self) -> tuple[int, ...]:
+        """Tasks admitted by iteration."""
+        return tuple(figures.admitted for figures in self.iterations)
+
+
+class ArmOutcome(Record):
+    """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
+
+    ``strata`` are the panel's labels of the task, ``key=value`` each.
+    """
+
+    panel: str
+    task: str
+    cluster: str
+    strata: tuple[str, ...]
+    success: bool
+    calls: int
+    reference_calls: int
+    failure: str | None = None
+    infrastructure_error: str | None = None
+
+
+class ArmResult(Record):
+    """The whole of one ARM-SEED.jsonl."""
+
+    header: ArmHeader
+    outcomes: tuple[ArmOutcome, ...]
+
+    def write(self, path: Path) -> None:
+        """Replace the file, whole or not at all."""
+        write_atomically(path, (dump_line(record).encode() for record in (self.header, *self.outcomes)))
+
+
+def read_result(path: Path) -> ArmResult:
+    """One finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
+    lines = path.read_bytes().splitlines()
+    if not lines:
+        raise InputError(f"{path} is empty: remove it, and the study makes it again")
+    header = _parsed(path, 1, lines[0], ArmHeader)
+    outcomes = [_parsed(path, number, line, ArmOutcome) for number, line in enumerate(lines[1:], start=2)]
+    return ArmResult(header=header, outcomes=tuple(outcomes))
+
+
+def _parsed(path: Path, number: int, line: bytes, model: type[Row]) -> Row:
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        raise InputError(f"{path}, line {number}: {complaint(error)}: remove the file, it is made again") from None

@@ -1,0 +1,224 @@
+"""The recipe of a study: what all arms share, what each arm changes, and which panels they are scored on."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from environments.base import InputError, Record
+from evaluation.panels import held_out, panel_hash
+from memory.jsonl import complaint
+from memory.strict_yaml import parse_yaml
+
+BASELINE = "grpo"
+"""The arm that every other one is compared with."""
+
+RESERVED = "study"
+"""The key of summary.json that is no arm."""
+
+Mode = Literal["dev", "test"]
+FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
+"""Development takes seeds from 100 on, the study seeds below that."""
+
+_FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
+_FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
+_FREE = ("training.lend_",)  # the exception: lending references is an arm's own
+
+Tree = dict[str, Any]
+
+
+class Strict(BaseModel):
+    """A part of the study's recipe: unknown keys are errors that name the key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Arm(Strict):
+    """One way to train. ``overrides`` are dotted keys of a run's recipe on top of what all arms share."""
+
+    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="part of file names")
+    description: str = Field(min_length=1, description="one line of the report")
+    seeds: int = Field(3, ge=1, description="seeds of the study; development names its own")
+    overrides: dict[str, JsonValue] = Field({}, description="settings of this arm alone, by dotted key")
+    match_admissions: str | None = Field(
+        None, description="admit as many tasks in each iteration as this arm's run of the same seed did"
+    )
+    untrained: bool = Field(False, description="score the policy that all arms start from; nothing is run")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.name == RESERVED:
+            raise ValueError(f"no arm can be called '{RESERVED}': it is a key of the summary, choose another name")
+        if self.untrained and (self.overrides or self.match_admissions):
+            raise ValueError(f"'{self.name}' is untrained and would ignore overrides and match_admissions: remove them")
+        for key in self.overrides:
+            frozen = key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS
+            if frozen and not key.startswith(_FREE):
+                raise ValueError(f"'{self.name}' overrides {key}, which all arms share: move it to settings")
+        if self.match_admissions and "tasks.admissions" in self.overrides:
+            raise ValueError(f"'{self.name}' gives tasks.admissions and match_admissions: leave one out")
+        return self
+
+
+class Panels(Strict):
+    """The panels that final policies are scored on, in development and in the study itself."""
+
+    dev: tuple[str, ...] = Field(min_length=1)
+    test: tuple[str, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _of_their_split(self) -> Self:
+        for mode, names in (("dev", self.dev), ("test", self.test)):
+            for name in names:
+                if held_out(name) != (mode == "test"):
+                    raise ValueError(f"the panel {name} is not of the split {mode}: move it to the other list")
+        return self
+
+
+class StudyRecipe(Strict):
+    """The whole of recipes/study.yaml."""
+
+    base: Path = Field(description="recipe file that holds the settings of a run")
+    settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
+    panels: Panels
+    strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9]+$")], ...] = Field(
+        (), description="labels of tasks, key=value: parts of each mode's first panel that are reported on their own"
+    )
+    limit: int | None = Field(None, ge=1, description="score the first N tasks of each panel only (labelled as such)")
+    deadline: float = Field(1800.0, gt=0, description="wall seconds of one arm and seed before it is ended")
+    compare: tuple[tuple[str, str], ...] = Field(
+        (), description="further paired differences: an arm and the one it is compared with"
+    )
+    arms: tuple[Arm, ...] = Field(min_length=1, description="in order of worth: the first are run first")
+
+    @model_validator(mode="after")
+    def _arms_fit(self) -> Self:
+        names = [arm.name for arm in self.arms]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two arms are called '{twice[0]}': rename one")
+        if BASELINE not in names:
+            raise ValueError(f"no arm is called '{BASELINE}', the one that others are compared with: add it")
+        trained = {arm.name: arm for arm in self.arms if not arm.untrained}
+        for arm in self.arms:
+            other = arm.match_admissions
+            if other is not None and (other not in trained or trained[other].match_admissions or other == arm.name):
+                raise ValueError(f"'{arm.name}' matches the admissions of '{other}', which has none of its own")
+            if other is not None and trained[other].seeds < arm.seeds:
+                raise ValueError(f"'{arm.name}' has more seeds than '{other}', whose admissions it matches")
+        if unknown := [name for pair in self.compare for name in pair if name not in names]:
+            raise ValueError(f"compare names '{unknown[0]}', which is no arm: choose from {', '.join(names)}")
+        return self
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name. Raises InputError for an unknown one."""
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
+
+    def reported(self, mode: Mode) -> tuple[str, ...]:
+        """The panels of a mode, and after the first one its strata."""
+        first, *others = self.panel_names(mode)
+        return (first, *(f"{first}/{stratum}" for stratum in self.strata), *others)
+
+    def panel_names(self, mode: Mode) -> tuple[str, ...]:
+        """The panels that a mode scores on."""
+        return self.panels.dev if mode == "dev" else self.panels.test
+
+
+class Study(Record):
+    """A study's recipe with what it stands on: the base recipe's settings and the hashes of starter and panels."""
+
+    recipe: StudyRecipe
+    shared: dict[str, JsonValue]
+    sha256: str
+    starter: str
+    starter_sha256: str
+    panels: dict[str, str]
+
+    def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
+        """All settings of one run, as a recipe holds them. ``admissions`` are those that the arm matches, if any."""
+        tree: Tree = copy.deepcopy(self.shared)
+        for key, value in arm.overrides.items():
+            put(tree, key, value)
+        if arm.match_admissions is not None:
+            put(tree, "tasks.admissions", list(admissions or ()))
+        return tree | {"seed": seed}
+
+    def iterations(self) -> int:
+        """Iterations of a run. Raises InputError when no recipe states them."""
+        found = self.shared.get("iterations")
+        if not isinstance(found, int):
+            raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
+        return found
+
+    def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
+        """SHA-256 of everything stated that decides the outcomes of one arm and seed: what is run and scored."""
+        run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        names = self.recipe.panel_names(mode)
+        scored: JsonValue = [[name, self.panels[name]] for name in names]
+        return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
+
+
+def load_study(path: Path) -> Study:
+    """The study at ``path``; files that it names are looked up from the working directory, as recipes do.
+
+    Raises InputError that names the file and the key.
+    """
+    tree = _mapping(path)
+    try:
+        recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
+    shared = _mapping(recipe.base)
+    for key, value in recipe.settings.items():
+        put(shared, key, value)
+    policy = shared.get("policy")
+    starter = str(policy.get("path", "recipes/starter")) if isinstance(policy, dict) else "recipes/starter"
+    return Study(
+        recipe=recipe,
+        shared=shared,
+        sha256=_sha256([tree, shared]),
+        starter=starter,
+        starter_sha256=_content_hash(Path(starter)),
+        panels={name: panel_hash(name) for name in (*recipe.panels.dev, *recipe.panels.test)},
+    )
+
+
+def put(tree: Tree, key: str, value: JsonValue) -> None:
+    """Set one dotted key in a recipe's sections. Raises InputError where a part of it is a value, not a section."""
+    *sections, last = key.split(".")
+    for name in sections:
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"{key}: '{name}' is a value, not a section")
+    tree[last] = value
+
+
+def _mapping(path: Path) -> Tree:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot read this recipe ({error}): name a YAML file") from None
+    tree = parse_yaml(text, str(path))
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    return tree
+
+
+def _content_hash(folder: Path) -> str:
+    """Of the files in a folder by name and content; a model of a hub has its id."""
+    if not folder.is_dir():
+        return str(folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return _sha256([[str(f.relative_to(folder)), hashlib.sha256(f.read_bytes()).hexdigest()] for f in files])
+
+
+def _sha256(content: JsonValue) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

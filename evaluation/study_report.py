@@ -1,0 +1,167 @@
+"""The report of a study: summary.json, a table and plots, from the results that are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from environments.base import Record
+from evaluation.arm_records import ArmHeader, ArmResult
+from evaluation.comparisons import Cell, cell, difference
+from evaluation.openings import Opening, read_openings
+from evaluation.study_figures import ArmFacts, arm_facts, call_shares, unequal_budgets
+from evaluation.study_plan import Place, check_start, current_result
+from evaluation.study_recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
+from memory.jsonl import write_atomically
+
+STATISTICS = (
+    "greedy decoding, one attempt a task; differences are paired by seed and task; interval: hierarchical bootstrap "
+    "(seeds outside, clusters of tasks that start alike inside, 10,000 replicates, 95 % percentile); crossed_interval: "
+    "the same with one draw of clusters for all seeds; t_interval: Student's t over seeds, 95 %"
+)
+EVOLUTION_LABEL = "evolution's share, scripted roles"
+
+
+class StudyFacts(Record):
+    """What summary.json holds beside the arms.
+
+    ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
+    is. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``: where
+    arms of a seed differ in what they should share. ``environment_calls``: over the baseline's. ``openings``: of
+    held-out panels, all that were ever noted.
+    """
+
+    mode: Mode
+    recipe: str
+    limit: int | None
+    statistics: str
+    panels: dict[str, str]
+    arms: dict[str, ArmFacts]
+    missing: tuple[str, ...]
+    outdated: tuple[str, ...]
+    unequal_budgets: tuple[str, ...]
+    environment_calls: dict[str, float]
+    other_prompts: tuple[str, ...]
+    openings: tuple[Opening, ...]
+    evolution_share: dict[str, float]
+    evolution_share_label: str = EVOLUTION_LABEL
+
+
+class StudySummary(Record):
+    """The whole report: cells by arm and panel, and the facts of the study."""
+
+    cells: dict[str, dict[str, Cell]]
+    facts: StudyFacts
+
+    def as_json(self) -> dict[str, Any]:
+        """``{arm: {panel: cell}}`` with the facts under "study"."""
+        arms = {
+            arm: {panel: one.model_dump(mode="json") for panel, one in panels.items()}
+            for arm, panels in self.cells.items()
+        }
+        return arms | {RESERVED: self.facts.model_dump(mode="json")}
+
+
+def write_report(study: Study, mode: Mode, place: Place) -> str:
+    """Write summary, table and plots of all results of a mode; returns the table.
+
+    Development has files of its own (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
+    result.
+    """
+    from evaluation.plots import study_plots
+    from evaluation.study_table import study_table
+
+    summary = summarise(study, mode, place)
+    table = study_table(summary)
+    stem = "summary" if mode == "test" else "development"
+    text = json.dumps(summary.as_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(place.output / f"{stem}.json", [text.encode()])
+    write_atomically(place.output / f"{stem}.md", [table.encode()])
+    for name, svg in study_plots(summary).items():
+        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
+    return table
+
+
+def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
+    """The report as a record. Raises UnequalStart, and InputError for a corrupt result."""
+    results = {arm.name: _results(study, mode, place, arm) for arm in study.recipe.arms}
+    headers = {name: {seed: one.header for seed, one in by_seed.items()} for name, by_seed in results.items()}
+    first: dict[int, ArmHeader] = {}
+    for header in (one for by_seed in headers.values() for one in by_seed.values()):
+        check_start(first, header)
+    there = {name: by_seed for name, by_seed in results.items() if by_seed}
+    panels = study.recipe.panel_names(mode)
+    arms = {
+        arm.name: arm_facts(arm.description, arm.seeds, headers[arm.name])
+        for arm in study.recipe.arms
+        if arm.name in there
+    }
+    missing = [
+        (arm.name, seed)
+        for arm in study.recipe.arms
+        for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
+        if seed not in results[arm.name]
+    ]
+    facts = StudyFacts(
+        mode=mode,
+        recipe=study.sha256,
+        limit=study.recipe.limit,
+        statistics=STATISTICS,
+        panels={name: study.panels[name] for name in panels},
+        arms=arms,
+        missing=tuple(f"{name}-{seed}" for name, seed in missing),
+        outdated=tuple(f"{name}-{seed}" for name, seed in missing if place.result(name, seed).exists()),
+        unequal_budgets=unequal_budgets(arms, BASELINE),
+        environment_calls=call_shares(arms, BASELINE),
+        other_prompts=_other_prompts(headers),
+        openings=tuple(read_openings(place.openings)),
+        evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
+    )
+    cells = {name: _cells(study, there, name, study.recipe.reported(mode)) for name in there}
+    return StudySummary(cells=cells, facts=facts)
+
+
+def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmResult]:
+    """Every result of the arm in this mode, by seed, that is of the recipe as it is."""
+    found = {}
+    for path in sorted((place.output / "raw").glob(f"{arm.name}-*.jsonl")):
+        suffix = path.stem.removeprefix(f"{arm.name}-")
+        if suffix.isdecimal() and (int(suffix) >= FIRST_SEED["dev"]) == (mode == "dev"):
+            result = current_result(study, mode, place, arm, int(suffix))
+            if result is not None:
+                found[int(suffix)] = result
+    return dict(sorted(found.items()))
+
+
+def _cells(
+    study: Study, results: Mapping[str, Mapping[int, ArmResult]], name: str, panels: tuple[str, ...]
+) -> dict[str, Cell]:
+    cells = {}
+    others = [other for arm, other in study.recipe.compare if arm == name and other in results]
+    for panel in panels:
+        found = cell(results[name], panel)
+        if found is None:
+            continue
+        to_grpo = None
+        if name != BASELINE and BASELINE in results:
+            to_grpo = difference(results[name], results[BASELINE], panel)
+        compared = {other: difference(results[name], results[other], panel) for other in others}
+        cells[panel] = found.model_copy(
+            update={
+                "difference_to_grpo": to_grpo,
+                "differences": {other: one for other, one in compared.items() if one is not None},
+            }
+        )
+    return cells
+
+
+def _other_prompts(headers: Mapping[str, Mapping[int, ArmHeader]]) -> tuple[str, ...]:
+    """Arms and seeds whose first round drew other prompts, or in another order, than the baseline's."""
+    base = {seed: one.prompt_order for seed, one in headers.get(BASELINE, {}).items()}
+    return tuple(
+        f"{name}-{seed}"
+        for name, by_seed in headers.items()
+        for seed, one in by_seed.items()
+        if one.prompt_order is not None and base.get(seed) not in (None, one.prompt_order)
+    )

@@ -1,0 +1,198 @@
+"""The report of a study as Markdown: success by panel, differences by seed, and what each arm spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from evaluation.study_recipe import BASELINE
+
+if TYPE_CHECKING:
+    from evaluation.comparisons import Cell, Comparison, Interval
+    from evaluation.study_figures import ArmFacts
+    from evaluation.study_report import StudySummary
+
+LIMIT_SECONDS = 300.0
+"""CPU seconds that one arm and seed is meant to take at most."""
+
+
+def study_table(summary: StudySummary) -> str:
+    """All tables, with what a reader must know above and below them. Rates and differences are in percent points."""
+    facts = summary.facts
+    lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
+    if facts.missing:
+        told = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
+        lines += [f"**Partial**: {told}; n in each row is what is.", ""]
+    if facts.limit is not None:
+        lines += [f"Of each panel its first {facts.limit} tasks only.", ""]
+    for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
+        lines += _success(summary, panel)
+    lines += _course(facts.arms)
+    lines += _spending(facts.arms, facts.environment_calls)
+    lines += _notes(summary)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _success(summary: StudySummary, panel: str) -> list[str]:
+    rows = []
+    for name, cells in summary.cells.items():
+        found = cells.get(panel)
+        if found is None:
+            continue
+        versus = found.difference_to_grpo
+        rows.append(
+            (
+                name,
+                str(found.seeds),
+                _percent(found.mean),
+                _interval(found.interval),
+                _points(versus),
+                _interval(versus.interval if versus else None),
+                _interval(versus.crossed_interval if versus else None),
+                _interval(versus.t_interval if versus else None),
+                _by_seed(versus),
+                "" if found.extra_calls is None else f"{found.extra_calls:.2f}",
+            )
+        )
+    if not rows:
+        return []
+    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "95 % crossed", "t")
+    sizes = _sizes(summary, panel)
+    lines = [f"**{panel}** ({sizes})", "", *_table((*head, "by seed", "extra calls a solved task"), rows), ""]
+    for name, cells in summary.cells.items():
+        for other, one in cells[panel].differences.items() if panel in cells else ():
+            intervals = f"95 % {_interval(one.interval)}, crossed {_interval(one.crossed_interval)}"
+            told = f"{_points(one)} ({intervals}, t {_interval(one.t_interval)}; n = {one.seeds}; {_by_seed(one)})"
+            lines += [f"{name} minus {other}: {told}", ""]
+    return lines
+
+
+def _sizes(summary: StudySummary, panel: str) -> str:
+    cells: list[Cell] = [cells[panel] for cells in summary.cells.values() if panel in cells]
+    errors = sum(one.infrastructure_errors for one in cells)
+    told = f"{max(one.tasks for one in cells)} tasks, {max(one.clusters for one in cells)} clusters"
+    return told + (f", {errors} attempts with an infrastructure error left out" if errors else "")
+
+
+def _course(arms: dict[str, ArmFacts]) -> list[str]:
+    rows = []
+    for name, facts in arms.items():
+        if not facts.curve:
+            continue
+        last = facts.curve[-1]
+        accepted = [point.acceptance for point in facts.curve if point.acceptance is not None]
+        successes = [facts.start, *(point.success for point in facts.curve)]
+        rows.append(
+            (
+                name,
+                " ".join("-" if success is None else _percent(success) for success in successes),
+                " ".join(f"{sum(point.signals.values()):.0f}" for point in facts.curve),
+                " ".join(f"{point.admitted:.0f}" for point in facts.curve),
+                _percent(sum(accepted) / len(accepted)) if accepted else "",
+                _percent(last.coverage_tasks),
+                _percent(last.coverage_trained),
+                "" if facts.evolution_share is None else _percent(facts.evolution_share),
+            )
+        )
+    if not rows:
+        return []
+    head = (
+        "arm",
+        "dev panel by round",
+        "signals by round",
+        "admitted by round",
+        "acceptance",
+        "functions in D_t",
+        "functions trained on",
+        "evolution's share (scripted roles)",
+    )
+    return ["**Course** (means over seeds; percent where not counts)", "", *_table(head, rows), ""]
+
+
+def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
+    rows = []
+    for name, facts in arms.items():
+        budgets = list(facts.budgets.values())
+        cpu = list(facts.cpu_seconds.values())
+        rows.append(
+            (
+                name,
+                facts.description,
+                f"{len(facts.seeds)} of {facts.planned}",
+                _range(one.rollouts for one in budgets),
+                _range(one.optimizer_steps for one in budgets),
+                _range(one.environment_calls for one in budgets),
+                _percent(calls[name]) if name in calls else "",
+                f"{min(cpu):.0f}-{max(cpu):.0f}" + (" (!)" if max(cpu) > LIMIT_SECONDS else ""),
+                f"{max(facts.wall_seconds.values()):.0f}",
+            )
+        )
+    head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
+    table = _table((*head, "CPU s", "wall s, most"), rows)
+    return ["**Budgets** (a seed)", "", *table, ""] if rows else []
+
+
+def _notes(summary: StudySummary) -> list[str]:
+    facts = summary.facts
+    notes = [facts.statistics, *_labels(facts.arms)]
+    notes += [f"unequal budget: {told}" for told in facts.unequal_budgets]
+    if facts.other_prompts:
+        notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
+    held = [opening for opening in facts.openings if facts.mode == "test"]
+    if facts.mode == "test":
+        notes.append(f"the test panels were opened {len(held)} times ({len({one.commit for one in held})} commits)")
+    else:
+        notes.append("development panels and seeds: settings were chosen on them, so they prove nothing")
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for one in facts.arms.values():
+        for panel in facts.panels:
+            shares.setdefault(panel, []).extend([one.shared_sequences[panel]] if panel in one.shared_sequences else [])
+    for panel, found in shares.items():
+        if found:
+            initial, final = (_range((pair[i] * 100 for pair in found), "{:.0f}") for i in (0, 1))
+            told = f"{initial} % in D_0, {final} % in the last D_t, by arm"
+            notes.append(f"value-free call sequences of {panel} that training tasks have too: {told}")
+    if facts.outdated:
+        notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
+    if facts.missing:
+        notes.append(f"not there: {', '.join(facts.missing)}")
+    return [f"- {note}" for note in notes]
+
+
+def _labels(arms: dict[str, ArmFacts]) -> list[str]:
+    """What figures are figures of, with the arms that a label is of unless that is all that were trained."""
+    trained = [name for name, facts in arms.items() if facts.curve]
+    told = []
+    for label in dict.fromkeys(label for one in arms.values() for label in one.labels):
+        names = [name for name in trained if label in arms[name].labels]
+        told.append(label if names == trained else f"{', '.join(names)}: {label}")
+    return told
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _percent(rate: float) -> str:
+    return f"{rate * 100:.1f}"
+
+
+def _points(one: Comparison | None) -> str:
+    return "" if one is None else f"{one.mean * 100:+.1f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval[0] * 100:.1f} to {interval[1] * 100:.1f}"
+
+
+def _by_seed(one: Comparison | None) -> str:
+    return "" if one is None else ", ".join(f"{seed}: {value * 100:+.1f}" for seed, value in one.by_seed.items())
+
+
+def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
+    numbers = list(values)
+    if not numbers:
+        return ""
+    low, high = form.format(min(numbers)), form.format(max(numbers))
+    return low if low == high else f"{low}-{high}"

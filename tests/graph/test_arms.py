@@ -1,0 +1,237 @@
+"""The arms of a study, each once through the graph on trajectories that a script acted out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, settings_for
+from typer.testing import CliRunner
+
+from environments.fingerprints import fingerprint
+from environments.sealed import sealed_fingerprints
+from environments.verification import verify
+from graph.assembly import open_rooms
+from graph.labels import arm_labels
+from graph.nodes.update import join
+from graph.perturbation import PERTURBATIONS_FILE, Perturbation
+from graph.recipe import load_recipe
+from graph.records import Evolution, ExtractionRecord
+from graph.seed_tasks import app
+from graph.state import IterationState, RunContext
+from graph.summary import Summary, summarise
+from memory.failures import Judgement
+from memory.records import Draft, FailureContext, Interaction, SignalKind, Task, Unsignalled, Verdict
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.tasks import load_tasks
+
+ROUNDS_AND_STEPS = 2 * 6  # of made_run's recipe
+
+
+def evolved(tmp_path: Path, *overrides: str) -> RunDirectory:
+    run = make_run(tmp_path / "run", *overrides)
+    run_graph(run)
+    return run
+
+
+def rows(run: RunDirectory, name: str, model: type, iteration: int = 0) -> list:
+    return read_jsonl(run.iteration(iteration) / name, model)
+
+
+def evolution_of(run: RunDirectory) -> Evolution:
+    return read_json(run.iteration(0) / "evolution.json", Evolution)
+
+
+def summary_of(run: RunDirectory) -> Summary:
+    return summarise(run, load_recipe(run.settings_path), 0)
+
+
+def admitted(run: RunDirectory) -> list[Task]:
+    return [task for task in load_tasks(run) if task.origin == "evolved"]
+
+
+def test_the_full_loop_has_no_label_and_writes_no_new_file(tmp_path: Path) -> None:
+    run = evolved(tmp_path)
+    assert summary_of(run).labels == ("scripted roles",)
+    assert "shortfall" not in json.loads((run.iteration(0) / "evolution.json").read_text())
+    assert not list(run.root.rglob(PERTURBATIONS_FILE))
+
+
+def test_kinds_that_are_not_listed_are_read_and_not_followed_up(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.kinds=[forgetting, rare]")
+    contexts = rows(run, "contexts.jsonl", FailureContext)
+    assert {context.kind for context in contexts} == {SignalKind.FORGETTING, SignalKind.RARE}
+    assert len(contexts) == 6
+    assert evolution_of(run).signals[SignalKind.BOUNDARY] > 0
+    assert summary_of(run).labels == ("scripted roles", "without boundary signals")
+
+
+def test_random_contexts_go_the_way_of_guided_ones(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.contexts=random")
+    contexts, evolution = rows(run, "contexts.jsonl", FailureContext), evolution_of(run)
+    assert len(contexts) == evolution.new + evolution.known == 6
+    assert {context.kind for context in contexts} == {Unsignalled.RANDOM}
+    assert all(evolution.signals[kind] > 0 for kind in SignalKind), "signals are told whoever makes the contexts"
+    assert read_json(run.iteration(0) / "extraction.json", ExtractionRecord).chosen == ()
+    assert len(rows(run, "interactions.jsonl", Interaction)) == evolution.new * ROUNDS_AND_STEPS
+    for task in admitted(run):
+        draft, context, trajectory, source = task.parents
+        assert [p.partition("-")[0] for p in (draft, context, trajectory, source)] == [
+            "draft",
+            "context",
+            "trajectory",
+            "task",
+        ]
+    assert admitted(run)
+    assert summary_of(run).labels == (
+        "scripted roles",
+        "random contexts",
+    )
+
+
+def test_a_later_round_remembers_random_contexts(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.contexts=random")
+    write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
+    run_graph(run, 1)
+    judged = rows(run, "judgements.jsonl", Judgement, 1)
+    before = {one.context_id for one in rows(run, "judgements.jsonl", Judgement)}
+    assert len(judged) == 6
+    assert before.isdisjoint(one.context_id for one in judged)
+    assert any(one.nearest in before for one in judged)
+
+
+def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.contexts=unguided", "signals.contexts_per_iteration=8")
+    contexts = rows(run, "contexts.jsonl", FailureContext)
+    assert {context.kind for context in contexts} == {Unsignalled.UNGUIDED}
+    assert {context.iteration for context in contexts} == {0}
+    calls = len(rows(run, "interactions.jsonl", Interaction))
+    assert 8 * ROUNDS_AND_STEPS <= calls < 8 * ROUNDS_AND_STEPS + 14
+    states = [start.initial_state for start in ENVIRONMENT.starts()]
+    assert all(context.initial_state in states and not context.setup for context in contexts)
+    assert {one.status for one in rows(run, "judgements.jsonl", Judgement)} == {"new"}
+    assert not run.failures_path.exists() or not list(run.failures_path.iterdir())
+    assert admitted(run)
+    assert summary_of(run).labels == ("scripted roles", "unguided exploration")
+    write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
+    run_graph(run, 1)
+    later = rows(run, "contexts.jsonl", FailureContext, 1)
+    assert len(later) == len(contexts)
+    assert {one.id for one in later}.isdisjoint(one.id for one in contexts)
+    assert [one.initial_state for one in later] != [one.initial_state for one in contexts]
+
+
+def test_novelty_reflects_on_more_and_follows_up_what_differs(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.novelty=true", "signals.contexts_per_iteration=4")
+    extraction = read_json(run.iteration(0) / "extraction.json", ExtractionRecord)
+    contexts = rows(run, "contexts.jsonl", FailureContext)
+    assert len(extraction.chosen) == 12
+    assert len(contexts) == 4
+    assert len({(context.tool, context.error_class) for context in contexts}) == 4
+    evolution = evolution_of(run)
+    assert evolution.left_out == sum(extraction.left_out.values()) + 8
+    assert summary_of(run).labels == ("scripted roles", "least explored contexts first")
+
+
+def test_without_deduplication_every_context_is_new(tmp_path: Path) -> None:
+    guided = evolved(tmp_path / "guided")
+    run = evolved(tmp_path, "memory.deduplicate=false")
+    assert evolution_of(guided).known > 0
+    assert (evolution_of(run).new, evolution_of(run).known) == (6, 0)
+    assert rows(run, "contexts.jsonl", FailureContext) == rows(guided, "contexts.jsonl", FailureContext)
+    assert summary_of(run).labels == ("scripted roles", "without deduplication")
+
+
+def test_a_quota_admits_exactly_so_many(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "tasks.admissions=[3, 0]")
+    evolution = evolution_of(run)
+    assert (len(evolution.admitted), evolution.shortfall, len(admitted(run))) == (3, 0, 3)
+    assert evolution.refused["over_quota"] == evolution.drafts - 3
+    ruled = rows(run, "verdicts.jsonl", Verdict)
+    assert sum(one.accepted for one in ruled) == 3
+    assert summary_of(run).labels == ("scripted roles", "tasks admitted by a quota")
+
+
+def test_a_quota_that_is_not_met_is_told(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "tasks.admissions=[1000, 0]")
+    evolution = evolution_of(run)
+    assert evolution.admitted
+    assert evolution.shortfall == 1000 - len(evolution.admitted)
+    assert "over_quota" not in evolution.refused
+    assert summary_of(run).labels[-1] == f"iteration 0: {evolution.shortfall} tasks short of its quota"
+
+
+def test_perturbed_drafts_are_told_and_mostly_refused(tmp_path: Path) -> None:
+    sound = evolved(tmp_path / "sound")
+    run = evolved(tmp_path, "verification.perturbed=1.0")
+    told = {one.draft_id: one for one in rows(run, PERTURBATIONS_FILE, Perturbation)}
+    drafts = {one.id: one for one in rows(run, "drafts.jsonl", Draft)}
+    before = {one.id: one for one in rows(sound, "drafts.jsonl", Draft)}
+    assert told.keys() == drafts.keys() == before.keys()
+    assert all(drafts[key].reference != before[key].reference for key in drafts)
+    assert len(evolution_of(run).admitted) < len(evolution_of(sound).admitted) / 2
+    assert summary_of(run).labels == ("scripted roles", "100 % of drafts perturbed")
+
+
+def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "verification.perturbed=1.0", "verification.enabled=false")
+    evolution = evolution_of(run)
+    assert set(evolution.refused) <= {"duplicate", "empty_reference"}
+    assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
+    known = {fingerprint(task) for task in first_tasks()}
+    sealed = sealed_fingerprints("bfcl")
+    rulings = [verify(task, ENVIRONMENT, known, sealed) for task in admitted(run)]
+    assert sum(not ruling.accepted for ruling in rulings) > len(rulings) / 2
+    assert all(ruling.reason not in ("sealed", "duplicate") for ruling in rulings)
+    assert summary_of(run).labels == ("scripted roles", "verification off", "100 % of drafts perturbed")
+
+
+def test_the_tasks_that_a_run_begins_with_are_verified_and_sound_in_every_arm(tmp_path: Path) -> None:
+    made = []
+    for name, options in {"sound": (), "spoilt": ("verification.enabled=false", "verification.perturbed=1.0")}.items():
+        settings_for(tmp_path / name)
+        output = tmp_path / name / "d0.jsonl"
+        given = [word for option in options for word in ("--set", option)]
+        asked = ["--recipe", str(tmp_path / name / "recipe.yaml"), "--output", str(output), "--count", "12", *given]
+        result = CliRunner().invoke(app, asked)
+        assert result.exit_code == 0, result.stderr
+        made.append(output.read_bytes())
+    assert made[0] == made[1]
+
+
+MIXED = (
+    ("signals.contexts=random", "tasks.admissions=[5, 5]", "verification.perturbed=0.5"),
+    ("signals.contexts=unguided", "tasks.admissions=[5, 5]", "verification.enabled=false"),
+    ("signals.novelty=true", "memory.deduplicate=false", "signals.kinds=[boundary, rare]"),
+)
+
+
+@pytest.mark.parametrize("overrides", MIXED, ids=lambda overrides: overrides[0])
+def test_equal_runs_of_an_arm_make_equal_records_and_update_can_be_repeated(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    run, again = evolved(tmp_path / "one", *overrides), evolved(tmp_path / "two", *overrides)
+    before = records(run.root)
+    assert records(again.root) == before
+    new = tuple(one.context_id for one in rows(run, "judgements.jsonl", Judgement) if one.status == "new")
+    join(open_rooms(RunContext(run=str(run.root))), IterationState(iteration=0, new=new))
+    assert records(run.root) == before
+
+
+def test_every_deviation_has_its_label() -> None:
+    evolution = Evolution(
+        iteration=2, signals={}, new=0, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}, shortfall=4
+    )
+    overrides = ["signals.kinds=[rare]", "signals.novelty=true", "memory.deduplicate=false", "iterations=1"]
+    overrides += ["verification={enabled: false, perturbed: 0.125}", "tasks.admissions=[4]"]
+    quickstart = Path(__file__).resolve().parents[2] / "recipes" / "quickstart.yaml"
+    assert arm_labels(load_recipe(quickstart, overrides), evolution) == [
+        "without forgetting and boundary signals",
+        "least explored contexts first",
+        "without deduplication",
+        "verification off",
+        "12.5 % of drafts perturbed",
+        "tasks admitted by a quota",
+        "iteration 2: 4 tasks short of its quota",
+    ]
