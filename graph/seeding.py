@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from math import floor
 
 from agents.assembly import unguided_context
+from agents.scripted.tool_contexts import tool_context
 from environments.base import InputError, StartState
 from environments.fingerprints import fingerprint
 from graph.admission import admitted_task, refuse_repeated
@@ -36,6 +38,11 @@ class Seeds:
     drafts: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+
+    def failed(self) -> str:
+        """One sentence on the contexts whose branches failed: D_0 was made without them."""
+        causes = ", ".join(f"{n} {cause}" for cause, n in self.failures.most_common())
+        return f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them"
 
 
 async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
@@ -72,11 +79,20 @@ async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
 def _prepare(rooms: Rooms, starts: Sequence[StartState], first: int, known: set[str]) -> list[FailureContext]:
     """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
     folder = rooms.run.root / SEED_STAGE
-    contexts = [unguided_context(starts[n % len(starts)], n) for n in range(first, first + CHUNK)]
+    contexts = [_context(rooms, starts, position) for position in range(first, first + CHUNK)]
     write_json(folder / "known.json", KnownTasks(fingerprints=tuple(sorted(known))))
     for context in contexts:
         write_json(folder / "branches" / context.id / "context.json", context)
     return contexts
+
+
+def _context(rooms: Rooms, starts: Sequence[StartState], position: int) -> FailureContext:
+    """Unguided, or around a tool: those are spread evenly, as many as the settings ask for."""
+    share = rooms.settings.tasks.initial_guided
+    number = floor(position * share)
+    if floor((position + 1) * share) > number:
+        return tool_context(starts, rooms.environment, number)
+    return unguided_context(starts[position % len(starts)], position)
 
 
 def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:

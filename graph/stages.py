@@ -57,7 +57,10 @@ async def make_tasks(run: Run) -> None:
                 tasks = await verify_given(Path(initial), rooms, run.progress.say)
         else:
             with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
-                tasks = tuple((await make_seeds(rooms, run.settings.tasks.initial_count, stage)).tasks)
+                seeds = await make_seeds(rooms, run.settings.tasks.initial_count, stage)
+            if seeds.failures:
+                run.progress.say(seeds.failed())
+            tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
 
 

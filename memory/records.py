@@ -121,11 +121,12 @@ class Unsignalled(StrEnum):
     """Contexts of a baseline, with no weakness behind them (our choice).
 
     ``random``: a call drawn uniformly from a round's trajectories, whether it went well or not. ``unguided``: a start
-    state, explored without a guide.
+    state, explored without a guide. ``tool``: a start state and one of its tools, each in turn, for the starter's data.
     """
 
     RANDOM = "random"
     UNGUIDED = "unguided"
+    TOOL = "tool"
 
 
 class Signal(Record):

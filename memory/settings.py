@@ -48,6 +48,13 @@ class TaskSettings(Section):
 
     initial: str | None = Field(None, description="JSONL file of tasks to start from instead of unguided exploration")
     initial_count: int = Field(100, ge=1, description="tasks of D_0 (paper: 100)")
+    initial_guided: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of D_0's contexts that are explored around one tool, each in turn, instead of unguided; for "
+        "the starter's data, so that no tool is unheard of (ours)",
+    )
     evolved_share: float = Field(
         0.5, ge=0.0, le=1.0, description="share of a step's tasks drawn from evolved tasks once there are any (ours)"
     )
@@ -85,6 +92,8 @@ class TaskSettings(Section):
         # A default that is written out says nothing: a run's settings.yaml holds every key.
         if self.initial is not None and self._says("initial_count"):
             raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
+        if self.initial is not None and self._says("initial_guided"):
+            raise ValueError("'initial_guided' is for D_0 by exploration, 'initial' names its tasks: remove it")
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,9 @@ from made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
 from typer.testing import CliRunner, Result
 
 import graph.seeding
-from environments.base import InputError
+from agents.assembly import unguided_context
+from agents.scripted.unguided import UnguidedExplorer
+from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.fingerprints import fingerprint
 from environments.sealed import sealed_fingerprints
 from environments.verification import verify
@@ -20,7 +22,7 @@ from graph.given_tasks import verify_given
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
-from memory.records import Draft, FailureContext, Interaction, Task, Verdict
+from memory.records import Draft, FailureContext, Interaction, Task, Unsignalled, Verdict
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import load_tasks
 
@@ -60,9 +62,17 @@ def test_few_seeds_spread_over_the_start_states(made: list[Task]) -> None:
 def test_seeds_do_not_depend_on_how_branches_are_scheduled(
     made: list[Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert seed(tmp_path / "as it is", "--run", tmp_path / "few", "--count", str(COUNT)).exit_code == 0
     monkeypatch.setattr(graph.seeding, "BRANCHES_AT_ONCE", 7)
-    assert seed(tmp_path, "--run", tmp_path / "run", "--count", str(COUNT)).exit_code == 0
-    assert sorted(made, key=lambda task: task.id) == list(load_tasks(RunDirectory.open(tmp_path / "run")))
+    assert seed(tmp_path / "many at once", "--run", tmp_path / "many", "--count", str(COUNT)).exit_code == 0
+    few, many = (
+        {path.name: path.read_text().splitlines() for path in (tmp_path / run / "seed").iterdir()}
+        for run in ("few", "many")
+    )
+    for name in sorted(few | many):  # what a branch wrote tells more than the tasks that came of it
+        assert few.get(name) == many.get(name), name
+    for run in ("few", "many"):
+        assert sorted(made, key=lambda task: task.id) == list(load_tasks(RunDirectory.open(tmp_path / run))), run
 
 
 def test_another_seed_makes_other_tasks(made: list[Task], tmp_path: Path) -> None:
@@ -95,6 +105,7 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
         (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
         (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for D_0 by exploration"),
         (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
+        (("--output", "b", *GIVEN, "tasks.initial=n.jsonl", "--set", "tasks.initial_guided=1"), "'initial_guided' is"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(
@@ -115,6 +126,40 @@ def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch
     result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
     assert result.exit_code == 2
     assert "of 1000 tasks and no more after 2 contexts" in result.stderr
+
+
+def test_a_share_of_the_contexts_is_explored_around_one_tool_each(made: list[Task], tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert seed(tmp_path, "--run", root, "--count", str(COUNT), "--set", "tasks.initial_guided=0.25").exit_code == 0
+    contexts = read_jsonl(root / "seed" / "contexts.jsonl", FailureContext)
+    around = [context for context in contexts if context.kind == Unsignalled.TOOL]
+    assert [bool(context.tool) for context in contexts] == [n % 4 == 3 for n in range(len(contexts))]
+    assert len({context.tool for context in around}) == len(around)
+    tasks = {task.parents[1]: task for task in load_tasks(RunDirectory.open(root))}
+    assert any(call.name == context.tool for context in around for call in _calls(tasks.get(context.id)))
+    unguided = {fingerprint(task) for task in made} & {fingerprint(task) for task in tasks.values()}
+    assert len(unguided) > COUNT / 4
+
+
+def _calls(task: Task | None) -> list[ToolCall]:
+    return [] if task is None else [call for turn in task.reference for call in turn]
+
+
+def test_contexts_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    explored = UnguidedExplorer.explore_now
+
+    def failing(
+        self: UnguidedExplorer, context: FailureContext, environment: Environment, seed: int
+    ) -> tuple[Interaction, ...]:
+        if context == unguided_context(ENVIRONMENT.starts()[1], 1):
+            raise EnvironmentFault("the engine is gone")
+        return explored(self, context, environment, seed)
+
+    monkeypatch.setattr(UnguidedExplorer, "explore_now", failing)
+    result = seed(tmp_path, "--run", tmp_path / "run", "--count", "5")
+    assert result.exit_code == 0
+    assert "D_0: 1 of 32 contexts failed (1 EnvironmentFault), it was made without them" in result.stderr
+    assert "the engine is gone" in (tmp_path / "run" / "seed" / "branch_failures.jsonl").read_text()
 
 
 def _always_the_first(start: object, position: int) -> FailureContext:
