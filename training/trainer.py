@@ -41,9 +41,11 @@ policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights).
 
 
 class RoundTrainer(GRPOTrainer):
-    """GRPOTrainer that scores rows of like length together, adds lent references' loss, and writes no model card.
+    """GRPOTrainer that scores equal rows once and rows of like length together, adds lent references' loss, and writes
+    no model card.
 
     TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as dear as itself.
+    A small policy says the same in several rollouts of a group: four in ten of its rows are distinct (measured).
     """
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
@@ -82,15 +84,18 @@ class RoundTrainer(GRPOTrainer):
         compute_entropy: bool = False,
         **others: object,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """What TRL's method of this name gives, row for row, computed on ROWS_TOGETHER rows without their padding.
+        """What TRL's method of this name gives, row for row, computed once for rows that are equal, ROWS_TOGETHER at
+        a time, without their padding.
 
-        A smaller ``batch_size`` (micro-batches) is kept to. ``others`` belong to images and to experts: when any is
-        given, TRL's own way is taken.
+        A smaller ``batch_size`` (micro-batches) is kept to. Dropout makes equal rows differ: with it each is computed.
+        ``others`` belong to images and to experts: when any is given, TRL's own way is taken.
         """
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         if len(input_ids) <= together or any(value is not None and value is not False for value in others.values()):
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
+        kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
+        input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
         begins = torch.where(attention_mask.bool(), columns, width).amin(dim=1)
@@ -107,8 +112,22 @@ class RoundTrainer(GRPOTrainer):
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
-        back = torch.argsort(order)
+        back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
+
+
+def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first of each set of equal rows, and for every row which of those it equals: (distinct rows,), (rows,).
+
+    ``every``: all rows, equal or not.
+    """
+    places = torch.arange(len(ids), device=ids.device)
+    if every:
+        return places, places
+    _, equal_to = torch.unique(torch.cat([ids, attended], dim=1), dim=0, return_inverse=True)
+    first = torch.full_like(places, len(ids)).scatter_reduce(0, equal_to, places, "amin")
+    kept, _ = torch.sort(first[: int(equal_to.max()) + 1])
+    return kept, torch.searchsorted(kept, first[equal_to])
 
 
 class RoundCallback(TrainerCallback):

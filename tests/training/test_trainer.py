@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from played_round import SEED, K, play
 from small_policy import CLASSES, hand_logps, make_policy, small_tasks
 
@@ -142,7 +144,7 @@ def test_tokens_are_trained_on_as_they_were_sampled(broken: SimpleNamespace, sta
 
 
 @pytest.mark.parametrize("rows_together", [1, 3, 5, 8])
-def test_scoring_like_lengths_together_changes_nothing(
+def test_scoring_like_lengths_together_and_equal_rows_once_changes_nothing(
     rows_together: int, broken: SimpleNamespace, monkeypatch
 ) -> None:
     from training.trainer import GRPOTrainer, RoundTrainer
@@ -152,20 +154,34 @@ def test_scoring_like_lengths_together_changes_nothing(
     lengths = batch["completion_mask"].sum(dim=1)
     assert len(lengths) == 2 * K
     assert len(set(lengths.tolist())) > 3, "rows of like length: the test shows nothing"
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    sampled = (batch["completion_mask"] * batch["tool_mask"]).float()
+    rows = torch.tensor([*range(2 * K), 0, 2, 2])
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)[rows]
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)[rows]
+    sampled = (batch["completion_mask"] * batch["tool_mask"]).float()[rows]
+    sampled *= torch.arange(1, len(rows) + 1)[:, None]  # equal rows may well have other advantages
     found = []
     for trainer in (GRPOTrainer, RoundTrainer):
         logps, entropies, _ = trainer._get_per_token_logps_and_entropies(
             broken.trainer, model, ids, attention, batch["completion_ids"].shape[1], compute_entropy=True
         )
-        assert logps.shape == entropies.shape == batch["completion_ids"].shape
+        assert logps.shape == entropies.shape == (len(rows), batch["completion_ids"].shape[1])
         model.zero_grad()
         (logps * sampled).sum().backward()
         gradients = [parameter.grad.clone() for parameter in model.parameters()]
         found.append((logps.detach() * sampled, entropies.detach() * sampled, gradients))
     torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12), st.booleans())
+def test_distinct_rows_stand_for_all(rows: list[tuple[int, int]], every: bool) -> None:
+    from training.trainer import _distinct
+
+    ids, attended = torch.tensor([[a, 7] for a, _ in rows]), torch.tensor([[1, b] for _, b in rows])
+    kept, back = _distinct(ids, attended, every)
+    assert torch.equal(ids[kept][back], ids)
+    assert torch.equal(attended[kept][back], attended)
+    assert len(kept) == (len(rows) if every else len(set(rows)))
+    assert [rows.index(row) for row in dict.fromkeys(rows)] == kept.tolist() or every
 
 
 def test_seconds_add_up(broken: SimpleNamespace) -> None:
