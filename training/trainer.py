@@ -94,6 +94,7 @@ class RoundTrainer(GRPOTrainer):
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         if len(input_ids) <= together or any(value is not None and value is not False for value in others.values()):
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
+        assert isinstance(self.args, GRPOConfig)
         kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
