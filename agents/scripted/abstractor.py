@@ -2,7 +2,8 @@
 
 CoEvolve (section 3) lets an LLM abstract tasks; here the text comes from BFCL's templates, in wordings of training,
 and elsewhere from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
-worth exploring, then variety.
+worth exploring; one call first, then two, and so on; then variety. A policy that fails at a long task has no success
+to learn from in another long one around the same tool.
 """
 
 from __future__ import annotations
@@ -120,8 +121,9 @@ class TemplateAbstractor:
             if not cuts:
                 del open_places[place]
                 continue
-            cuts.sort(key=lambda cut: _SAME_SEQUENCE * chosen[cut.names()])
             before = sum(chosen.values())
+            length = 1 + before % self._settings.max_reference_calls
+            cuts.sort(key=lambda cut: abs(len(cut.reference) - length) + _SAME_SEQUENCE * chosen[cut.names()])
             yield cuts.pop(0), name
             open_places[place] = cuts
             if sum(chosen.values()) > before:
