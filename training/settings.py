@@ -49,7 +49,13 @@ class TrainingSettings(Section):
     tasks_per_step: int = Field(8, ge=1, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, description="K: rollouts of each task in a step (paper: 8)")
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate (paper: 1e-6 for 4B and more)")
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises from zero")
+    decay_steps: int | None = Field(
+        None,
+        ge=1,
+        description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth; it "
+        "stays there; null: it does not fall (ours)",
+    )
     kl: float = Field(1e-3, ge=0, description="weight of the KL term to the starter (paper: 1e-3)")
     temperature: float = Field(0.9, gt=0, description="sampling temperature of rollouts (paper: 0.9)")
     max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one message at most")
@@ -78,6 +84,15 @@ class TrainingSettings(Section):
         0.3, gt=0, description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)"
     )
     threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
+
+    @model_validator(mode="after")
+    def _decay_follows_the_warmup(self) -> Self:
+        if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
+            raise ValueError(
+                f"decay_steps is {self.decay_steps} and warmup_steps {self.warmup_steps}: both count from the run's "
+                "first step, make decay_steps larger"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lending_fits(self) -> Self:

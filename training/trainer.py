@@ -35,6 +35,9 @@ ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tenso
 SCALED_BY_STD = {"grpo": "group", "dapo": "group", "dr_grpo": "none"}
 """Whether advantages are divided by the group's standard deviation: Dr. GRPO's point is that they are not."""
 
+LAST_OF_DECAY = 0.1
+"""What is left of the learning rate when its decay is over."""
+
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
 policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights)."""
@@ -50,6 +53,16 @@ class RoundTrainer(GRPOTrainer):
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
         """Nothing: the card would be a draft that names no data and a model id that does not exist."""
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """TRL's schedule, which falls over the run's ``decay_steps`` and not over the steps until this round ends."""
+        rollouts = self.rollout_func
+        if isinstance(rollouts, GroupRollouts) and rollouts.settings.decay_steps is not None:
+            num_training_steps = rollouts.settings.decay_steps
+        scheduler: torch.optim.lr_scheduler.LRScheduler = super().create_scheduler(num_training_steps, optimizer)
+        return scheduler
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
         """Save, or leave nothing behind. Raises StorageError naming the folder where the disk takes no more."""
@@ -183,8 +196,8 @@ def trainer_config(
     Micro-batches are TRL's own gradient accumulation: rollouts of a step are drawn together, advantages are those of
     whole groups, and the update is that of the unsplit step; only the logged KL is then a mean over micro-batches.
     ``bfloat16``: matrix products in it. ``max_steps`` is the global step that ends the round, because the trainer goes
-    on from the last checkpoint's. The schedule is constant after its warm-up: a decaying one would jump with every
-    round's larger ``max_steps``.
+    on from the last checkpoint's. A schedule that decays does so over steps that the settings count, because one over
+    ``max_steps`` would jump with every round's larger number.
     """
     rows = len(plan.steps[0]) * settings.rollouts_per_task
     together = settings.micro_batch or rows
@@ -203,8 +216,8 @@ def trainer_config(
         scale_rewards=SCALED_BY_STD[settings.loss],
         beta=settings.kl,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
         warmup_steps=settings.warmup_steps,
+        **_schedule(settings),
         max_grad_norm=settings.max_grad_norm,
         # TRL's switch would silence the adapter's dropout with the model's own.
         disable_dropout=lora is None or lora.dropout == 0.0,
@@ -221,6 +234,13 @@ def trainer_config(
         report_to="none",
         disable_tqdm=True,
     )
+
+
+def _schedule(settings: TrainingSettings) -> dict[str, Any]:
+    if settings.decay_steps is None:
+        return {"lr_scheduler_type": "constant_with_warmup"}
+    last = settings.learning_rate * LAST_OF_DECAY
+    return {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": last, "power": 1.0}}
 
 
 def train(

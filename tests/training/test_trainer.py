@@ -213,6 +213,28 @@ def test_out_of_memory_is_told_as_such(error: RuntimeError, starter: Path, tmp_p
         play(starter, tmp_path, [[small_tasks()[0]]], BFCLEnvironment(CLASSES), monkeypatch)
 
 
+def test_the_learning_rate_falls_over_the_run_and_not_over_each_round(
+    starter: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def rates(first_step: int, checkpoint: Path | None) -> list[float]:
+        run = play(
+            starter,
+            tmp_path,
+            [[small_tasks()[0]]] * 3,
+            BFCLEnvironment(CLASSES),
+            monkeypatch,
+            first_step=first_step,
+            checkpoint=checkpoint,
+            learning_rate=1e-3,
+            decay_steps=4,
+        )
+        return [log["learning_rate"] for log in run.trainer.state.log_history if "loss" in log]
+
+    rounds = [rates(1, None)[-3:], rates(4, tmp_path / "checkpoint-3")[-3:]]
+    assert rounds[0] == pytest.approx([1e-3, 0.775e-3, 0.55e-3])
+    assert rounds[1] == pytest.approx([0.325e-3, 1e-4, 1e-4])
+
+
 @pytest.mark.parametrize(("loss", "scale"), [("grpo", "group"), ("dapo", "group"), ("dr_grpo", "none")])
 def test_configuration(loss: str, scale: str, tmp_path: Path) -> None:
     from training.trainer import trainer_config

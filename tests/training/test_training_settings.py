@@ -52,6 +52,8 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("policy.lora.target_modules=[]", "target_modules names no layer"),
         ("policy.lora=8", "policy.lora: input should be an object"),
         ("policy.thinking=maybe", "policy.thinking: input should be a valid boolean"),
+        ("training.decay_steps=0", "training.decay_steps: input should be greater than or equal to 1"),
+        ("training={warmup_steps: 5, decay_steps: 5}", "decay_steps is 5 and warmup_steps 5"),
         ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
