@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
+from environments.learning_interface.cues import split_guidelines, split_hint
 from memory.records import Evidence, Step, Task, Trajectory
 
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
@@ -30,7 +31,8 @@ def failed(observation: Observation) -> bool:
 
 
 def error_message(text: str) -> str:
-    """The message of an error observation: the value of its ``error`` key, or the whole text."""
+    """The message of an error observation: the value of its ``error`` key, or the whole text; without a hint."""
+    text, _ = split_hint(text)
     try:
         parsed: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
@@ -77,7 +79,7 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
     step = step_at(trajectory, where)
     if step is not None:
         found += _action_facts(step, errors)
-    texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
+    texts = [split_guidelines(seen.text)[1] for seen in turns[: turn + 1]] or list(task.turns[:1])
     for text in texts:
         for quoted, number in _TEXT_VALUE.findall(text):
             found.append(f"said={_json(quoted or float(number))}")
@@ -106,7 +108,7 @@ def _action_facts(step: Step, errors: bool) -> list[str]:
     given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
     if failed(step.observation) and not errors:
         return given
-    return [*given, f"observed={_json(step.observation.text[:_MAX_FACT])}"]
+    return [*given, f"observed={_json(split_hint(step.observation.text)[0][:_MAX_FACT])}"]
 
 
 def _json(value: JsonValue) -> str:

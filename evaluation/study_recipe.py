@@ -28,7 +28,7 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
-_FREE = ("training.lend_",)  # the exception: lending references is an arm's own
+_FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
 
 Tree = dict[str, Any]
 

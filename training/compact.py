@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from environments.base import Action, InputError, Observation, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.learning_interface.settings import InterfaceSettings
 from training.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of
 from training.rendering import EndTurn
 
@@ -33,6 +34,17 @@ class CompactRendering:
     def begin(self) -> CompactDialogue:
         """A fresh dialogue for one episode."""
         return CompactDialogue(self)
+
+    def check_interface(self, interface: InterfaceSettings) -> None:
+        """Raises InputError for cues that this policy would never see."""
+        key = "training.seal.interface"
+        if interface.schema_cues:
+            raise InputError(f"{key}.schema_cues: the compact rendering shows no documentation: set it to false")
+        if not self.settings.cues:
+            raise InputError(
+                f"{key}: the policy has no tokens for cues: make a starter with python -m training.warm_start --cues, "
+                f"or set {key} to null"
+            )
 
     def constants(self, tools: Sequence[ToolSpec]) -> frozenset[str]:
         """Constants that the tools' documentation names. Raises InputError for tools outside the vocabulary.
@@ -88,6 +100,10 @@ class CompactDialogue:
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
         """Ids of an action as a teacher writes it, for the supervised start."""
         return self._encode(self.text.action(action) if isinstance(action, ToolCall) else END + LINE)
+
+    def misspeak(self, action: MalformedCall) -> list[int]:
+        """Ids of a line that is no call, as a demonstration of an error shows it."""
+        return self._encode(action.text + LINE)
 
     def _line_end(self) -> str:
         """A line that was cut off while it was sampled is ended before anything follows it."""

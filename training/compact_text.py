@@ -12,17 +12,23 @@ quotes and numbers of the user's text, and values in observations, are shown as 
 appearance; an action may name ``$k``, and the call carries the full value with the type of its source. Documented
 constants (enum values, booleans, null) are written literally. Real models see literal text. Our choice:
 without references a model of this size does not learn to copy within minutes.
+
+**Cues** of the learning interface are one word each where the settings reserve tokens for them: guidelines before the
+user's text (``U !state_mismatch create the directory $1``), a hint's kind behind what was observed (``O error:no such
+directory !bad_path``). Their sentences are not shown.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
+from environments.learning_interface.cues import GUIDELINES, HintKind, split_guidelines, split_hint
 from training.rendering import EndTurn
 from training.strict_json import read_json_at, tool_call
 
@@ -50,7 +56,8 @@ class CompactSettings(Record):
     ``references`` is how many values have a number, ``references_per_observation`` how many new ones one observation
     may take. ``observation_chars`` cuts a rendered observation: room for the errors of the two templated classes that
     name their remedy. Of an observed list the first ``list_items`` are shown. Observed integers up to
-    ``small_number`` are shown as themselves.
+    ``small_number`` are shown as themselves. ``cues``: the learning interface's cues have tokens of their own; without,
+    nothing is known of them.
     """
 
     references: int = 9
@@ -58,6 +65,12 @@ class CompactSettings(Record):
     observation_chars: int = 120
     list_items: int = 4
     small_number: int = 9
+    cues: bool = Field(default=False, exclude_if=operator.not_)
+
+
+def cue_words() -> tuple[str, ...]:
+    """Every cue as it is written, with the space that parts it from the rest of its line."""
+    return (*(f"!{label} " for label in GUIDELINES), *(f" !{kind}" for kind in HintKind))
 
 
 def constants_of(tool: ToolSpec) -> frozenset[str]:
@@ -116,9 +129,10 @@ class CompactText:
 
     def user(self, turn: UserTurn) -> str:
         """The user line: quoted strings and numbers become references while there are any left."""
-        text = _VALUE_IN_TEXT.sub(self._show_said, _one_line(turn.text))
+        labels, said = split_guidelines(turn.text) if self.settings.cues else ((), turn.text)
+        text = _VALUE_IN_TEXT.sub(self._show_said, _one_line(said))
         self.references.said_by_user = len(self.references.values)
-        return f"U {text}{LINE}"
+        return f"U {''.join(f'!{label} ' for label in labels)}{text}{LINE}"
 
     def _show_said(self, match: re.Match[str]) -> str:
         try:
@@ -133,7 +147,8 @@ class CompactText:
         room = self.settings.references_per_observation
         left = self.settings.observation_chars
         pieces: list[str] = []
-        for key, value in _pieces(observation.text, self.settings.list_items):
+        told, hint = split_hint(observation.text) if self.settings.cues else (observation.text, None)
+        for key, value in _pieces(told, self.settings.list_items):
             before = len(self.references.values)
             shown = str(value) if key is None else self._show_observed(key, value, room > 0)
             room -= len(self.references.values) - before
@@ -141,7 +156,7 @@ class CompactText:
             left -= len(shown)
             if left <= 0:
                 break
-        return f"O {''.join(pieces)}{LINE}"
+        return f"O {''.join(pieces)}{'' if hint is None else f' !{hint}'}{LINE}"
 
     def _show_observed(self, key: str, value: JsonValue, may_add: bool) -> str:
         """A value under ``key`` ("" in a list): a reference, or its text for what an argument would not name.

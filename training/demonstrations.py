@@ -11,23 +11,27 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments.base import Environment, InputError, Observation, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, Environment, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.fingerprints import fingerprint
 from environments.replay import failed
 from environments.sealed import sealed_fingerprints
 from memory.records import Task
 from memory.run import read_jsonl
 from training.compact import CompactRendering
-from training.compact_text import CompactSettings, CompactText, constants_of
+from training.compact_text import LINE, CompactSettings, CompactText, constants_of
 from training.rendering import EndTurn
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A task's reference as it was replayed: for each user turn its calls and what they were answered."""
+    """A task's reference as it was replayed: for each user turn its calls and what they were answered.
+
+    ``slip`` is the place in the first turn of an action that is wrong and refused; all others are the reference's.
+    """
 
     task: Task
-    turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[tuple[ToolCall, Observation], ...]], ...]
+    turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[tuple[Action, Observation], ...]], ...]
+    slip: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,21 @@ def read_tasks(path: Path) -> list[Task]:
     return tasks
 
 
-def demonstrate(environment: Environment, task: Task, leave_out: int | None = None) -> Demonstration:
+def demonstrate(
+    environment: Environment,
+    task: Task,
+    leave_out: int | None = None,
+    slip: tuple[int, Action] | None = None,
+) -> Demonstration:
     """Replay the reference in a teacher's hand; ``leave_out`` skips one call of the first turn, to see its errors.
+
+    ``slip`` is a wrong action and the call of the first turn that it comes before; one that is not refused, or that
+    changes the state, is no slip, and the reference is replayed without it.
 
     Raises InputError when the complete reference does not run without an error.
     """
     turns = []
+    slipped: int | None = None
     with closing(environment.open(task)) as episode:
         turn: UserTurn | None = episode.start()
         for calls in task.reference:
@@ -66,13 +79,24 @@ def demonstrate(environment: Environment, task: Task, leave_out: int | None = No
                 break
             tools = environment.tools(turn.tools)
             made = [call for place, call in enumerate(calls) if turn.index > 0 or place != leave_out]
-            steps = tuple((call, episode.step(call)) for call in in_order(made, tools))
-            errors = [call.name for call, observation in steps if failed(observation)]
+            steps: list[tuple[Action, Observation]] = []
+            errors = []
+            for place, call in enumerate(in_order(made, tools)):
+                if slip is not None and (turn.index, place) == (0, slip[0]):
+                    before = episode.state()
+                    wrong = episode.step(slip[1])
+                    if not failed(wrong) or episode.state() != before:
+                        return demonstrate(environment, task, leave_out)
+                    slipped = len(steps)
+                    steps.append((slip[1], wrong))
+                observation = episode.step(call)
+                steps.append((call, observation))
+                errors += [call.name] if failed(observation) else []
             if errors and leave_out is None:
                 raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
-            turns.append((turn, tools, steps))
+            turns.append((turn, tools, tuple(steps)))
             turn = episode.end_turn()
-    return Demonstration(task, tuple(turns))
+    return Demonstration(task, tuple(turns), slipped)
 
 
 def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
@@ -97,7 +121,7 @@ def lines(demonstration: Demonstration, settings: CompactSettings) -> Iterator[s
         text.know(tools, frozenset().union(*map(constants_of, tools)))
         yield text.user(turn)
         for call, observation in steps:
-            yield text.action(call)
+            yield f"{call.text}{LINE}" if isinstance(call, MalformedCall) else text.action(call)
             yield text.observation(observation)
 
 
@@ -113,8 +137,13 @@ def example(demonstration: Demonstration, rendering: CompactRendering) -> Exampl
 
     for turn, tools, steps in demonstration.turns:
         add(dialogue.first(turn, tools) if turn.index == 0 else dialogue.next_turn(turn, tools), 0)
-        for call, observation in steps:
-            add(dialogue.demonstrate(call), 1)
+        for place, (call, observation) in enumerate(steps):
+            wrong = (turn.index, place) == (0, demonstration.slip)
+            add(
+                dialogue.misspeak(call) if isinstance(call, MalformedCall) else dialogue.demonstrate(call),
+                int(not wrong),
+            )
             add(dialogue.observe([observation]), 0)
         add(dialogue.demonstrate(EndTurn()), 1)
-    return Example(ids, mask, frozenset(call.name for _, _, steps in demonstration.turns for call, _ in steps))
+    called = (call for _, _, steps in demonstration.turns for call, _ in steps)
+    return Example(ids, mask, frozenset(call.name for call in called if isinstance(call, ToolCall)))

@@ -22,6 +22,7 @@ from training.policy import Policy
 from training.reward import reward
 from training.rollout import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
 from training.round_plan import RoundFailure, RoundPlan, Stopwatch
+from training.seal import Seal, TurnsOfTokens
 from training.settings import TrainingSettings
 
 
@@ -44,6 +45,7 @@ class GroupRollouts:
         keep: Callable[[Sequence[Trajectory]], None],
         keep_lent: Callable[[Sequence[Trajectory]], None],
         stopwatch: Stopwatch,
+        seal: Seal | None = None,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -52,12 +54,15 @@ class GroupRollouts:
         self.keep = keep
         self.keep_lent = keep_lent
         self.stopwatch = stopwatch
+        self.seal = seal
         self.tasks: Mapping[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = EpisodeLimits(
             max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
         )
         self.latest: tuple[Trajectory, ...] = ()
         self._due: deque[tuple[Row, ...]] = deque()
+        self._rows: tuple[TurnsOfTokens, ...] = ()
+        self._unweighed: frozenset[int] = frozenset()
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """What TRL asks for, a list item a prompt; ``reward`` (None: masked) is read by ``verdict_reward``.
@@ -73,8 +78,9 @@ class GroupRollouts:
             )
             for task_id, sample in zip(prompts, samples, strict=True)
         ]
+        drawn_in = self.environment if self.seal is None else self.seal.environment
         with torch.no_grad(), self._precision(trainer):
-            results = run_episodes(self.policy, self.environment, requests, self.limits, self.settings.temperature)
+            results = run_episodes(self.policy, drawn_in, requests, self.limits, self.settings.temperature)
         seconds = (time.perf_counter() - began) / len(requests)
         self.latest = tuple(
             self._trajectory(result, step, sample, seconds) for result, sample in zip(results, samples, strict=True)
@@ -83,15 +89,19 @@ class GroupRollouts:
         if len(causes) == len(self.latest):
             raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
         self.keep(self.latest)
+        if self.seal is not None:
+            self.seal.take_in(step, self.latest, self.tasks)
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler) for result in results]
         rewards = [trajectory.reward for trajectory in self.latest]
-        lent = self._lend(step)
+        lent = self._lend(step, drawn_in)
         if self.settings.lend_reference == "off_policy":
             self._replace(trainer, lent, rows, rewards)
         else:
             references, parts = [row for row, _ in lent.values()], int(trainer.args.gradient_accumulation_steps)
             self._due = deque(tuple(references[part::parts]) for part in range(parts))
+        self._rows = tuple(TurnsOfTokens(row.mask, row.begins) for row in rows)
+        self._unweighed = frozenset(lent) if self.settings.lend_reference == "off_policy" else frozenset()
         self.stopwatch.rollouts += time.perf_counter() - began
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
@@ -101,14 +111,21 @@ class GroupRollouts:
             "reward": rewards,
         }
 
+    def token_weights(self, advantages: Sequence[float], width: int) -> list[list[float]] | None:
+        """SEAL's weights of the step's tokens, by row as they were returned; None where advantages are not weighted."""
+        if self.seal is None or self.seal.settings.weights is None:
+            return None
+        return self.seal.weigh(advantages, self._rows, self.settings.rollouts_per_task, width, self._unweighed)
+
     def due_references(self) -> tuple[Row, ...]:
         """What the next micro-batch of this step is to learn as a loss of its own; each is handed out once."""
         return self._due.popleft() if self._due else ()
 
-    def _lend(self, step: int) -> dict[int, tuple[Row, float | None]]:
+    def _lend(self, step: int, environment: Environment) -> dict[int, tuple[Row, float | None]]:
         """References to learn from in this step, with their rewards, by the row whose place they take.
 
-        One that does not succeed under the limits of an episode is kept and not learnt from.
+        They are played in ``environment``, where the rollouts were. One that does not succeed under the limits of an
+        episode is kept and not learnt from.
         """
         if self.settings.lend_reference == "none":
             return {}
@@ -118,7 +135,7 @@ class GroupRollouts:
         places = [n * size + place_in(self.latest[n * size : (n + 1) * size]) for n in numbers]
         began = time.perf_counter()
         tasks = [self.tasks[self.latest[place].task_id] for place in places]
-        results = play_references(self.policy, self.environment, tasks, self.limits)
+        results = play_references(self.policy, environment, tasks, self.limits)
         seconds = (time.perf_counter() - began) / max(1, len(results))
         played = [
             self._trajectory(result, step, self.latest[place].sample, seconds, lent=True)
@@ -202,10 +219,10 @@ def _row(result: EpisodeResult, filler: int) -> Row:
     """
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
-        return Row(prompt_ids, [filler], [0.0], [0])
+        return Row(prompt_ids, [filler], [0.0], [0], result.turn_begins)
     failed = result.infrastructure_error is not None
     mask = [0] * len(result.mask) if failed else list(result.mask)
-    return Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask)
+    return Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask, result.turn_begins)
 
 
 def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

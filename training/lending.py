@@ -35,12 +35,14 @@ LENDABLE = frozenset({"seed", "evolved", "given"})
 
 @dataclass(frozen=True)
 class Row:
-    """One episode as the trainer takes it; ``mask`` is 1 on the ids that the policy writes."""
+    """One episode as the trainer takes it; ``mask`` is 1 on the ids that the policy writes, in turns that begin at
+    ``begins``."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
     logprobs: list[float]
     mask: list[int]
+    begins: tuple[int, ...]
 
 
 def groups_to_lend(

@@ -57,6 +57,9 @@ class EpisodeResult(Record):
     temperature) and ``mask`` go with it, and where ``mask`` is 0 the token is the environment's and its log-probability
     is 0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the
     environment failed, and is empty when it failed before the first action. The prompt is never empty.
+
+    ``turn_begins`` are the places in the completion at which the turns begin: of each turn what the policy says in it
+    and what it is answered, of the later ones first the user's words.
     """
 
     task: Task
@@ -67,6 +70,7 @@ class EpisodeResult(Record):
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     mask: tuple[int, ...]
+    turn_begins: tuple[int, ...]
 
     @property
     def sampled_tokens(self) -> int:
@@ -130,6 +134,7 @@ class _Turn:
 
     text: str
     steps: list[Step]
+    begins: int
     ended: bool = False
 
 
@@ -165,7 +170,7 @@ class _Attempt:
         self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
         if self._fault is not None:
             return None
-        self._turns.append(_Turn(turn.text, []))
+        self._turns.append(_Turn(turn.text, [], begins=0))
         room = self._room(0)
         if room < 1:
             raise InputError(
@@ -217,6 +222,7 @@ class _Attempt:
             completion_ids=tuple(self._completion),
             logprobs=tuple(self._logprobs),
             mask=tuple(self._mask),
+            turn_begins=tuple(turn.begins for turn in self._turns),
         )
 
     def close(self) -> None:
@@ -241,7 +247,7 @@ class _Attempt:
         following: UserTurn | None = self._live().end_turn()
         if following is None:
             return None
-        self._turns.append(_Turn(following.text, []))
+        self._turns.append(_Turn(following.text, [], begins=len(self._completion)))
         return self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _room(self, suffix: int) -> int:

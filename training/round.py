@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from environments.base import InputError, Record
+from environments.base import Environment, InputError, Record
 from environments.settings import EnvironmentSettings
 from memory.child_process import hold_lock
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import TaskSettings
 from memory.tasks import load_tasks, tasks_at
+from training.compact import CompactRendering
 from training.policy_path import check_policy_path
+from training.rendering import Rendering
 from training.round_checkpoints import (
     RoundCheckpoint,
     checkpoint_folder,
@@ -37,7 +40,11 @@ from training.round_record import (
     step_record,
 )
 from training.round_tasks import round_tasks
+from training.seal import SEAL_FILE, Seal, SealState, SealStep, first_state
+from training.seal_settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
+
+Stepped = TypeVar("Stepped", Trajectory, SealStep)
 
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round (its end is always one): what a killed round loses at most."""
@@ -96,6 +103,7 @@ class _Round:
         self.report = report
         self.log = run.iteration(iteration) / TRAJECTORIES_FILE
         self.lent_log = run.iteration(iteration) / LENT_FILE
+        self.seal_log = run.iteration(iteration) / SEAL_FILE
         if self.log.exists() and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
         self.settings = run.settings(RoundSettings)
@@ -154,7 +162,8 @@ class _Round:
             self.log.unlink(missing_ok=True)
         if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
-        self._cut_lent(start.done)
+        self._cut(self.lent_log, Trajectory, start.done)
+        self._cut(self.seal_log, SealStep, start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
@@ -174,7 +183,10 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = open_environment(settings.environment)
         policy = load_starter(settings.policy)
-        rollouts = GroupRollouts(plan, policy, environment, settings.training, self._keep, self._keep_lent, stopwatch)
+        seal = self._seal(environment, policy.rendering)
+        rollouts = GroupRollouts(
+            plan, policy, environment, settings.training, self._keep, self._keep_lent, stopwatch, seal
+        )
 
         def on_step(step: int) -> None:
             done = step_record(step, rollouts.latest, StepLog())
@@ -220,16 +232,32 @@ class _Round:
         if references:
             append_jsonl(self.lent_log, references)
 
-    def _cut_lent(self, step: int) -> None:
-        """Drop the references that were lent after global step ``step``, and a last line that is half written."""
-        if not self.lent_log.exists():
+    def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
+        """SEAL as the round goes on with it: after the last step that is kept, of this iteration or the one before."""
+        settings = self.settings.training.seal
+        if settings is None:
+            return None
+        if settings.interface is not None and isinstance(rendering, CompactRendering):
+            rendering.check_interface(settings.interface)
+        return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
+
+    def _seal_state(self, settings: SealSettings) -> SealState:
+        earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE if self.iteration else None
+        for path in (self.seal_log, earlier):
+            if path is not None and path.exists():
+                return read_jsonl(path, SealStep)[-1].state
+        return first_state(settings)
+
+    def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
+        """Drop the records of ``path`` after global step ``step``, and a last line that is half written."""
+        if not path.exists():
             return
-        whole = [line for line in self.lent_log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-        kept = [one for one in map(Trajectory.model_validate_json, whole) if one.step <= step]
+        whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        kept = [one for one in map(model.model_validate_json, whole) if one.step <= step]
         if kept:
-            write_jsonl(self.lent_log, kept)
+            write_jsonl(path, kept)
         else:
-            self.lent_log.unlink()
+            path.unlink()
 
 
 class _LoggedStep(StepLog):

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from memory.records import SignalKind
 from memory.settings import Section
+from training.seal_settings import SealSettings
 
 
 class LoraSettings(Section):
@@ -82,6 +83,9 @@ class TrainingSettings(Section):
     )
     lend_weight: float = Field(
         0.3, gt=0, description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)"
+    )
+    seal: SealSettings | None = Field(
+        None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
     )
     threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from environments.base import InputError, ToolSpec
-from training.compact_text import CALL, END, LINE, CompactSettings, constants_of
+from training.compact_text import CALL, END, LINE, CompactSettings, constants_of, cue_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -34,6 +34,7 @@ def structure_tokens(tools: Sequence[ToolSpec], settings: CompactSettings) -> tu
         END,
         *(f"{CALL}{name}" for name in sorted(tool.name for tool in tools)),
         *(f" @{name}=" for name in parameters),
+        *(cue_words() if settings.cues else ()),
     )
 
 

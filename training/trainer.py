@@ -74,6 +74,20 @@ class RoundTrainer(GRPOTrainer):
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """What TRL's method of this name gives, with SEAL's weights on the advantages: (B, T) in place of (B,).
+
+        TRL's loss takes advantages of either shape, for subclasses that give one a token.
+        """
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        rollouts = self.rollout_func
+        if isinstance(rollouts, GroupRollouts):
+            advantages: torch.Tensor = batch["advantages"]
+            weights = rollouts.token_weights(advantages.tolist(), batch["completion_ids"].shape[1])
+            if weights is not None:
+                batch["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
+        return batch
+
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:

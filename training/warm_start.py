@@ -9,6 +9,7 @@ task whose fingerprint a panel publishes is refused.
 from __future__ import annotations
 
 import hashlib
+import operator
 import random
 import shutil
 import time
@@ -33,6 +34,7 @@ from training.compact import CompactRendering
 from training.compact_text import CompactSettings
 from training.demonstrations import Demonstration, Example, demonstrate, example, lines, read_tasks
 from training.policy import PolicyCard, save_policy
+from training.slips import cued, slip
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +50,8 @@ class WarmStartSettings(Record):
 
     ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
     unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.
+
+    ``cues``: tokens for the cues of SEAL's learning interface, and demonstrations with them (``training.slips``).
     """
 
     steps: int = Field(1000, ge=1)
@@ -66,6 +70,7 @@ class WarmStartSettings(Record):
     max_length: int = Field(1024, ge=64)
     held_out: int = Field(200, ge=1)
     threads: int = Field(1, ge=1)
+    cues: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class WarmStartRecord(Record):
@@ -198,8 +203,8 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
     torch.set_num_threads(settings.threads)
     console = Console(stderr=True)
     environment = open_for(environment_name, learnt)
-    shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]
-    card = PolicyCard(rendering="compact", compact=CompactSettings())
+    shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
+    card = PolicyCard(rendering="compact", compact=CompactSettings(cues=settings.cues))
     compact = card.compact or CompactSettings()
     tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
     rendering = CompactRendering(tokenizer, compact)
@@ -234,6 +239,13 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
     return record
 
 
+def _demonstrated(environment: Environment, task: Task, settings: WarmStartSettings) -> Demonstration:
+    if not settings.cues:
+        return demonstrate(environment, task)
+    rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
+    return demonstrate(cued(environment, rng), task, slip=slip(task, environment.tools(task.tools), rng))
+
+
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
     """A folder to write into that becomes ``out`` when all of it is there, and is removed when that fails."""
@@ -259,6 +271,7 @@ def main(
     vocabulary: Annotated[int, typer.Option(help="tokens of the policy's own tokenizer at most")] = 1024,
     learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
+    cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
 ) -> None:
     """Start a tiny policy by supervised learning on the references of verified tasks."""
     with exit_statuses():
@@ -272,6 +285,7 @@ def main(
                 balance=balance,
                 learning_rate=learning_rate,
                 threads=threads,
+                cues=cues,
             )
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None

@@ -11,12 +11,11 @@ from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
 from agents.evidence import failed
 from agents.scripted.requirements import remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
-from memory.records import Cause, Evidence, Step
+from environments.turn_comparison import Played, TurnComparison
+from memory.records import Cause, Evidence
 
 
 class Diagnosis(NamedTuple):
@@ -28,47 +27,6 @@ class Diagnosis(NamedTuple):
     asked: tuple[str, ...] = ()
 
 
-class TurnComparison:
-    """The steps of one turn beside its reference: which reference calls were made, by which step."""
-
-    def __init__(self, steps: Sequence[Step], reference: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> None:
-        self.steps = steps
-        self.reference = reference
-        self._tools = {tool.name: tool for tool in tools}
-        self.made: dict[int, int] = {}
-        for place, step in enumerate(steps):
-            if failed(step.observation) or not isinstance(step.action, ToolCall):
-                continue
-            wanted = [k for k in range(len(reference)) if k not in self.made and self.same(step.action, reference[k])]
-            if wanted:
-                self.made[wanted[0]] = place
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Positions of the reference calls that no step made."""
-        return tuple(k for k in range(len(self.reference)) if k not in self.made)
-
-    def missing_names(self) -> frozenset[str]:
-        """Tools of the missing calls."""
-        return frozenset(self.reference[k].name for k in self.missing)
-
-    def same(self, call: ToolCall, wanted: ToolCall) -> bool:
-        """Equal calls: documented defaults may be left out, and lists of documented choices are sets."""
-        return call.name == wanted.name and self._plain(call) == self._plain(wanted)
-
-    def _plain(self, call: ToolCall) -> dict[str, JsonValue]:
-        tool = self._tools.get(call.name)
-        plain: dict[str, JsonValue] = {}
-        for name, value in call.arguments.items():
-            parameter = tool.parameter(name) if tool else None
-            if parameter is not None and not parameter.required and value == parameter.default:
-                continue
-            plain[name] = value
-            if parameter is not None and parameter.choices and isinstance(value, list):
-                plain[name] = [*sorted(str(item) for item in value)]
-        return plain
-
-
 def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> Diagnosis:
     """What went wrong in ``turn`` of a failed trajectory. ``tools`` are the task's.
 
@@ -76,7 +34,7 @@ def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environme
     """
     turns, reference = evidence.trajectory.turns, evidence.task.reference[turn]
     steps = turns[turn].steps if turn < len(turns) else ()
-    compared = TurnComparison(steps, reference, tools)
+    compared = TurnComparison(steps, reference, {tool.name: tool for tool in tools})
     if not compared.missing:
         return _too_much(evidence, turn, compared, environment)
     for place in range(len(steps)):
@@ -162,5 +120,5 @@ def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> 
     return frozenset(changing)
 
 
-def _tool_of(step: Step) -> str:
+def _tool_of(step: Played) -> str:
     return step.action.name if isinstance(step.action, ToolCall) else ""

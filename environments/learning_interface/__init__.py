@@ -1,0 +1,1 @@
+"""SEAL's learning interface: cues around any environment, while training and never in an evaluation."""

@@ -1,0 +1,94 @@
+"""Recovery hints: one sentence behind an error, by the kind of error, read from the call and its documentation.
+
+A hint holds names and values of the documentation only: nothing that the agent wrote, nothing of the task's reference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from environments.arguments import argument_problem
+from environments.base import Action, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
+from environments.learning_interface.cues import HintKind
+from environments.learning_interface.schema import shown_value
+
+NAMES = 20
+"""Tools that a hint names at most (our choice): the first ones, or those whose names are nearest."""
+
+_NOT_AUTHENTICATED = re.compile(
+    r"not authenticated|not logged in|log ?in first|no user is currently logged in|unauthori[sz]ed"
+    r"|(?:invalid|missing) access token|token (?:expired|not initialized)",
+    re.IGNORECASE,
+)
+_BAD_PATH = re.compile(
+    r"no such (?:file|directory)|not a directory|unsupported path|path not allowed|already the root", re.IGNORECASE
+)
+
+
+class Hint(NamedTuple):
+    """The kind of an error and what to do about it, in one line."""
+
+    kind: HintKind
+    sentence: str
+
+
+def hint_for(action: Action, observation: Observation, tools: Mapping[str, ToolSpec]) -> Hint | None:
+    """The hint behind ``observation``; None for what is no error, and for an error of no kind that is known.
+
+    ``tools`` documents the tools that the agent was shown, by name.
+    """
+    if isinstance(action, MalformedCall):
+        if observation.status is not ObservationStatus.MALFORMED:
+            return None
+        say = "write one call in the format of the tools, a name and named arguments, and nothing else; the tools are"
+        return Hint(HintKind.MALFORMED, f"{say} {_listed([*tools][:NAMES], len(tools))}.")
+    if observation.status is not ObservationStatus.ERROR:
+        return None
+    tool = tools.get(action.name)
+    if tool is None:
+        return None if observation.calls else _unknown_tool(action.name, tools)
+    return _argument_hint(action, tool) or _message_hint(observation.text)
+
+
+def _unknown_tool(name: str, tools: Mapping[str, ToolSpec]) -> Hint:
+    near = difflib.get_close_matches(name[:100], tools, n=NAMES, cutoff=0.0)
+    return Hint(HintKind.UNKNOWN_TOOL, f"there is no such tool; the tools are {_listed(near, len(tools))}.")
+
+
+def _argument_hint(call: ToolCall, tool: ToolSpec) -> Hint | None:
+    """What the documentation says against the arguments: unknown ones first, because a wrong name is missing too."""
+    known = [parameter.name for parameter in tool.parameters]
+    if any(name not in known for name in call.arguments):
+        takes = f"takes {', '.join(known)} and nothing else" if known else "takes no arguments"
+        return Hint(HintKind.UNEXPECTED_ARGUMENT, f"{tool.name} {takes}.")
+    missing = [one.name for one in tool.parameters if one.required and one.name not in call.arguments]
+    if missing:
+        return Hint(HintKind.MISSING_ARGUMENT, f"{tool.name} also needs {', '.join(missing)}.")
+    wrong = next((one for one in tool.parameters if one.name in call.arguments and _is_wrong(call, tool, one)), None)
+    return None if wrong is None else Hint(HintKind.WRONG_TYPE, f"{tool.name} takes {_kind_of(wrong)}.")
+
+
+def _is_wrong(call: ToolCall, tool: ToolSpec, parameter: Parameter) -> bool:
+    alone = call.model_copy(update={"arguments": {parameter.name: call.arguments[parameter.name]}})
+    return argument_problem(alone, tool.model_copy(update={"parameters": (parameter,)})) is not None
+
+
+def _kind_of(parameter: Parameter) -> str:
+    kind = f"{parameter.type} of {parameter.items}" if parameter.items else parameter.type
+    choices = f", from {', '.join(map(shown_value, parameter.choices))}" if parameter.choices else ""
+    return f"{parameter.name} as {kind}{choices}"
+
+
+def _message_hint(text: str) -> Hint | None:
+    if _NOT_AUTHENTICATED.search(text):
+        return Hint(HintKind.NOT_AUTHENTICATED, "log in first, with the tool that does it, then call this one again.")
+    if _BAD_PATH.search(text):
+        return Hint(HintKind.BAD_PATH, "look where you are and what is there, then give a name that exists there.")
+    return None
+
+
+def _listed(names: list[str], of: int) -> str:
+    return ", ".join(names) + (" and others" if len(names) < of else "")

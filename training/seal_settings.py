@@ -1,0 +1,79 @@
+"""Settings of SEAL as a mode of a round: how advantages are weighted, and the interface of the training environment."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from environments.learning_interface.profile import EXCLUDED, TurnLabel
+from environments.learning_interface.settings import InterfaceSettings
+from memory.settings import Section
+
+BASE_RHO = {
+    TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
+    TurnLabel.CORRECT_ABSTENTION: 1.8,
+    TurnLabel.EMPTY_TURN: 1.5,
+    TurnLabel.INSTANCE_MISMATCH: 0.6,
+    TurnLabel.STATE_MISMATCH: 1.0,
+    TurnLabel.RESPONSE_MISMATCH: 0.9,
+    TurnLabel.PASS: 1.0,
+}
+"""The paper's rho of every label that is not excluded."""
+
+
+class WeightSettings(Section):
+    """How advantages are weighted by what became of the turns (SEAL's numbers; what is ours is said)."""
+
+    unit: Literal["trajectory", "turn"] = Field(
+        "trajectory", description="one weight a trajectory (SEAL), or one a turn on that turn's tokens (ours)"
+    )
+    rho: dict[TurnLabel, float] = Field({}, description="weights of labels; those left out keep the paper's")
+    least: float = Field(0.5, gt=0.0, le=1.0, description="weights are not below this")
+    most: float = Field(2.0, ge=1.0, description="weights are not above this")
+    dynamic: bool = Field(True, description="move rho with the failure profile of every step")
+    alpha: float = Field(1.0, ge=0.0, description="how far rho moves at full prevalence and no reward")
+    full_count: int = Field(32, ge=1, description="turns with a label from which on its statistics count in full")
+    rate: float = Field(0.25, gt=0.0, le=1.0, description="share of the way to its target that rho goes in one step")
+    cap_abstention: bool = Field(
+        True,
+        description="rho of correct_abstention counts as 1 at most where the advantage is positive: it adds no reward "
+        "for calling nothing (ours)",
+    )
+    group_mean_one: bool = Field(
+        False, description="scale the weights of a group to a mean of 1, so that they move no learning rate (ours)"
+    )
+
+    def base(self) -> dict[TurnLabel, float]:
+        """Rho of every label that is not excluded, before any profile."""
+        return BASE_RHO | self.rho
+
+    @model_validator(mode="after")
+    def _rho_fits(self) -> Self:
+        for label, value in self.rho.items():
+            if label in EXCLUDED:
+                raise ValueError(f"'rho' gives {label} a weight, which is excluded: remove it")
+            if not self.least <= value <= self.most:
+                raise ValueError(f"'rho' of {label} is {value:g}: give {self.least:g} to {self.most:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _dynamics_are_on(self) -> Self:
+        keys = ("alpha", "full_count", "rate")
+        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        if given and not self.dynamic:
+            raise ValueError(f"'{given[0]}' is for a rho that moves, dynamic: false would ignore it: remove it")
+        return self
+
+
+class SealSettings(Section):
+    """SEAL (arXiv 2605.24426) in a round of training; an evaluation never sees any of it."""
+
+    weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
+    interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")
+
+    @model_validator(mode="after")
+    def _something_is_on(self) -> Self:
+        if self.weights is None and self.interface is None:
+            raise ValueError("'weights' and 'interface' are both null, which is no SEAL: leave the section out")
+        return self
