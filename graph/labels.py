@@ -8,7 +8,7 @@ from memory.records import SignalKind
 
 
 def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
-    """A label for each deviation from the full loop in how tasks are made; none for the full loop."""
+    """A label for each deviation from the full loop in how tasks are made, and for SEAL; none for the full loop."""
     signals, verification = settings.signals, settings.verification
     labels = []
     if signals.contexts == "random":
@@ -18,6 +18,8 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     left_out = [kind for kind in SignalKind if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
+    if settings.training.seal is not None:
+        labels.append("SEAL")
     if signals.novelty:
         labels.append("least explored contexts first")
     if not settings.memory.deduplicate:

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
+from environments.learning_interface.profile import TurnCause, TurnLabel
 
 __all__ = [
     "Cause",
@@ -193,6 +194,8 @@ class FailureContext(Record):
     where: tuple[int, int] = (0, 0)
     tool: str = ""
     error_class: str = ""
+    label: TurnLabel | None = Field(None, exclude_if=operator.not_)
+    turn_cause: TurnCause | None = Field(None, exclude_if=operator.not_)
     how: str = ""
     why: str = ""
     facts: tuple[str, ...] = ()
@@ -204,8 +207,9 @@ class FailureContext(Record):
     measured: Measured = Measured()
 
     def signature(self) -> str:
-        """The exact part of deduplication: environment, failing tool, cause, normalised error class."""
-        return "|".join((self.environment, self.tool, self.cause or "", self.error_class))
+        """The exact part of deduplication: environment, failing tool, cause, normalised error class, diagnosis."""
+        parts = [self.environment, self.tool, self.cause or "", self.error_class]
+        return "|".join(parts if self.label is None else [*parts, self.label, self.turn_cause or ""])
 
 
 class Interaction(Record):

@@ -57,6 +57,8 @@ def context_text(context: FailureContext) -> str:
     """What is known of a weakness. The setup is left out: it may hold reference calls of earlier turns."""
     if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
+    if context.kind is Unsignalled.TOOL:
+        return f"There is no particular weakness: find out what {context.tool} can do here, and what it needs first."
     seen = "none, a call drawn at random" if context.cause is None else f"{context.kind}; cause: {context.cause}"
     lines = [
         f"Weakness: {seen}; tool: {context.tool or 'unknown'}",
@@ -65,6 +67,8 @@ def context_text(context: FailureContext) -> str:
     ]
     if context.error_class:
         lines.append(f"Error: {context.error_class}")
+    if context.label is not None:
+        lines.append(f"Diagnosis of the turn: {context.label}{f', {context.turn_cause}' if context.turn_cause else ''}")
     if context.facts:
         lines.append("Values around it: " + "; ".join(context.facts))
     if context.explore:

@@ -12,6 +12,7 @@ from agents.roles import RoleRefused
 from environments.base import InputError
 from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
+from graph.diagnosed import diagnosed
 from graph.explored import explored_before
 from graph.novelty import most_novel
 from graph.records import Failure
@@ -28,7 +29,8 @@ async def reflect(state: IterationState, runtime: Runtime[RunContext]) -> Iterat
 
     Each reflection is kept in reflections/ as soon as it is there, so that a killed node does not ask for it again.
     One that gives up is written to reflection_failures.jsonl; the others go on. With ``signals.novelty`` the contexts
-    whose place was explored least are kept. A baseline's contexts are made without a signal and without a reflector.
+    whose place was explored least are kept. Where training is SEAL's, its diagnosis of the turn joins the context.
+    A baseline's contexts are made without a signal and without a reflector.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     folder = rooms.run.iteration(state.iteration)
@@ -86,5 +88,7 @@ async def _reflect_one(
                 context = await rooms.roles.reflector.reflect(evidence, rooms.environment)
         except (RoleRefused, TimeoutError) as error:
             return describe(error, evidence.signal.id, "reflect", deadline)
+        if rooms.settings.training.seal is not None:
+            context = await asyncio.to_thread(diagnosed, context, evidence, rooms.environment)
         await asyncio.to_thread(write_json, path, context)
         return context

@@ -10,6 +10,7 @@ from made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_
 from typer.testing import CliRunner
 
 from environments.fingerprints import fingerprint
+from environments.learning_interface.profile import TurnCause, TurnLabel
 from environments.sealed import sealed_fingerprints
 from environments.verification import verify
 from graph.assembly import open_rooms
@@ -235,3 +236,21 @@ def test_every_deviation_has_its_label() -> None:
         "tasks admitted by a quota",
         "iteration 2: 4 tasks short of its quota",
     ]
+
+
+def test_seals_diagnosis_joins_the_contexts_and_tells_them_apart(tmp_path: Path) -> None:
+    plain = rows(evolved(tmp_path / "plain"), "contexts.jsonl", FailureContext)
+    run = evolved(tmp_path / "seal", "training.seal={interface: null}")
+    contexts = rows(run, "contexts.jsonl", FailureContext)
+    bare = {"label": None, "turn_cause": None}
+    assert [context.model_copy(update=bare) for context in contexts] == plain
+    assert {(context.label, context.turn_cause) for context in contexts} >= {
+        (TurnLabel.STATE_MISMATCH, TurnCause.MISSING_CALL),
+        (TurnLabel.STATE_MISMATCH, TurnCause.WRONG_ARGUMENT),
+    }
+    for context, without in zip(contexts, plain, strict=True):
+        assert without.label is None
+        assert "label" not in without.model_dump_json()
+        if context.label is not None:
+            assert context.signature() == f"{without.signature()}|{context.label}|{context.turn_cause or ''}"
+    assert summary_of(run).labels == ("scripted roles", "SEAL")

@@ -108,6 +108,8 @@ def test_a_baselines_context_claims_no_weakness(environment: Environment, files_
     nothing = context_text(FailureContext(**fields))
     assert nothing.startswith("There is no particular weakness")
     assert context_text(FailureContext(**fields, kind=Unsignalled.UNGUIDED)) == nothing
+    around = context_text(FailureContext(**fields, kind=Unsignalled.TOOL, tool="sort"))
+    assert around.startswith("There is no particular weakness: find out what sort can do here")
     drawn = FailureContext(**fields, kind=Unsignalled.RANDOM, tool="ls", facts=("a=true",), explore=("ls", "cd"))
     told = context_text(drawn)
     assert "Weakness: none, a call drawn at random; tool: ls" in told
