@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 RUN := runs/quickstart
+APPWORLD := .venvs/appworld
+APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
 
 # Torch's worker threads spin while they wait, which starves the other process on a small machine.
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install run starter benchmark study test check format studio clean
+.PHONY: help install appworld run starter benchmark study test check format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,6 +24,23 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) install torch==2.13.0 -c constraints.txt
 	$(PIP) install -c constraints.txt -e ".[dev]"
 	$(PIP) install --no-deps bfcl-eval==2026.3.23 mpmath==1.3.0
+	@touch $@
+
+appworld: $(APPWORLD)/.installed  ## install AppWorld's engine and build a made world (DATA=download: get the benchmark's data)
+ifeq ($(DATA),download)
+	mkdir -p .appworld/benchmark/full
+	$(APPWORLD)/bin/appworld download data --root .appworld/benchmark/full
+	$(APPWORLD_BUILD) --world .appworld/benchmark --blind-only
+	@echo "use it with COEVOLVE_APPWORLD=.appworld/benchmark"
+else
+	$(if $(wildcard .appworld/made),@echo ".appworld/made is there; remove it to build it anew",$(APPWORLD_BUILD) --world .appworld/made)
+endif
+
+# AppWorld pins pydantic below 2, so it has a virtual environment of its own. What it unpacks may not be published.
+$(APPWORLD)/.installed:
+	$(PYTHON) -m venv $(APPWORLD)
+	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install appworld==0.1.3.post1
+	APPWORLD_CACHE=$(abspath .appworld/cache) $(APPWORLD)/bin/appworld install
 	@touch $@
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)

@@ -1,4 +1,4 @@
-"""Opens the environment that the settings name: BFCL, or a user's own by import path."""
+"""Opens the environment that the settings name: BFCL, AppWorld, or a user's own by import path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from environments.base import Environment, InputError
-from environments.settings import BFCL, EnvironmentSettings
+from environments.settings import APPWORLD, BFCL, EnvironmentSettings
 
 
 def open_environment(settings: EnvironmentSettings) -> Environment:
@@ -24,17 +24,21 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
     """
     if settings.is_own:
         return _own(settings.name, settings.options)
+    assert settings.max_steps is not None
+    if settings.name == APPWORLD:
+        from environments.appworld.environment import AppWorldEnvironment
+
+        return AppWorldEnvironment(settings.max_steps)
     from environments.bfcl.environment import BFCLEnvironment
 
     assert settings.classes is not None
-    assert settings.max_steps is not None
     return BFCLEnvironment(settings.classes, settings.max_steps)
 
 
 def open_named(name: str, **of_bfcl: object) -> Environment:
     """The environment that a command's ``--environment`` names; ``of_bfcl`` are options if that is BFCL.
 
-    Raises InputError like ``open_environment``, and for what is neither bfcl nor module:callable.
+    Raises InputError like ``open_environment``, and for what is neither bfcl nor appworld nor module:callable.
     """
     try:
         settings = EnvironmentSettings.model_validate({"name": name} | (of_bfcl if name == BFCL else {}))
@@ -61,8 +65,8 @@ def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
         raise InputError(
             f"environment.name: {name} returned a {type(opened).__name__}: return an Environment (environments/base.py)"
         )
-    if opened.name == BFCL:
-        raise InputError(f"environment.name: what {name} returns calls itself {BFCL!r}: give it a name of its own")
+    if opened.name in (BFCL, APPWORLD):
+        raise InputError(f"environment.name: what {name} returns calls itself {opened.name!r}: give it another name")
     return opened
 
 

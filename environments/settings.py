@@ -8,57 +8,74 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
 BFCL = "bfcl"
+APPWORLD = "appworld"
 BFCL_DEFAULTS: dict[str, Any] = {"classes": ("GorillaFileSystem", "VehicleControlAPI"), "max_steps": 20}
 """BFCL's own options where a recipe leaves them out; for any other environment they are null."""
+
+APPWORLD_STEPS = 30
+"""AppWorld's ``max_steps`` where a recipe leaves it out (official)."""
 
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class EnvironmentSettings(BaseModel):
-    """Which environment, and its options: BFCL has two keys of its own, any other takes ``options``."""
+    """Which environment, and its options: BFCL has two keys of its own, AppWorld one, a user's ``options``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    name: str = Field(BFCL, description="bfcl, or an environment of your own as module:callable (my_shop:open_shop)")
+    name: str = Field(
+        BFCL, description="bfcl, appworld, or an environment of your own as module:callable (my_shop:open_shop)"
+    )
     classes: tuple[str, ...] | None = Field(
         None, description="bfcl: official classes that exploration and templated tasks use (ours: two of eight)"
     )
     max_steps: int | None = Field(
-        None, ge=1, description="bfcl: actions in one user turn before it is cut off (official: 20)"
+        None,
+        ge=1,
+        description="bfcl, appworld: actions in one user turn before it is cut off (official: 20 and 30)",
     )
     options: dict[str, JsonValue] = Field({}, description="module:callable: the arguments that the callable is given")
 
     @field_validator("name")
     @classmethod
     def _openable(cls, name: str) -> str:
-        if name != BFCL and not _IMPORT_PATH.fullmatch(name):
+        if name not in (BFCL, APPWORLD) and not _IMPORT_PATH.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no environment: write {BFCL}, or module:callable of your own, "
+                f"{name!r} is no environment: write {BFCL}, {APPWORLD}, or module:callable of your own, "
                 "for example environments.example:depot"
             )
         return name
 
     @field_validator("classes", "max_steps")
     @classmethod
-    def _of_bfcl(cls, value: object, info: ValidationInfo) -> object:
-        name = info.data.get("name")
-        if name == BFCL and value is None:
-            return BFCL_DEFAULTS[info.field_name or ""]
-        if name not in (BFCL, None) and value is not None:
-            raise ValueError(f"this is for {BFCL}, {name} would ignore it: remove it, or use environment.options")
+    def _of_benchmarks(cls, value: object, info: ValidationInfo) -> object:
+        name, key = info.data.get("name"), info.field_name or ""
+        if name == BFCL:
+            return BFCL_DEFAULTS[key] if value is None else value
+        if name == APPWORLD and key == "max_steps":
+            return APPWORLD_STEPS if value is None else value
+        if name is not None and value is not None:
+            instead = "" if name == APPWORLD else ", or use environment.options"
+            raise ValueError(f"this is for {BFCL}, {name} would ignore it: remove it{instead}")
         return value
 
     @field_validator("options")
     @classmethod
     def _of_others(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
-        if info.data.get("name") == BFCL and value:
-            raise ValueError(f"this is for an environment of your own, {BFCL} would ignore it: remove it")
+        name = info.data.get("name")
+        if name in (BFCL, APPWORLD) and value:
+            raise ValueError(f"this is for an environment of your own, {name} would ignore it: remove it")
         return value
 
     @property
     def is_own(self) -> bool:
         """Whether it is an environment of the user's."""
-        return self.name != BFCL
+        return self.name not in (BFCL, APPWORLD)
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether the project holds panels of it; AppWorld's test splits are opened by their own command."""
+        return self.name == BFCL
 
 
 class VerificationSettings(BaseModel):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from environments.appworld.installation import find_installation
 from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named
 from environments.settings import BFCL_DEFAULTS, EnvironmentSettings
@@ -28,6 +29,11 @@ def nothing():
 def pretending():
     environment = depot(1)
     environment.name = "bfcl"
+    return environment
+
+def pretending_appworld():
+    environment = depot(1)
+    environment.name = "appworld"
     return environment
 
 class Shop(PythonEnvironment):
@@ -64,6 +70,28 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
     assert EnvironmentSettings.model_validate_json(written) == plain
 
 
+def test_appworld_takes_its_official_limit_and_no_panel():
+    plain = EnvironmentSettings(name="appworld")
+    assert (plain.classes, plain.max_steps, plain.options) == (None, 30, {})
+    assert (plain.is_own, plain.has_panels) == (False, False)
+    assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
+    assert EnvironmentSettings(name="appworld", max_steps=5).max_steps == 5
+
+
+def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("COEVOLVE_APPWORLD", str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="make appworld"):
+        open_environment(EnvironmentSettings(name="appworld"))
+    monkeypatch.delenv("COEVOLVE_APPWORLD")
+    try:
+        find_installation()
+    except InputError as error:
+        pytest.skip(str(error))
+    environment = open_environment(EnvironmentSettings(name="appworld"))
+    assert isinstance(environment, Environment)
+    assert environment.name == "appworld"
+
+
 def test_an_own_environment_is_opened_with_its_options(shop):
     settings = EnvironmentSettings(name="environments.example:depot", options={"starts": 3})
     assert settings.is_own
@@ -76,7 +104,10 @@ def test_an_own_environment_is_opened_with_its_options(shop):
 @pytest.mark.parametrize(
     ("given", "key", "says"),
     [
-        ({"name": "appworld"}, "name", "module:callable"),
+        ({"name": "webshop"}, "name", "write bfcl, appworld, or module:callable"),
+        ({"name": "appworld", "classes": ("spotify",)}, "classes", "appworld would ignore it: remove it"),
+        ({"name": "appworld", "options": {"world": "made"}}, "options", "appworld would ignore it"),
+        ({"name": "appworld", "max_steps": 0}, "max_steps", "greater than or equal to 1"),
         ({"name": "my shop:open"}, "name", "module:callable"),
         ({"name": "shop:open:twice"}, "name", "module:callable"),
         ({"name": "../shop:open"}, "name", "module:callable"),
@@ -111,6 +142,7 @@ def test_options_that_would_be_ignored_are_errors(given, key, says):
         ("shop_for_tests:failing", {}, "failed: KeyError: 'catalogue' .shop_for_tests.py, line 12"),
         ("shop_for_tests:refusing", {}, "^the shop needs its catalogue"),
         ("shop_for_tests:pretending", {}, "calls itself 'bfcl'"),
+        ("shop_for_tests:pretending_appworld", {}, "calls itself 'appworld'"),
     ],
 )
 def test_what_cannot_be_opened_is_told_in_one_sentence(shop, name, options, says):

@@ -1,0 +1,61 @@
+"""Records every API call of a world with its status, and keeps its path parameters inside the path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from environments.appworld.engine.namespace import as_json
+
+_NOT_THE_AGENTS = frozenset({"client", "track", "show"})  # parameters of the package's own requester
+_LEAVES_THE_PATH = frozenset("/\\?#%")
+
+
+class ApiCallRecorder:
+    """Stands between a world's requester and its client.
+
+    The package puts a path parameter's text into the address as it is: one with slashes could reach another app's
+    private APIs. Such a call is answered as one that does not exist.
+    """
+
+    def __init__(self, requester: Any) -> None:  # noqa: ANN401 - the package has no types
+        self._calls: list[dict[str, Any]] = []
+        self._request = requester.request
+        self._check = requester.raise_if_failure
+        requester.request = self._recorded
+        requester.raise_if_failure = self._checked
+
+    def take(self) -> list[dict[str, Any]]:
+        """The calls since the last time: app, api, arguments, and the answer's HTTP status (None: it gave none)."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    def _recorded(self, _app_name: str, _api_name: str, **data: Any) -> Any:  # noqa: ANN401
+        if data.get("track") is False and not _given(data):  # the engine's own look at the task
+            return self._request(_app_name, _api_name, track=False)
+        settings = {key: data.pop(key) for key in ("raise_on_failure",) if key in data}
+        refused = _NOT_THE_AGENTS & set(data)
+        call = {"app": _app_name, "api": _api_name, "arguments": as_json(data), "status": None}
+        self._calls.append(call)
+        if refused:
+            raise Exception(f"Unexpected parameter: {', '.join(sorted(refused))}.")
+        _keep_in_path(_app_name, _api_name, data)
+        return self._request(_app_name, _api_name, **settings, **data)
+
+    def _checked(self, response: Any, raise_on_failure: bool | None = None) -> None:  # noqa: ANN401
+        if self._calls:
+            self._calls[-1]["status"] = response.status_code
+        self._check(response, raise_on_failure)
+
+
+def _given(data: dict[str, Any]) -> bool:
+    return bool(set(data) - {"track"})
+
+
+def _keep_in_path(app: str, api: str, data: dict[str, Any]) -> None:
+    from appworld.requester import METHOD_NOT_ALLOWED_MESSAGE, _get_api_name_to_doc
+
+    path = _get_api_name_to_doc(app, include_private_apis=True)[api]["path"]
+    for name, value in data.items():
+        text = str(value)
+        if "{" + name + "}" in path and (_LEAVES_THE_PATH & set(text) or text.strip(".") == ""):
+            raise Exception(f"Response status code is 404:\n{METHOD_NOT_ALLOWED_MESSAGE}")

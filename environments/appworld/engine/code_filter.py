@@ -1,0 +1,139 @@
+"""Refuses agents' code that reaches outside the apps, by its syntax alone: a pure function of the text.
+
+It is the first of several walls (see the package's docstring), and the one that can tell the agent what is wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+
+from environments.appworld.engine.allowed_modules import ALLOWED_MODULES, WITHHELD_BUILTINS
+
+MAX_CHARACTERS = 100_000
+
+_REFUSED_NAMES = WITHHELD_BUILTINS | {"requester", "Requester", "ApiCollection", "builtins"}
+_REFUSED_ATTRIBUTES = WITHHELD_BUILTINS - {"input", "open", "compile", "copyright", "display", "help", "license"}
+_REFUSED_ATTRIBUTES |= {"attrgetter", "methodcaller", "format_map", "requester", "Formatter", "get_type_hints", "mro"}
+_REFUSED_ATTRIBUTES |= {"sys", "os", "io", "codecs", "builtins", "importlib", "inspect", "subprocess", "modules"}
+_FRAME_PREFIXES = ("f_", "tb_", "gi_", "cr_", "ag_", "co_")
+_FRAME_NAMES = frozenset(
+    prefix + name
+    for prefix in _FRAME_PREFIXES
+    for name in ("frame", "back", "globals", "locals", "builtins", "code", "next", "await", "yieldfrom", "origin")
+)
+_METHODS = frozenset(
+    f"__{name}__"
+    for name in (
+        *("init", "str", "repr", "eq", "ne", "lt", "le", "gt", "ge", "hash", "len", "iter", "next", "contains"),
+        *("getitem", "setitem", "delitem", "call", "enter", "exit", "add", "sub", "mul", "truediv", "bool"),
+    )
+)
+
+
+def refusal(code: str) -> str | None:
+    """Why ``code`` may not run, in one sentence for the agent; None when it may, or is not valid Python anyway."""
+    if len(code) > MAX_CHARACTERS:
+        return f"The code has more than {MAX_CHARACTERS} characters."
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return None  # the engine tells the agent where
+    except (ValueError, RecursionError, MemoryError):
+        return "The code cannot be parsed."
+    try:
+        return next((reason for node in ast.walk(tree) for reason in _reasons(node)), None)
+    except RecursionError:
+        return "The code is nested too deeply."
+
+
+def _reasons(node: ast.AST) -> Iterator[str]:
+    for name in _identifiers(node):
+        if name in _REFUSED_NAMES and isinstance(node, ast.Name):  # a parameter may be called so
+            yield f"Usage of the following name is not allowed: {name}."
+        elif name.startswith("__") and not (isinstance(node, ast.FunctionDef) and name in _METHODS):
+            yield f"Names that begin with two underscores are not allowed: {name}."
+    match node:
+        case ast.Import(names=names):
+            yield from _imports(alias.name for alias in names)
+        case ast.ImportFrom(module=module, level=level, names=names):
+            yield from _imports(["." * level + (module or "")])
+            yield from _names_imported(module or "", names)
+        case ast.Attribute(attr=attribute) if not _is_super_init(node):
+            yield from _attribute(attribute)
+        case ast.MatchClass(patterns=patterns, kwd_patterns=keywords) if patterns or keywords:
+            yield "Class patterns with attributes are not allowed in match statements."
+        case ast.Call(func=ast.Attribute(value=receiver, attr="format"), args=args, keywords=keywords):
+            yield from _format(receiver, [*args, *(keyword.value for keyword in keywords)])
+    for child in ast.iter_child_nodes(node):
+        called = isinstance(node, ast.Call) and node.func is child
+        if isinstance(child, ast.Attribute) and child.attr == "format" and not called:
+            yield "The method format may be called, not passed on."
+
+
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    """Every identifier that the node itself holds, attributes and imported modules aside."""
+    match node:
+        case ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.alias(asname=str(name)):
+            yield name
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from names
+
+
+def _imports(modules: Iterator[str] | list[str]) -> Iterator[str]:
+    for module in modules:
+        if module not in ALLOWED_MODULES:
+            yield f"Usage of the following module is not allowed: {module}."
+
+
+def _names_imported(module: str, names: list[ast.alias]) -> Iterator[str]:
+    for alias in names:
+        allowed = ALLOWED_MODULES.get(module)
+        if alias.name == "*" or (allowed is not None and not allowed.allow(alias.name)):
+            yield f"Importing {alias.name} from {module} is not allowed."
+
+
+def _attribute(name: str) -> Iterator[str]:
+    if name.startswith("_"):
+        yield f"Attributes that begin with an underscore are not allowed: {name}."
+    elif name in _REFUSED_ATTRIBUTES or name in _FRAME_NAMES:
+        yield f"Usage of the following attribute is not allowed: {name}."
+
+
+def _is_super_init(node: ast.Attribute) -> bool:
+    match node:
+        case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"), args=[], keywords=[])):
+            return True
+    return False
+
+
+def _format(receiver: ast.expr, values: list[ast.expr]) -> Iterator[str]:
+    """``format`` reads attributes named in its text: the text must be literal and name none that is refused.
+
+    A date's ``format`` looks the same but is given constants, from which no attribute leads anywhere.
+    """
+    if isinstance(receiver, ast.Constant) and isinstance(receiver.value, str):
+        yield from _fields(receiver.value)
+    elif not all(isinstance(value, ast.Constant) for value in values):
+        yield "The method format is allowed on a literal text only; use an f-string."
+
+
+def _fields(text: str) -> Iterator[str]:
+    try:
+        fields = list(string.Formatter().parse(text))
+    except ValueError:
+        return  # raises in the code too
+    for _, field, specification, _ in fields:
+        for part in (field or "").replace("[", ".").replace("]", ".").split(".")[1:]:
+            yield from _attribute(part)
+        if specification:
+            yield from _fields(specification)

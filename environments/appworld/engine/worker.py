@@ -1,0 +1,49 @@
+"""The worker: one warm process on the blind root, which forks a world for each episode."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from environments.appworld.engine.package import use_root
+from environments.appworld.engine.protocol import receive
+from environments.appworld.engine.warm import settle
+from environments.appworld.engine.world import World
+from environments.appworld.engine.zygote import Operation, inherited_control, serve
+
+_FIRST_CODE = "print(apis.supervisor.show_profile())"
+
+
+def operations(root: Path) -> dict[str, Operation]:
+    """What a child of the worker does: one world."""
+    world = World(root)
+    names = ("open", "execute", "save", "restore", "difference")
+    return {name: getattr(world, name) for name in names}
+
+
+def _warm(root: Path) -> None:
+    """Play a task's first moments, so that children find everything imported and built."""
+    from appworld import AppWorld
+
+    first = min(folder.name for folder in (root / "data" / "tasks").iterdir())
+    with tempfile.TemporaryDirectory() as folder:
+        world = AppWorld(task_id=first, experiment_name=folder, load_ground_truth=False)
+        _ = world.task.model_collection
+        world.execute(_FIRST_CODE)
+        world.close()
+
+
+def main() -> None:
+    """Warm up and serve; the first message says where."""
+    control = inherited_control()
+    given = receive(control)
+    root = use_root(given["root"])
+    _warm(root)
+    settle()
+    os.chdir(given["scratch"])
+    serve(control, Path(given["scratch"]), lambda: operations(root))
+
+
+if __name__ == "__main__":
+    main()

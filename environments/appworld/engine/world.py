@@ -1,0 +1,153 @@
+"""One AppWorld world, in a process of its own: executes an agent's code, saves and restores, tells what changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from environments.appworld.engine.api_calls import ApiCallRecorder
+from environments.appworld.engine.code_filter import refusal
+from environments.appworld.engine.confinement import confine
+from environments.appworld.engine.differences import business_difference
+from environments.appworld.engine.memory_limit import MemoryLimit
+from environments.appworld.engine.namespace import restrict
+
+MAX_OUTPUT = 200_000  # characters of one execution's output; the rest is left out, and counted
+_FAILED = "Execution failed. Traceback:\n"
+
+
+class World:
+    """The operations of a worker's child; ``open`` comes first, once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._results: list[Any] = []
+
+    def open(
+        self,
+        task_id: str,
+        folder: str,
+        instruction: str | None,
+        execute_seconds: int,
+        api_calls: int,
+        memory_megabytes: int,
+    ) -> dict[str, Any]:
+        """Start ``task_id``'s world with its output in ``folder``; ``instruction`` replaces the task's own.
+
+        ``execute_seconds`` and ``api_calls`` limit one execution, ``memory_megabytes`` what the process may grow by.
+        """
+        from appworld import AppWorld
+
+        Path(folder).mkdir(parents=True)
+        os.chdir(folder)
+        self._world = AppWorld(
+            task_id=task_id,
+            experiment_name=folder,
+            load_ground_truth=False,
+            max_interactions=10**9,
+            max_api_calls_per_interaction=api_calls,
+            timeout_seconds=execute_seconds,
+        )
+        if instruction is not None:
+            self._replace_instruction(instruction)
+        self._watch_shell()
+        self._harden()
+        self._memory = MemoryLimit(memory_megabytes)
+        confine(Path(folder), self._root)
+        task = self._world.task
+        who = ("first_name", "last_name", "email", "phone_number")
+        return {
+            "instruction": instruction or task.instruction,
+            "now": task.datetime.isoformat(),
+            "supervisor": {field: task.supervisor[field] for field in who},
+            "apps": dict(task.app_descriptions),
+        }
+
+    def execute(self, code: str) -> dict[str, Any]:
+        """Run the code as the benchmark does: what it printed or how it failed, and the API calls it made.
+
+        ``status``: ok, failed (it raised, ran out of time or is no Python), refused (by the code filter).
+        """
+        self._calls.take()
+        reason = refusal(code.strip())
+        if reason is None:
+            self._results.clear()
+            output = self._world.execute(code)
+            succeeded = bool(self._results) and self._results[-1] is not None and self._results[-1].success
+            status = "ok" if succeeded else "failed"
+        else:
+            output, status = _FAILED + reason, "refused"
+        calls = self._calls.take()
+        return {
+            "output": _cut(output),
+            "status": status,
+            "calls": calls,
+            "completed": bool(self._world.task_completed()),
+        }
+
+    def save(self, name: str) -> None:
+        """Keep the databases under ``name``; the code's variables are not part of it."""
+        self._world.save_state(name)
+
+    def restore(self, name: str) -> None:
+        """Return to the databases kept under ``name``. The random seed begins anew, variables stay."""
+        self._world.load_state(name)
+        self._harden()
+        self._world._save_state(self._world.output_db_home_path_on_disk)  # what the judge reads
+
+    def difference(self) -> dict[str, Any]:
+        """How the world differs from its task's start, by business fields, with the task's status and answer."""
+        from appworld.collections.models import ModelCollection, ModelCollectionPair
+
+        world = self._world
+        memory = world.output_db_home_path_in_memory
+        start = ModelCollection.load(
+            to_db_home_path=world.task.models_to_db_home_path,
+            from_db_home_path=world.task.models_from_db_home_path,
+            load_apps=[*world.task.allowed_apps, "admin"],
+        )
+        end = ModelCollection.load(
+            to_db_home_path=memory,
+            from_db_home_path=world.output_db_home_path_on_disk,
+            load_apps=world.task.allowed_apps,
+        )
+        pair = ModelCollectionPair(
+            start_db_home_path=start.from_db_home_path,
+            start_model_collection=start,
+            end_db_home_path=memory,
+            end_model_collection=end,
+        )
+        changes = business_difference(pair)
+        given = pair.end.supervisor.Task.first()
+        return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
+
+    def _replace_instruction(self, instruction: str) -> None:
+        task = self._world.models.supervisor.Task.all()[0]
+        task.instruction = instruction
+        task.save()
+        self._world._save_state(self._world.output_db_home_path_on_disk)
+
+    def _watch_shell(self) -> None:
+        """Keep each cell's result, and run the text as it is: the shell would take some of it for its commands."""
+        shell, run = self._world.shell, self._world._shell_run_cell
+        shell.automagic = False
+        shell.transform_cell = lambda cell: cell if cell.endswith("\n") else cell + "\n"
+
+        def kept(code: str) -> Any:  # noqa: ANN401 - the shell's result
+            with self._memory.applied():
+                result = run(code)
+            self._results.append(result)
+            return result
+
+        self._world._shell_run_cell = kept
+
+    def _harden(self) -> None:
+        self._calls = ApiCallRecorder(self._world.requester)
+        restrict(self._world.shell.user_ns, self._world.apis)
+
+
+def _cut(output: str) -> str:
+    left_out = len(output) - MAX_OUTPUT
+    return output if left_out <= 0 else f"{output[:MAX_OUTPUT]}\n[{left_out} characters left out]"

@@ -1,0 +1,206 @@
+"""Starts one of the engine's processes, talks to it within deadlines, and ends it with everything it started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from environments.appworld.engine.protocol import ConnectionEnded, receive, send
+from environments.appworld.installation import REPOSITORY, Installation
+from environments.base import EnvironmentFault, InputError
+
+LOG_TAIL = 4000  # bytes of a log that a fault quotes
+_CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
+_END_SECONDS = 10.0
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
+
+
+class EngineProcess:
+    """A zygote (``engine/zygote.py``): the worker or the judge.
+
+    Args:
+        module: the program, as a module.
+        installation: whose Python runs it.
+        root: the AppWorld root it works on.
+        warm_up: seconds until it must be ready.
+
+    Safe to use from several threads. Raises EnvironmentFault, with the end of its log, when it does not become ready.
+    """
+
+    def __init__(self, module: str, installation: Installation, root: Path, warm_up: float) -> None:
+        self.name = module.rsplit(".", maxsplit=1)[-1]
+        self.scratch = _scratch()
+        self.opened = 0  # connections, over its whole life
+        self._connections: dict[int, Connection] = {}
+        self._lock = threading.Lock()
+        self._log = self.scratch / "log"
+        self._control, theirs = socket.socketpair()
+        with self._log.open("ab") as log, theirs:
+            self._process = subprocess.Popen(
+                [installation.python, "-W", "ignore", "-m", module, str(theirs.fileno())],
+                cwd=REPOSITORY,
+                env=_variables(root),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        try:
+            self._ask({"root": str(root), "scratch": str(self.scratch)}, warm_up)
+        except EnvironmentFault:
+            self.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The zygote's process id."""
+        return self._process.pid
+
+    @property
+    def busy(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
+
+    def alive(self) -> bool:
+        """Whether it answers."""
+        if self._process.poll() is not None:
+            return False
+        try:
+            with self._lock:
+                return "alive" in self._ask({"op": "ping"}, _CONTROL_SECONDS)
+        except EnvironmentFault:
+            return False
+
+    def connect(self) -> Connection:
+        """A fresh child of its own. Raises EnvironmentFault."""
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            try:
+                send(self._control, {"op": "open"})
+                socket.send_fds(self._control, [b"."], [theirs.fileno()])
+                pid = self._ask(None, _CONTROL_SECONDS)["pid"]
+            except EnvironmentFault:
+                ours.close()
+                raise
+            except OSError as error:
+                ours.close()
+                raise self.fault("it ended before the episode began") from error
+            self.opened += 1
+            connection = Connection(self, ours, pid)
+            self._connections[pid] = connection
+        return connection
+
+    def kill(self, connection: Connection) -> None:
+        """Kill a child and its group, through the zygote that knows it or, when that is gone, directly."""
+        with self._lock, suppress(EnvironmentFault):
+            if self._connections.pop(connection.pid, None) is None:
+                return
+            if self._process.poll() is None:
+                self._ask({"op": "kill", "pid": connection.pid}, _CONTROL_SECONDS)
+                return
+        _kill_group(connection.pid)
+
+    def end(self) -> None:
+        """End it and all its children, and remove what they wrote. Idempotent."""
+        self._control.close()  # which is what it waits for: it kills its children then
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            for pid in list(self._connections):
+                _kill_group(pid)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def fault(self, what: str) -> EnvironmentFault:
+        """The fault that tells ``what`` happened and how the log ends."""
+        status = self._process.poll()
+        ended = "" if status is None else f" (it ended with status {status})"
+        return EnvironmentFault(f"AppWorld's {self.name}{ended}: {what}; the end of its log:\n{self._tail()}")
+
+    def _ask(self, message: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+        """One exchange over the control connection; without a message, only the answer."""
+        try:
+            if message is not None:
+                self._control.settimeout(seconds)
+                send(self._control, message)
+            return receive(self._control, seconds)
+        except TimeoutError as error:
+            self._process.kill()  # a zygote that does not answer is of no more use
+            raise self.fault(f"it did not answer within {seconds:g} s") from error
+        except (OSError, ValueError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            raise self.fault("it ended") from error
+
+    def _tail(self) -> str:
+        with suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
+            return log.read().decode(errors="replace").strip()
+        return ""
+
+
+class Connection:
+    """A child of an engine process; for one thread at a time."""
+
+    def __init__(self, process: EngineProcess, connection: socket.socket, pid: int) -> None:
+        self.process = process
+        self.pid = pid
+        self._socket = connection
+        self._open = True
+
+    def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
+        """Have the child do ``operation``. Raises EnvironmentFault; the child is then gone."""
+        if not self._open:
+            raise self.process.fault(f"{operation} was asked of an episode that is over")
+        try:
+            self._socket.settimeout(seconds)
+            send(self._socket, {"op": operation, **arguments})
+            reply = receive(self._socket, seconds)
+        except TimeoutError as error:
+            self.close()
+            raise self.process.fault(f"{operation} did not end within {seconds:g} s, the episode was killed") from error
+        except (OSError, ValueError) as error:
+            self.close()
+            what = "the episode's process ended" if isinstance(error, ConnectionEnded) else str(error)
+            raise self.process.fault(f"{what} during {operation}") from error
+        if "error" in reply:
+            self.close()
+            raise self.process.fault(f"{operation} failed: {reply['error']}")
+        return reply["value"]
+
+    def close(self) -> None:
+        """Kill the child: nothing it would still do is wanted. Idempotent."""
+        if self._open:
+            self._open = False
+            self._socket.close()
+            self.process.kill(self)
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _scratch() -> Path:
+    """A folder for a process's episodes, in the system's place for such folders."""
+    scratch = Path(tempfile.mkdtemp(prefix="coevolve-appworld-")).resolve()
+    if "memory" in str(scratch):
+        shutil.rmtree(scratch)
+        raise InputError(f"AppWorld cannot work below {scratch.parent}: its path contains 'memory', set TMPDIR anew")
+    return scratch
+
+
+def _variables(root: Path) -> dict[str, str]:
+    """The process's variables: what Python needs, and nothing of the user's that agents' code should not see."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return kept | {"APPWORLD_ROOT": str(root), "PYTHON_DOTENV_DISABLED": "1", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,0 +1,128 @@
+"""The AppWorld environment: opens episodes on the real engine and names the training split's initial states."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from environments.appworld.client import AppWorldEngine
+from environments.appworld.episode import AppWorldEpisode
+from environments.appworld.installation import find_installation
+from environments.appworld.official_tasks import required_apps, split_ids
+from environments.appworld.played_world import PYTHON, PlayedWorld
+from environments.appworld.read_apis import read_apis
+from environments.appworld.references import References
+from environments.appworld.shared_engine import shared_engine
+from environments.appworld.start import Start, instruction_of, start_of
+from environments.base import InputError, Parameter, StartState, TaskSpec, ToolSpec
+
+NAME = "appworld"
+MAX_STEPS = 30
+ALWAYS = (PYTHON, "api_docs", "supervisor")
+"""Classes that every start state has beside the apps that its task needs."""
+
+_PYTHON_TOOL = ToolSpec(
+    name=PYTHON,
+    group=PYTHON,
+    description="Run a block of Python code and answer with what it prints. Variables are kept from block to block. "
+    "Apps are called as apis.app_name.api_name(parameter=value); apis.api_docs documents them, and "
+    "apis.supervisor.complete_task marks the task as complete.",
+    parameters=(Parameter(name="code", type="string", description="The code to run.", required=True),),
+)
+
+
+class AppWorldEnvironment:
+    """Implements ``environments.base.Environment``; may be used from several threads, one for each episode.
+
+    An action is a block of Python (the tool ``python``, the benchmark's way) or one API by its name ``app.api``, which
+    is run as one printed line. Code may call every API, whatever the task's tools.
+
+    Args:
+        max_steps: actions in one user turn before further ones are not run (official: 30).
+        engine: the engine to use; by default the process's own for the world that ``find_installation`` names.
+
+    Raises InputError when AppWorld is not installed or there is no world.
+    """
+
+    name: str = NAME
+
+    def __init__(self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+        self._engine = engine or shared_engine(find_installation())
+        self._max_steps = max_steps
+        self._references = References(self._play)
+
+    def open(self, task: TaskSpec) -> AppWorldEpisode:
+        """A fresh episode. Raises InputError for a task of another environment, or unknown worlds, apps or tools.
+
+        Raises EnvironmentFault when the engine cannot open a world.
+        """
+        if task.environment != NAME:
+            raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
+        if not task.turns:
+            raise InputError("the task has no user turn: give one at least")
+        for turn in task.withheld:
+            if not 0 <= turn < len(task.turns):
+                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
+        self._check_classes(task.classes)
+        for tool in self.tools((*task.tools, *(name for names in task.withheld.values() for name in names))):
+            if tool.group not in task.classes:
+                raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
+        self._check_calls(task)
+        return AppWorldEpisode(task, self._play(task), self._references, self._max_steps)
+
+    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """Documentation of ``python`` and of APIs by ``app.api``, in the given order. Raises InputError."""
+        for name in names:
+            if name not in self._tools:
+                raise InputError(f"AppWorld has no tool {name!r}: use {PYTHON}, or an API as app.api")
+        return tuple(self._tools[name] for name in names)
+
+    def starts(self) -> tuple[StartState, ...]:
+        """Where the tasks of the training split begin, each with the apps that its task needs."""
+        return self._starts
+
+    @cached_property
+    def _tools(self) -> dict[str, ToolSpec]:
+        return {PYTHON: _PYTHON_TOOL} | self._engine.api_docs
+
+    @cached_property
+    def _reads(self) -> Collection[str]:
+        return read_apis(self._engine.installation)
+
+    @cached_property
+    def _starts(self) -> tuple[StartState, ...]:
+        installation = self._engine.installation
+        return tuple(
+            self._start(task_id, (*ALWAYS, *required_apps(installation, task_id)))
+            for task_id in split_ids(installation, "train")
+        )
+
+    def _start(self, task_id: str, classes: Sequence[str]) -> StartState:
+        classes = tuple(dict.fromkeys(classes))
+        return StartState(
+            id=task_id,
+            environment=NAME,
+            split="train",
+            classes=classes,
+            initial_state=Start(task=task_id).initial_state(),
+            tools=tuple(tool.name for group in classes for tool in self._tools.values() if tool.group == group),
+        )
+
+    def _play(self, task: TaskSpec) -> PlayedWorld:
+        tools, reads = (
+            self._tools,
+            self._reads,
+        )  # first: what is wrong with the documentation is told before a world opens
+        return PlayedWorld(self._engine.open(start_of(task).task, instruction_of(task)), tools, reads)
+
+    def _check_classes(self, classes: Sequence[str]) -> None:
+        known = {tool.group for tool in self._tools.values()}
+        for name in classes:
+            if name not in known:
+                raise InputError(f"{name!r} is no app of AppWorld: use some of {', '.join(sorted(known))}")
+
+    def _check_calls(self, task: TaskSpec) -> None:
+        """Calls of the setup and the reference run outside an agent's reach, where an unknown name cannot be told."""
+        for call in (*task.setup, *(call for calls in task.reference for call in calls)):
+            if call.name not in self._tools:
+                raise InputError(f"the task calls {call.name!r}, which AppWorld does not have: use app.api")

@@ -1,0 +1,96 @@
+"""One attempt at one AppWorld task: user turns, actions, observations and the outcome."""
+
+from __future__ import annotations
+
+from environments.appworld.observations import refused
+from environments.appworld.outcomes import PlayedTurn, against_checks, against_reference
+from environments.appworld.played_world import PlayedWorld
+from environments.appworld.references import References
+from environments.appworld.start import start_of
+from environments.base import (
+    Action,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    TaskSpec,
+    UserTurn,
+)
+from environments.turns import Turns
+
+
+class AppWorldEpisode:
+    """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
+
+    An official task is judged by the benchmark's checks, any other against its reference (``outcomes``). An action past
+    ``max_steps`` of a turn is answered and not run, and so is one after the task was marked complete. Methods that are
+    called out of order raise RuntimeError; all but ``close`` raise EnvironmentFault when the world is gone.
+    """
+
+    def __init__(self, task: TaskSpec, world: PlayedWorld, references: References, max_steps: int) -> None:
+        self._task = task
+        self._world: PlayedWorld | None = world
+        self._references = references
+        self._max_steps = max_steps
+        self._turns = Turns(task)
+        self._steps = self._calls = self._malformed = 0
+        self._finished: list[PlayedTurn] = []
+
+    def start(self) -> UserTurn:
+        """Run the setup and return the first user turn."""
+        self._turns.expect_new()
+        for call in self._task.setup:
+            self._live().run(call)
+        return self._turns.first()
+
+    def step(self, action: Action) -> Observation:
+        """Execute one action in the current turn; a malformed one is answered and counted."""
+        self._turns.expect_open()
+        world = self._live()
+        if self._steps >= self._max_steps:
+            return refused(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
+        self._steps += 1
+        if isinstance(action, MalformedCall):
+            self._malformed += 1
+            return Observation(text=f"Malformed action: {action.reason}", status=ObservationStatus.MALFORMED)
+        self._calls += 1
+        if action.name not in self._turns.callable:
+            return refused(f"there is no tool {action.name!r} in this task")
+        return world.run(action)
+
+    def end_turn(self) -> UserTurn | None:
+        """End the turn as it stands and return the next one, or None when the episode is over."""
+        self._turns.expect_open()
+        if self._turns.index + 1 < len(self._task.turns):
+            self._finished.append(self._current())
+            self._steps = self._calls = self._malformed = 0
+        return self._turns.end()
+
+    def state(self) -> str:
+        """Canonical text of what changed since the task's start, with the task's status and answer."""
+        return self._live().state()
+
+    def outcome(self) -> Outcome:
+        """The verdict on what was done so far; a turn that was not reached is compared as things stand."""
+        self._turns.expect_started()
+        if start_of(self._task).official:
+            evaluation = self._live().evaluation()
+            return against_checks(self._calls, self._malformed, len(self._task.reference[0]), evaluation)
+        now = self._current()
+        played = [*self._finished, now]
+        rest = [now.model_copy(update={"calls": 0, "malformed": 0})] * (len(self._task.turns) - len(played))
+        return against_reference([*played, *rest], self._references.of(self._task), len(played))
+
+    def close(self) -> None:
+        """End the world. Idempotent."""
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    def _current(self) -> PlayedTurn:
+        return PlayedTurn(calls=self._calls, malformed=self._malformed, end=self._live().difference())
+
+    def _live(self) -> PlayedWorld:
+        if self._world is None:
+            raise RuntimeError("the episode is closed: open another one")
+        return self._world

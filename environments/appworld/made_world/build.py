@@ -1,0 +1,73 @@
+"""Builds a made world, or a blind root beside downloaded data: ``python -m environments.appworld.made_world.build``.
+
+Run by the AppWorld virtual environment's Python in the repository's folder. It writes ``WORLD/full`` (everything) and
+``WORLD/blind`` (no ground truth). The package's licence allows what is derived from its apps to be published encrypted
+only: what is built here stays on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from environments.appworld.engine.package import use_root
+from environments.appworld.engine.warm import settle
+from environments.appworld.made_world import everyday_scenarios, music_and_money_scenarios
+from environments.appworld.made_world.base_databases import write_base_databases
+from environments.appworld.made_world.blind_root import write_blind_root
+from environments.appworld.made_world.documentation import write_documentation
+from environments.appworld.made_world.labels import UnsolvableTask, label_tasks
+from environments.appworld.made_world.plan import make_plan
+from environments.appworld.made_world.tasks import write_tasks
+
+SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS)
+
+
+def build(world: Path, seed: int) -> None:
+    """Build the made world of ``seed`` in ``world``, replacing one that is there; it appears whole or not at all."""
+    unfinished = world.parent / f".{world.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    data = unfinished / "full" / "data"
+    data.mkdir(parents=True)
+    use_root(unfinished / "full")
+    start = time.monotonic()
+    apis = write_documentation(data)
+    write_base_databases(data, make_plan(seed))
+    ids = write_tasks(data, make_plan(seed), SCENARIOS)
+    settle()
+    with tempfile.TemporaryDirectory(prefix="made-world-") as outputs:
+        label_tasks(data, ids, Path(outputs))
+    write_blind_root(unfinished / "full", unfinished / "blind")
+    shutil.rmtree(world, ignore_errors=True)
+    unfinished.rename(world)
+    print(f"{world}: {apis} APIs, {len(ids)} tasks, seed {seed}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--world", type=Path, required=True, help="folder that the world is written to")
+    parser.add_argument("--seed", type=int, default=1, help="another seed is another world")
+    parser.add_argument("--blind-only", action="store_true", help="write WORLD/blind from WORLD/full and nothing else")
+    given = parser.parse_args()
+    world = given.world.resolve()
+    world.parent.mkdir(parents=True, exist_ok=True)
+    if given.blind_only:
+        print(f"{world / 'blind'}: {write_blind_root(world / 'full', world / 'blind')} tasks", flush=True)
+    else:
+        try:
+            build(world, given.seed)
+        except (ValueError, UnsolvableTask) as error:
+            print(f"error: seed {given.seed}: {error}", file=sys.stderr, flush=True)
+            os._exit(2)
+    sys.stdout.flush()
+    os._exit(0)  # the package's threads would keep the process for seconds
+
+
+if __name__ == "__main__":
+    main()

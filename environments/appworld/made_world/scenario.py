@@ -1,0 +1,54 @@
+"""What a scenario of a made world is: variants of one instruction, its solution and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from environments.appworld.made_world.plan import Person, Plan
+
+VARIANTS = 3
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One task: whose it is, what is asked, the values it is about and the answer (None: nothing is asked back)."""
+
+    person: int
+    instruction: str
+    values: dict[str, Any]
+    answer: str | int | float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Three tasks that differ in values only.
+
+    ``solution`` is the body of the reference code; it begins where ``login(app)`` and ``pages(api, **arguments)``
+    exist and sees ``values`` as ``wanted``. ``checks`` is the body of the package's ``evaluate``, where ``wanted`` are
+    the same values; it comes after the check of the answer.
+    """
+
+    id: str
+    split: str
+    difficulty: int
+    apps: tuple[str, ...]
+    variants: Callable[[Plan], list[Variant]]
+    solution: str
+    checks: str
+
+
+def people_from(plan: Plan, first: int) -> Iterator[tuple[int, Person]]:
+    """Everybody once, beginning with person ``first``, so that scenarios are not all about the same three."""
+    count = len(plan.people)
+    for offset in range(count):
+        yield (first + offset) % count, plan.people[(first + offset) % count]
+
+
+def first_variants(found: Iterator[Variant]) -> list[Variant]:
+    """The first three of them. Raises ValueError when a plan gives fewer."""
+    variants = [variant for variant, _ in zip(found, range(VARIANTS), strict=False)]
+    if len(variants) < VARIANTS:
+        raise ValueError("this seed's plan has too little for a scenario: use another seed")
+    return variants

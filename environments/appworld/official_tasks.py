@@ -1,0 +1,74 @@
+"""The world's own tasks, as task specifications and as places for exploration to begin, from the split they are in.
+
+They are read from the full root: instructions, apps and solutions of train and dev only. Nothing read here is written
+into the project.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from environments.appworld.installation import Installation
+from environments.appworld.played_world import PYTHON
+from environments.appworld.start import Start
+from environments.base import InputError, TaskSpec, ToolCall
+
+SPLITS = ("train", "dev")
+_RUN = "solution(apis, None)"
+
+
+def official_task(installation: Installation, task_id: str, split: str, tools: Sequence[str] = (PYTHON,)) -> TaskSpec:
+    """The benchmark's task ``task_id`` of ``split``, judged by the benchmark's checks.
+
+    The reference is its solution as one block of code. ``tools`` are those that the agent may use by name; the code
+    that it writes may call every API. Raises InputError for a split other than train and dev, a task that is not in it,
+    and a task whose files are incomplete.
+    """
+    if task_id not in split_ids(installation, split):
+        raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
+    specification = _read_json(_folder(installation, task_id) / "specs.json")
+    return TaskSpec(
+        environment="appworld",
+        split=split,
+        classes=tuple(dict.fromkeys(name.split(".")[0] for name in tools)),
+        turns=(specification["instruction"],),
+        initial_state=Start(task=task_id, official=True).initial_state(),
+        tools=tuple(tools),
+        reference=((ToolCall(name=PYTHON, arguments={"code": _solution(installation, task_id)}),),),
+    )
+
+
+def split_ids(installation: Installation, split: str) -> tuple[str, ...]:
+    """Ids of the tasks of train or dev. Raises InputError for a test split: evaluation alone opens those."""
+    if split not in SPLITS:
+        raise InputError(f"the split {split!r} is not open to training: use train or dev")
+    return installation.task_ids(split)
+
+
+def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:
+    """The apps that the task's author says it needs, in order of name."""
+    return tuple(sorted(_read_json(_folder(installation, task_id) / "ground_truth" / "required_apps.json")))
+
+
+def _solution(installation: Installation, task_id: str) -> str:
+    path = _folder(installation, task_id) / "ground_truth" / "solution.py"
+    try:
+        return f"{path.read_text()}\n{_RUN}"
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): build or download the world anew") from error
+
+
+def _folder(installation: Installation, task_id: str) -> Path:
+    return installation.full / "data" / "tasks" / task_id
+
+
+def _read_json(path: Path) -> Any:  # noqa: ANN401 - the benchmark's file
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): build or download the world anew") from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON ({error}): build or download the world anew") from error

@@ -1,0 +1,78 @@
+"""Plays actions in one world: a block of Python, or one API by name, and what the world is like afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from environments.appworld.call_code import call_code
+from environments.appworld.client import World
+from environments.appworld.observations import may_change, observe, refused
+from environments.appworld.records import Difference, Evaluation
+from environments.base import Observation, ToolCall, ToolSpec
+
+PYTHON = "python"
+"""The tool that runs a block of code, its argument ``code``: the benchmark's way to act."""
+
+
+class PlayedWorld:
+    """A world and what was last known of its state; for one thread at a time.
+
+    ``tools`` documents the tools by name. ``reads`` are the APIs that change nothing: after calls of these alone the
+    state is not looked at anew. Every method raises EnvironmentFault when the world is gone.
+    """
+
+    def __init__(self, world: World, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
+        self._world = world
+        self._tools = tools
+        self._reads = reads
+        self._completed = False
+        self._state: str | None = None
+        self._difference: Difference | None = None
+        self._evaluation: Evaluation | None = None
+
+    def run(self, call: ToolCall) -> Observation:
+        """Run one call of a documented tool.
+
+        Once the task is marked complete nothing runs any more, as in the benchmark. A call by name with a parameter
+        that the API does not have is refused here: the apps would ignore the parameter.
+        """
+        if self._completed:
+            return refused("the task was marked complete, nothing was run")
+        foreign = [name for name in call.arguments if self._tools[call.name].parameter(name) is None]
+        if foreign:
+            return refused(f"{call.name} has no parameter {foreign[0]!r}")
+        if call.name != PYTHON:
+            return self._execute(call_code(call.name, call.arguments))
+        code = call.arguments.get("code")
+        if not isinstance(code, str):
+            return refused(f"{PYTHON} needs its argument code, a text")
+        return self._execute(code)
+
+    def state(self) -> str:
+        """Canonical text of the state, told by the world itself."""
+        if self._state is None:
+            self._state = self._world.state()
+        return self._state
+
+    def difference(self) -> Difference:
+        """What changed since the start, told by the judge, which no agent's code can reach."""
+        if self._difference is None:
+            self._difference = self._world.judged_diff()
+        return self._difference
+
+    def evaluation(self) -> Evaluation:
+        """The official verdict on the state."""
+        if self._evaluation is None:
+            self._evaluation = self._world.evaluate()
+        return self._evaluation
+
+    def close(self) -> None:
+        """End the world. Idempotent."""
+        self._world.close()
+
+    def _execute(self, code: str) -> Observation:
+        executed = self._world.execute(code)
+        if may_change(executed, self._reads):
+            self._state = self._difference = self._evaluation = None
+        self._completed = executed.completed
+        return observe(executed, self._reads)

@@ -1,0 +1,56 @@
+"""Replays references in worlds of their own and keeps what they do, since a replay costs a world."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import closing
+
+from environments.appworld.outcomes import ReferenceTurn
+from environments.appworld.played_world import PlayedWorld
+from environments.base import TaskSpec
+from environments.replay import failed
+
+KEPT = 512
+
+
+class References:
+    """What each task's reference does turn by turn; the last ``KEPT`` are kept. Safe to use from several threads.
+
+    ``play`` opens a fresh world of a task.
+    """
+
+    def __init__(self, play: Callable[[TaskSpec], PlayedWorld]) -> None:
+        self._play = play
+        self._kept: OrderedDict[str, tuple[ReferenceTurn, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+        """The turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
+        key = json.dumps(
+            [task.model_dump(mode="json", include={"initial_state", "setup", "reference"}), task.turns[0]],
+            sort_keys=True,
+        )
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        turns = self._replayed(task)
+        with self._lock:
+            self._kept[key] = turns
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return turns
+
+    def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+        with closing(self._play(task)) as world:
+            for call in task.setup:
+                world.run(call)
+            turns = []
+            for calls in task.reference:
+                observations = [world.run(call) for call in calls]
+                error = any(failed(observation) for observation in observations)
+                turns.append(ReferenceTurn(calls=len(calls), error=error, end=world.difference()))
+        return tuple(turns)

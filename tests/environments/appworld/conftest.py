@@ -1,0 +1,33 @@
+"""The real AppWorld engine for the tests of this folder; they skip, with the reason, where it is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from environments.appworld.client import AppWorldEngine, World
+from environments.appworld.installation import Installation, find_installation
+from environments.appworld.records import Limits
+from environments.base import InputError
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    try:
+        return find_installation()
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def engine(installation: Installation) -> Iterator[AppWorldEngine]:
+    """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
+    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def world(engine: AppWorldEngine) -> Iterator[World]:
+    with engine.open("made01_1") as world:
+        yield world

@@ -1,0 +1,233 @@
+"""What a world, the worker or the judge dies of costs one episode, and the next one opens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from solutions import note, solve
+
+from environments.appworld.client import AppWorldEngine, World
+from environments.appworld.installation import REPOSITORY, Installation
+from environments.appworld.records import ExecutionStatus, Limits
+from environments.base import EnvironmentFault
+
+BUSY = "while True: pass"
+SWALLOWING = "while True:\n    try:\n        for _ in itertools.count(): pass\n    except BaseException: pass"
+WAIT = 20.0  # seconds within which what must happen has happened
+
+
+@pytest.fixture(scope="module")
+def quick(installation: Installation) -> Iterator[AppWorldEngine]:
+    """An engine of its own, which tests may hurt; code has two seconds, its world two more."""
+    with AppWorldEngine(installation, Limits(execute=2, grace=2.0)) as engine:
+        yield engine
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + WAIT
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return true()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def killed_while_busy(world: World, pid: int) -> EnvironmentFault:
+    """Kill a process while the world executes; the fault that the caller gets."""
+    timer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(EnvironmentFault) as caught:
+        world.execute(BUSY)
+    timer.join()
+    assert time.monotonic() - began < 1.9, "the death was not noticed before the code's own time was over"
+    return caught.value
+
+
+def works(engine: AppWorldEngine) -> bool:
+    with engine.open("made01_2") as world:
+        solve(engine, world)
+        return world.evaluate().success
+
+
+def test_a_killed_world_is_a_fault_and_the_others_go_on(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as other, quick.open("made01_1") as world:
+        other.execute(note("Kept", "x"))
+        fault = killed_while_busy(world, world.pid)
+        assert "the episode's process ended during execute" in str(fault)
+        assert "the end of its log:" in str(fault)
+        with pytest.raises(EnvironmentFault, match="an episode that is over"):
+            world.execute("1")
+        assert len(other.diff().changes["simple_note.Note"].added) == 1
+    assert works(quick)
+
+
+def test_a_killed_worker_takes_its_worlds_and_is_replaced(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world, quick.open("made01_1") as other:
+        worker = psutil.Process(world.pid).ppid()
+        killed_while_busy(world, worker)
+        with pytest.raises(EnvironmentFault):
+            other.execute("1")
+        assert eventually(lambda: gone(other.pid) and gone(world.pid))
+    assert works(quick)
+
+
+def test_a_killed_judge_is_replaced(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world:
+        assert not world.evaluate().success
+        judge = quick._judge
+        assert judge is not None
+        os.kill(judge.pid, signal.SIGKILL)
+        assert eventually(lambda: gone(judge.pid))
+        assert not world.evaluate().success
+
+
+def test_endless_code_is_told_so_and_the_world_goes_on(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world:
+        executed = world.execute(BUSY)
+        assert executed.status is ExecutionStatus.FAILED
+        assert "timed out after 2 seconds" in executed.output
+        assert world.execute("print(1)").output == "1\n"
+
+
+def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world:
+        pid, folder = world.pid, world.folder
+        began = time.monotonic()
+        with pytest.raises(EnvironmentFault, match="execute did not end within 4 s, the episode was killed"):
+            world.execute(SWALLOWING)
+        assert time.monotonic() - began < 4 + 3
+        assert eventually(lambda: gone(pid))
+    assert not folder.exists()
+    assert works(quick)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    ["x = [0] * 10**10", "x = 'a' * 2_000_000_000", "x = []\nwhile True: x.append('y' * 1_000_000)"],
+    ids=["list", "text", "growing"],
+)
+def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str) -> None:
+    with engine.open("made01_1") as world:
+        before = psutil.Process(world.pid).memory_info().rss
+        executed = world.execute(bomb)
+        assert executed.status is ExecutionStatus.FAILED
+        assert "MemoryError" in executed.output
+        assert psutil.Process(world.pid).memory_info().rss - before < (256 + 512) * 2**20  # its share and the reserve
+        world.execute("x = None")
+        assert world.execute("print(1)").output == "1\n"
+    assert works(engine)
+
+
+def test_a_time_bomb_in_native_code_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world:
+        with pytest.raises(EnvironmentFault, match="was killed"):
+            world.execute("sum(itertools.repeat(1))")
+        assert eventually(lambda: gone(world.pid))
+    assert works(quick)
+
+
+def test_nesting_that_breaks_the_interpreter_costs_that_episode_at_most(quick: AppWorldEngine) -> None:
+    with quick.open("made01_1") as world:
+        try:
+            assert world.execute("f = lambda: f()\nf()").status is ExecutionStatus.FAILED
+            world.execute("class A:\n    def __repr__(self): return repr([self])\nprint(A())")
+        except EnvironmentFault:
+            pass
+    assert works(quick)
+
+
+def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(installation: Installation) -> None:
+    with AppWorldEngine(installation, Limits(episodes=2)) as engine:
+        first = engine.open("made01_1")
+        engine.open("made01_1").close()
+        old = psutil.Process(first.pid).ppid()
+        third = engine.open("made01_1")
+        assert psutil.Process(third.pid).ppid() != old
+        assert first.execute("print(1)").output == "1\n"
+        assert not gone(old)
+        first.close()
+        assert eventually(lambda: gone(old))
+        assert third.execute("print(3)").output == "3\n"
+
+
+def test_a_closed_engine_leaves_no_process_and_no_file(installation: Installation) -> None:
+    engine = AppWorldEngine(installation)
+    world = engine.open("made01_1")
+    worker = psutil.Process(world.pid).ppid()
+    scratch = world.folder.parent
+    assert world.folder.exists()
+    engine.close()
+    engine.close()
+    assert eventually(lambda: gone(world.pid) and gone(worker))
+    assert not scratch.exists()
+    with pytest.raises(RuntimeError, match="was closed"):
+        engine.open("made01_1")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the death of a zygote's children is Linux's")
+def test_the_engine_ends_with_the_process_that_started_it(installation: Installation) -> None:
+    code = (
+        "import os, psutil, time\n"
+        "from environments.appworld.client import AppWorldEngine\n"
+        "engine = AppWorldEngine()\n"
+        "world = engine.open('made01_1')\n"
+        "print(world.pid, psutil.Process(world.pid).ppid(), world.folder.parent, flush=True)\n"
+        f"world.execute({BUSY!r})\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    world, worker, scratch = parent.stdout.readline().split()
+    parent.kill()
+    parent.wait(WAIT)
+    parent.stdout.close()
+    assert eventually(lambda: gone(int(world)) and gone(int(worker)))
+    assert eventually(lambda: not Path(scratch).exists())
+
+
+def test_worlds_see_none_of_this_processs_variables(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
+    with AppWorldEngine(installation) as engine, engine.open("made01_1") as world:
+        for pid in (world.pid, psutil.Process(world.pid).ppid()):
+            assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_worker_that_cannot_start_is_a_fault_with_its_log(installation: Installation, tmp_path: Path) -> None:
+    for root in ("full", "blind"):
+        (tmp_path / root / "data" / "tasks" / "made01_1").mkdir(parents=True)
+        (tmp_path / root / "data" / "tasks" / "made01_1" / "specs.json").write_text("{}")
+    broken = Installation(python=installation.python, world=tmp_path)
+    with AppWorldEngine(broken) as engine, pytest.raises(EnvironmentFault, match="the end of its log") as caught:
+        engine.open("made01_1")
+    assert "Traceback" in str(caught.value)
+
+
+def test_many_threads_share_an_engine(quick: AppWorldEngine) -> None:
+    outputs: dict[int, str] = {}
+
+    def play(number: int) -> None:
+        with quick.open("made01_1") as world:
+            outputs[number] = world.execute(f"print({number})").output
+
+    threads = [threading.Thread(target=play, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert outputs == {number: f"{number}\n" for number in range(6)}

@@ -1,0 +1,45 @@
+"""TGC and SGC against hand-made tables; ``test_made_world.py`` compares the package's command with the judge."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
+from environments.base import InputError
+
+TABLE = [
+    ({"a_1": True}, 100.0, 100.0),
+    ({"a_1": False}, 0.0, 0.0),
+    ({"a_1": True, "a_2": True, "a_3": False}, 66.7, 0.0),
+    ({"a_1": True, "a_2": True, "b_1": True, "b_2": False}, 75.0, 50.0),
+    ({"a_1": True, "b_1": True, "b_2": True, "b_3": False}, 75.0, 50.0),
+    # Two scenarios of three, one solved wholly, one in two variants: what ``appworld evaluate`` printed.
+    ({f"{s}_{v}": (s, v) != ("b", 2) for s in "ab" for v in (1, 2, 3)}, 83.3, 50.0),
+]
+
+
+@pytest.mark.parametrize(("successes", "tgc", "sgc"), TABLE)
+def test_percentages_of_tasks_and_of_scenarios(successes: dict[str, bool], tgc: float, sgc: float) -> None:
+    assert task_goal_completion(successes) == tgc
+    assert scenario_goal_completion(successes) == sgc
+
+
+@given(st.dictionaries(st.from_regex(r"\A[a-d]_[1-3]\Z"), st.booleans(), min_size=1))
+def test_one_variant_a_scenario_makes_them_equal_and_all_or_nothing_too(successes: dict[str, bool]) -> None:
+    firsts = {task: success for task, success in successes.items() if task.endswith("_1")}
+    if firsts:
+        assert task_goal_completion(firsts) == scenario_goal_completion(firsts)
+    for value in (True, False):
+        alike = dict.fromkeys(successes, value)
+        assert task_goal_completion(alike) == scenario_goal_completion(alike) == 100.0 * value
+
+
+def test_nothing_and_foreign_ids_are_input_errors() -> None:
+    for measure in (task_goal_completion, scenario_goal_completion):
+        with pytest.raises(InputError, match="one result at least"):
+            measure({})
+    for task_id in ("made01", "a_b_1"):
+        with pytest.raises(InputError, match="SCENARIO_VARIANT"):
+            scenario_goal_completion({task_id: True})

@@ -1,0 +1,45 @@
+"""The call of one API as code: it calls what was meant with equal values, and the filter lets it pass."""
+
+from __future__ import annotations
+
+import builtins
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.appworld.call_code import call_code
+from environments.appworld.client import World
+from environments.appworld.engine.code_filter import refusal
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), values, max_size=4))
+def test_the_code_passes_equal_arguments(arguments: dict[str, Any]) -> None:
+    code = call_code("spotify.like_song", arguments)
+    assert refusal(code) is None
+    received: dict[str, Any] = {}
+    apis = SimpleNamespace(spotify=SimpleNamespace(like_song=lambda **given: received.update(given)))
+    exec(code, {"apis": apis, "print": lambda value: None, "__builtins__": builtins})
+    assert received == arguments
+
+
+@pytest.mark.parametrize("name", ["spotify", "spotify.like.song", "spotify.like song", "apis[0].x", "", "a.b(1).c"])
+def test_what_names_no_api_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match="names no API"):
+        call_code(name, {})
+
+
+def test_the_real_engine_answers_it(world: World) -> None:
+    executed = world.execute(call_code("spotify.show_song", {"song_id": 1}))
+    assert executed.output.startswith("{")
+    assert [(call.name, call.arguments) for call in executed.calls] == [("spotify.show_song", {"song_id": 1})]
+    wrong = world.execute(call_code("spotify.show_song", {"song id": 1, "class": None}))
+    assert "Response status code is" in wrong.output
