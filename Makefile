@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 RUN := runs/quickstart
+APPWORLD_RUN := runs/appworld
+APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
 APPWORLD := .venvs/appworld
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
 
@@ -12,10 +14,10 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld run starter benchmark study test check format studio clean
+.PHONY: help install appworld run run-appworld starter starter-seal benchmark study test check format studio clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 install: $(INSTALLED)  ## make .venv with everything in it
 
@@ -46,10 +48,30 @@ $(APPWORLD)/.installed:
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
 
+run-appworld: install appworld $(APPWORLD_RUN)/starter  ## the same on AppWorld's engine and its made world
+	$(BIN)/python -m graph.run_iteration --recipe $(APPWORLD_RECIPE) --run $(APPWORLD_RUN)/run \
+	  $(if $(wildcard $(APPWORLD_RUN)/run/settings.yaml),--resume)
+
+# Tasks of the made world, and a policy that learnt from them, derive from AppWorld: they stay in ignored folders.
+$(APPWORLD_RUN)/held-out.jsonl:
+	mkdir -p $(@D)
+	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 30 --count 40 --set evaluation.tasks=null --output $@
+
+$(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
+	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 20 --count 120 --output $@
+
+$(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
+	$(BIN)/python -m training.warm_start --environment appworld --tasks $< --steps 200 --out $@
+
 starter: install  ## make the starter policy anew, in build/starter (recipes/starter was made so)
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
+
+starter-seal: install  ## make the starter that knows SEAL's cues anew, in build/starter-seal
+	mkdir -p build
+	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --set tasks.initial_guided=0.03 --output build/starter-seal-tasks.jsonl
+	$(BIN)/python -m training.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
 
 benchmark: install  ## measure speed and cost against what a user would run instead
 	$(BIN)/python -m benchmarks

@@ -27,10 +27,12 @@ def context_task(context: FailureContext, turns: int = 1) -> TaskSpec:
 class LiveRun:
     """One episode of an explorer: acts, and keeps every interaction with whether it changed the state.
 
-    Every action has a turn of its own, so that an environment's limit of actions in a turn never cuts it off.
+    ``preface`` is what the environment told before the first action. Every action has a turn of its own, so that an
+    environment's limit of actions in a turn never cuts it off.
     """
 
-    def __init__(self, episode: Episode, context: FailureContext, run: int) -> None:
+    def __init__(self, episode: Episode, context: FailureContext, run: int, preface: str = "") -> None:
+        self.preface = preface
         self._episode = episode
         self._context = context
         self._run = run
@@ -63,5 +65,11 @@ class LiveRun:
 def live_run(environment: Environment, context: FailureContext, run: int, steps: int) -> Iterator[LiveRun]:
     """A fresh episode on the context's initial state, after its setup, for ``steps`` actions at most."""
     with closing(environment.open(context_task(context, turns=steps))) as episode:
-        episode.start()
-        yield LiveRun(episode, context, run)
+        turn = episode.start()
+        yield LiveRun(episode, context, run, turn.preface)
+
+
+def preface_of(environment: Environment, context: FailureContext) -> str:
+    """What the environment tells an agent at the context's place before its first action."""
+    with closing(environment.open(context_task(context))) as episode:
+        return episode.start().preface

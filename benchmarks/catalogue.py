@@ -13,7 +13,8 @@ __all__ = ["BENCHMARKS", "Benchmark", "chosen"]
 class Benchmark(NamedTuple):
     """``module`` holds its ``measure``; ``takes`` says how long five repeats take on two cores.
 
-    ``reads_run``: its ``measure`` also takes ``run``, the directory of a run that is there.
+    ``reads_run``: its ``measure`` also takes ``run``, the directory of a run that is there. ``optional``: skipped with
+    the reason where what it needs is not installed, unless it was asked for by name.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Benchmark(NamedTuple):
     words: str
     takes: str
     reads_run: bool = False
+    optional: bool = False
 
 
 BENCHMARKS = (
@@ -55,6 +57,13 @@ BENCHMARKS = (
         "the graph's part of an iteration's time",
         "a second with --run, else 3 min",
         reads_run=True,
+    ),
+    Benchmark(
+        "appworld",
+        "benchmarks.appworld_worlds",
+        "eight worlds of our AppWorld worker, against a pool of `appworld serve environment`",
+        "6 min",
+        optional=True,
     ),
 )
 

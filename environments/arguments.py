@@ -48,7 +48,7 @@ def _has_type(value: JsonValue, name: str) -> bool:
         return _finite(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
     if name == "float":
         return _finite(value)
-    kinds: dict[str, type] = {"string": str, "boolean": bool, "array": list, "dict": dict}
+    kinds: dict[str, type] = {"string": str, "boolean": bool, "array": list, "dict": dict, "code": str}
     return isinstance(value, kinds.get(name, object))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 
 class InputError(ValueError):
@@ -48,8 +48,11 @@ Action = ToolCall | MalformedCall
 class Parameter(Record):
     """One parameter of a tool as its documentation states it.
 
-    ``type`` is one of string, integer, float, boolean, array, dict; ``choices`` are the documented values (for an
-    array: of its items), empty when any value may be given.
+    ``type`` is one of string, integer, float, boolean, array, dict, code; ``choices`` are the documented values (for
+    an array: of its items), empty when any value may be given. ``code`` is a text: a program in Python that calls the
+    environment's other tools as ``apis.NAME(parameter=value)``, its values are the program's literals
+    (``environments.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
+    them (``environments.trivial_policies``).
     """
 
     name: str
@@ -59,6 +62,7 @@ class Parameter(Record):
     choices: tuple[JsonValue, ...] = ()
     default: JsonValue = None
     items: str | None = None
+    trivial: tuple[JsonValue, ...] = ()
 
 
 class ToolSpec(Record):
@@ -72,6 +76,12 @@ class ToolSpec(Record):
     def parameter(self, name: str) -> Parameter | None:
         """The parameter called ``name``, or None."""
         return next((p for p in self.parameters if p.name == name), None)
+
+    @property
+    def program(self) -> Parameter | None:
+        """The parameter of type code where it is the only one that the tool requires, else None."""
+        required = [p for p in self.parameters if p.required]
+        return required[0] if len(required) == 1 and required[0].type == "code" else None
 
 
 class TaskSpec(Record):
@@ -112,11 +122,17 @@ class StartState(Record):
 
 
 class UserTurn(Record):
-    """A user message and the names of the tools available from here on."""
+    """A user message and the names of the tools available from here on.
+
+    ``preface`` is what the environment tells an agent before the first message: whom it works for, what time it is,
+    how to act; empty in later turns, and in environments that have nothing to tell. Language models are shown it, the
+    compact rendering leaves it out, and nothing in it counts as seen (``environments.grounding``).
+    """
 
     index: int
     text: str
     tools: tuple[str, ...]
+    preface: str = ""
 
 
 class ObservationStatus(StrEnum):
@@ -157,17 +173,23 @@ class TurnOutcome(Record):
     checker_error: str | None = None
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Outcome(Record):
     """Whether the episode succeeded by the environment's official rule, and each turn's checks.
 
     ``failure`` is the official error type of the first failure, None on success. ``failed_turn`` is its turn index,
-    None on success and where no single turn is to blame.
+    None on success and where no single turn is to blame. ``partial`` is how far it got, in [0, 1]: the share of the
+    checks that doing nothing fails which pass (ours). None, and not written, in an environment that does not tell.
     """
 
     success: bool
     turns: tuple[TurnOutcome, ...]
     failure: str | None = None
     failed_turn: int | None = None
+    partial: float | None = Field(None, ge=0.0, le=1.0, exclude_if=_is_none)
 
 
 @runtime_checkable

@@ -35,14 +35,24 @@ def render_documented(environment: Environment, spec: Spec, rng: random.Random) 
     return render_turns(spec, forced_calls(environment, spec), lambda call, drawn: clause(call, tools, drawn), rng)
 
 
-def clause(call: ToolCall, tools: Mapping[str, ToolSpec], rng: random.Random) -> str:
-    """The call as one clause with all of its values. An argument that equals its documented default is left out."""
+def clause(
+    call: ToolCall, tools: Mapping[str, ToolSpec], rng: random.Random, words: Mapping[str, str | None] | None = None
+) -> str:
+    """The call as one clause with all of its values. An argument that equals its documented default is left out.
+
+    ``words`` has phrases that say some arguments, by name, instead, and None for those that are left out.
+    """
     tool = tools[call.name]
+    words = words or {}
     said = []
     for name, value in call.arguments.items():
         parameter = tool.parameter(name)
-        if parameter is not None and (parameter.required or value != parameter.default):
+        if parameter is None or (value == parameter.default and not parameter.required):
+            continue
+        if name not in words:
             said.append(f"{_start(_DETAIL, parameter.description)} {_words(value, parameter)}")
+        elif words[name] is not None:
+            said.append(str(words[name]))
     values = f" ({', '.join(said)})" if said else ""
     return f"{rng.choice(_OPENINGS)}{_start(_SENTENCE_END, tool.description)}{values}"
 

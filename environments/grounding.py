@@ -8,19 +8,26 @@ never sees the setup. The rule (our choice):
   quotes in the description of the parameter or of the call's tool;
 - a number is found by value (30 is 30.0, and "1,500" is 1500) in a user turn or an observation; or when it is a choice
   or the default of the parameter, or stands anywhere in its description;
-- booleans and null are always documented; items of lists and values of objects are looked up one by one.
+- booleans and null are always documented; items of lists and values of objects are looked up one by one;
+- of a program (a parameter of type code) the literals are looked up one by one (``environments.program_literals`` says
+  which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
+  string where it is the group of a tool that the reference's programs call.
+
+What the environment tells an agent before its first turn (``UserTurn.preface``) does not count as seen.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 from pydantic import JsonValue
 
-from environments.base import Environment, Parameter, TaskSpec, ToolSpec
+from environments.base import Environment, InputError, Parameter, TaskSpec, ToolSpec
+from environments.program_literals import Literal, literals
+from environments.programs import Reach, called
 from environments.replay import Replay
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -73,20 +80,79 @@ def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tupl
     """
     names = sorted({call.name for turn in task.reference for call in turn})
     tools = {tool.name: tool for tool in environment.tools(names)}
-    seen, missing = Seen(), []
+    seen, missing, programs = Seen(), [], _Programs(environment, task, tools)
     for t, (text, turn) in enumerate(zip(task.turns, replay.turns, strict=True), start=1):
         seen.read(text)
         for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
             tool = tools[call.name]
             for name, argument in call.arguments.items():
                 parameter = tool.parameter(name)
-                missing += [
-                    f"turn {t}, call {c}: {name}={value!r:.80} of {call.name}"
-                    for value in _leaves(argument)
-                    if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
-                ]
+                if _is_program(argument, parameter):
+                    unknown = [
+                        f"{literal.value!r:.80} in the {name}"
+                        for literal in programs.read(str(argument))
+                        if not programs.documented(literal) and not seen.has(literal.value)
+                    ]
+                else:
+                    unknown = [
+                        f"{name}={value!r:.80}"
+                        for value in _leaves(argument)
+                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
+                    ]
+                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
             seen.read(observation.text)
     return tuple(missing)
+
+
+class _Programs:
+    """The programs of a reference, read in their order, and the documentation of the tools that they call."""
+
+    def __init__(self, environment: Environment, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> None:
+        self._environment = environment
+        self._reach = Reach()
+        self._tools: dict[str, ToolSpec | None] = {}
+        codes = [
+            str(value)
+            for turn in task.reference
+            for call in turn
+            for name, value in call.arguments.items()
+            if _is_program(value, tools[call.name].parameter(name))
+        ]
+        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
+
+    def read(self, code: str) -> tuple[Literal, ...]:
+        """The literals of the next program; of what is no Python its whole text."""
+        try:
+            return literals(code, self._reach)
+        except ValueError:
+            return (Literal(code),)
+
+    def documented(self, literal: Literal) -> bool:
+        """Whether documentation states the value where the program gives it."""
+        if literal.value in self._groups:
+            return True
+        tool = self._tool(literal.tool) if literal.tool else None
+        parameter = tool.parameter(literal.parameter) if tool else None
+        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
+
+    def _tool(self, name: str) -> ToolSpec | None:
+        if name not in self._tools:
+            try:
+                self._tools[name] = self._environment.tools((name,))[0]
+            except InputError:
+                self._tools[name] = None
+        return self._tools[name]
+
+
+def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
+    return isinstance(value, str) and parameter is not None and parameter.type == "code"
+
+
+def _called(code: str) -> tuple[str, ...]:
+    try:
+        return called(code)
+    except ValueError:
+        return ()
 
 
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:

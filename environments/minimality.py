@@ -5,7 +5,10 @@ any call at all, useful or not. A call is therefore superfluous (our rule) when 
 
 - succeeds by the official rule, also where that counts what the setup told, or
 - ends every turn in the same state, tells everything that the full reference had told by the end of that turn, and
-  makes no remaining call fail.
+  makes no remaining call fail,
+
+and every value that a remaining call is given can still be found (``grounding``): where nobody asks for the answers of
+reads, they carry what later calls need to know.
 
 What a call tells is the text of its result, unless the environment calls it empty or it is null or blank: so a read
 carries its result once, a second read of the same text carries nothing, and neither does a change that is overwritten
@@ -15,7 +18,10 @@ it fails the official check.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from environments.base import Environment, TaskSpec, ToolCall
+from environments.grounding import ungrounded
 from environments.replay import Replay, failed, replay, succeeds, tells
 
 Calls = tuple[tuple[ToolCall, ...], ...]
@@ -28,14 +34,15 @@ def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: in
     """
     calls = _without(task.reference, turn, call)
     try:
-        if succeeds(environment, task, calls):
-            return True
+        solved = succeeds(environment, task, calls)
         rest = replay(environment, task, calls)
     except RecursionError:
         return False
-    if rest.errors() or rest.end_states() != full.end_states():
+    if not solved and (rest.errors() or rest.end_states() != full.end_states()):
         return False
-    return all(_told(full, t) <= _heard(rest, t) for t in range(len(full.turns)))
+    if not solved and not all(_told(full, t) <= _heard(rest, t) for t in range(len(full.turns))):
+        return False
+    return _missing(environment, task, rest) <= _missing(environment, task, full)
 
 
 def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
@@ -62,6 +69,12 @@ def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
 def _last_superfluous(environment: Environment, task: TaskSpec, full: Replay) -> tuple[int, int] | None:
     places = [(t, c) for t, turn in enumerate(task.reference) for c in range(len(turn))]
     return next((place for place in reversed(places) if superfluous(environment, task, full, *place)), None)
+
+
+def _missing(environment: Environment, task: TaskSpec, played: Replay) -> Counter[str]:
+    """Values of the calls of ``played`` that cannot be found, each as often as it is given."""
+    played_task = task.model_copy(update={"reference": tuple(turn.calls for turn in played.turns)})
+    return Counter(phrase.partition(": ")[2] for phrase in ungrounded(environment, played_task, played))
 
 
 def _without(reference: Calls, turn: int, call: int) -> Calls:

@@ -28,20 +28,27 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
     if settings.name == APPWORLD:
         from environments.appworld.environment import AppWorldEnvironment
 
-        return AppWorldEnvironment(settings.max_steps)
+        if settings.servers is None:
+            return AppWorldEnvironment(settings.max_steps)
+        from environments.appworld.served_worlds import AppWorldServers
+
+        return AppWorldEnvironment(settings.max_steps, AppWorldServers(settings.servers))
     from environments.bfcl.environment import BFCLEnvironment
 
     assert settings.classes is not None
     return BFCLEnvironment(settings.classes, settings.max_steps)
 
 
-def open_named(name: str, **of_bfcl: object) -> Environment:
+def open_named(name: str, max_steps: int | None = None, **of_bfcl: object) -> Environment:
     """The environment that a command's ``--environment`` names; ``of_bfcl`` are options if that is BFCL.
+
+    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it.
 
     Raises InputError like ``open_environment``, and for what is neither bfcl nor appworld nor module:callable.
     """
+    options = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
     try:
-        settings = EnvironmentSettings.model_validate({"name": name} | (of_bfcl if name == BFCL else {}))
+        settings = EnvironmentSettings.model_validate({"name": name} | options | (of_bfcl if name == BFCL else {}))
     except ValidationError as error:
         raise InputError(f"--environment: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     return open_environment(settings)

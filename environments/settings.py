@@ -12,6 +12,8 @@ APPWORLD = "appworld"
 BFCL_DEFAULTS: dict[str, Any] = {"classes": ("GorillaFileSystem", "VehicleControlAPI"), "max_steps": 20}
 """BFCL's own options where a recipe leaves them out; for any other environment they are null."""
 
+SERVER_URL = re.compile(r"https?://[^/?#\s]+")
+
 APPWORLD_STEPS = 30
 """AppWorld's ``max_steps`` where a recipe leaves it out (official)."""
 
@@ -19,7 +21,7 @@ _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class EnvironmentSettings(BaseModel):
-    """Which environment, and its options: BFCL has two keys of its own, AppWorld one, a user's ``options``."""
+    """Which environment, and its options: BFCL has two keys of its own, AppWorld three, a user's ``options``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -33,6 +35,17 @@ class EnvironmentSettings(BaseModel):
         None,
         ge=1,
         description="bfcl, appworld: actions in one user turn before it is cut off (official: 20 and 30)",
+    )
+    servers: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="appworld: base URLs of `appworld serve environment` servers to play on, one episode a server, "
+        "instead of the project's own worker; they must serve the world that is installed here",
+    )
+    trust_agent_code: bool | None = Field(
+        None,
+        description="appworld with servers: true says that agents' code may run there, where neither the tasks' "
+        "solutions nor the files of the servers' user are out of its reach",
     )
     options: dict[str, JsonValue] = Field({}, description="module:callable: the arguments that the callable is given")
 
@@ -59,6 +72,36 @@ class EnvironmentSettings(BaseModel):
             raise ValueError(f"this is for {BFCL}, {name} would ignore it: remove it{instead}")
         return value
 
+    @field_validator("servers")
+    @classmethod
+    def _reachable(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        name = info.data.get("name")
+        if name is not None and name != APPWORLD:
+            raise ValueError(f"this is for {APPWORLD}, {name} would ignore it: remove it")
+        urls = tuple(url.rstrip("/") for url in value)
+        for url in urls:
+            if not SERVER_URL.fullmatch(url):
+                raise ValueError(f"{url!r} is no base URL of a server: write it as http://localhost:8000")
+            if urls.count(url) > 1:
+                raise ValueError(f"{url} is named twice: a server plays one episode at a time, name it once")
+        return urls
+
+    @field_validator("trust_agent_code")
+    @classmethod
+    def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        if "servers" not in info.data:  # they are wrong themselves, which is told
+            return value
+        if info.data["servers"] is None and value is not None:
+            raise ValueError("this is for environment.servers, without them it would be ignored: remove it")
+        if info.data["servers"] is not None and value is not True:
+            raise ValueError(
+                "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
+                "you trust that code, or remove environment.servers"
+            )
+        return value
+
     @field_validator("options")
     @classmethod
     def _of_others(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
@@ -71,11 +114,6 @@ class EnvironmentSettings(BaseModel):
     def is_own(self) -> bool:
         """Whether it is an environment of the user's."""
         return self.name not in (BFCL, APPWORLD)
-
-    @property
-    def has_panels(self) -> bool:
-        """Whether the project holds panels of it; AppWorld's test splits are opened by their own command."""
-        return self.name == BFCL
 
 
 class VerificationSettings(BaseModel):

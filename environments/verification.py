@@ -22,11 +22,15 @@ from environments.base import (
 from environments.fingerprints import fingerprint
 from environments.grounding import ungrounded
 from environments.minimality import reduce, superfluous
+from environments.recording import recorded
 from environments.replay import Replay, attempt, failed, replay, setup_as_turns, tells
 from environments.settings import VerificationSettings
 from environments.trivial_policies import solving_policy
 
 __all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
+
+
+_SHOWN = 200  # characters of an error that a refusal quotes
 
 
 class Refusal(StrEnum):
@@ -173,7 +177,7 @@ def _behaviour(draft: TaskSpec, environment: Environment, settings: Verification
     try:
         first = replay(environment, draft)
         refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
-        return refused or _worth(draft, environment, first)
+        return refused or _worth(draft, recorded(environment), first)
     except InputError as error:
         return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
     except RecursionError:
@@ -187,9 +191,14 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling 
     results = [observation for turn in turns for observation in turn.observations]
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if failed(observation):
-            detail = f"{place}, {call.name}, fails: {observation.text[:200]}"
+            detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
             return Ruling(reason=Refusal.ERROR_RESULT, detail=detail)
     return None
+
+
+def _beginning_and_end(text: str) -> str:
+    """A traceback says at its end what went wrong."""
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
 
 
 def _stable(draft: TaskSpec, environment: Environment, first: Replay, settings: VerificationSettings) -> Ruling | None:

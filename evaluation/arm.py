@@ -122,7 +122,7 @@ async def _work(job: Job) -> None:
             strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
             success=one.success,
             calls=one.calls,
-            reference_calls=one.reference_calls,
+            reference_calls=one.reference_calls or 0,  # a study's panels state it
             failure=one.failure,
             infrastructure_error=one.infrastructure_error,
         )

@@ -145,6 +145,7 @@ class FinishedRun:
             kl=done.kl,
             trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
             admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),
+            seal=done.seal,
             measured={name: round(seconds, 2) for name, seconds in measured.items()},
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from environments.base import InputError, Record
+from environments.learning_interface.profile import SealFigures
 from memory.jsonl import complaint, dump_line, write_atomically
 
 Row = TypeVar("Row", bound=Record)
@@ -21,7 +23,8 @@ class IterationFigures(Record):
     and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first iteration)
     and of the ``lent`` references, one a group without any success.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
-    round drew and of those admitted. ``seconds``: wall, by stage, under ``measured`` because runs differ in it.
+    round drew and of those admitted. ``seal``: what SEAL saw and showed in the round, None where it is off.
+    ``measured``: wall seconds by stage, of the iteration and of its round.
     """
 
     iteration: int
@@ -44,6 +47,7 @@ class IterationFigures(Record):
     kl: float | None
     trained_functions: dict[str, int]
     admitted_functions: dict[str, int]
+    seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: dict[str, float]
 
     @property

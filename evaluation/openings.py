@@ -1,9 +1,14 @@
-"""The ledger of openings: a held-out panel opens only for a committed study recipe, and each opening is a line."""
+"""The ledger of openings: what is opened of a held-out panel, each opening a line noted before anything is scored.
+
+BFCL's open for a committed study recipe. AppWorld's test splits, which users score their own models on, open for
+``evaluation.run``, once a call.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from environments.base import InputError, Record
@@ -24,6 +29,31 @@ class Opening(Record):
     recipe: str
     panels: dict[str, str]
     seeds: dict[str, tuple[int, ...]]
+
+
+class SplitOpening(Record):
+    """One opening of an AppWorld test split, noted before any of its tasks is read.
+
+    ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None where it is in no
+    repository. ``sha256`` is that of the split's ids, of which the first ``tasks`` were to be scored; ``model`` is the
+    folder or hub id.
+    """
+
+    date: str
+    commit: str | None
+    panel: str
+    sha256: str
+    tasks: int
+    model: str
+
+
+def note_split_opening(ledger: Path, panel: str, sha256: str, tasks: int, model: str) -> None:
+    """Append one line to the ledger, on the disk before this returns. Raises InputError for a file of other lines."""
+    if ledger.exists():
+        read_jsonl(ledger, SplitOpening)
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    commit = current_commit(Path.cwd())
+    append_jsonl(ledger, [SplitOpening(date=date, commit=commit, panel=panel, sha256=sha256, tasks=tasks, model=model)])
 
 
 def committed(paths: Sequence[Path]) -> str:

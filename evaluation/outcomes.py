@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from pydantic import Field
 
 from environments.base import Record
 from evaluation.statistics import wilson_interval
@@ -12,8 +14,9 @@ class TaskOutcome(Record):
     """One greedy attempt at one task.
 
     ``group`` is the panel or category, ``cluster`` the group of tasks that share a source path, ``strata`` the
-    panel's labels. ``extra_calls`` counts calls beyond the reference's number on a success. ``failure`` is the
-    official error type. An attempt with ``infrastructure_error`` counts in no rate.
+    panel's labels. ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where
+    the reference's is unknown. ``failure`` is the official error type. An attempt with ``infrastructure_error`` counts
+    in no rate.
     """
 
     task_id: str
@@ -25,15 +28,22 @@ class TaskOutcome(Record):
     failure: str | None = None
     failed_turn: int | None = None
     calls: int = 0
-    reference_calls: int = 0
+    reference_calls: int | None = 0
     malformed: int = 0
-    extra_calls: int = 0
+    extra_calls: int | None = 0
     sampled_tokens: int = 0
     infrastructure_error: str | None = None
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Score(Record):
-    """Success of a group of tasks: the rate and its 95 % Wilson interval, in [0, 1]."""
+    """Success of a group of tasks: the rate and its 95 % Wilson interval, in [0, 1].
+
+    ``tgc`` and ``sgc`` are AppWorld's figures, percentages; None, and not written, for other benchmarks.
+    """
 
     group: str
     n: int
@@ -42,6 +52,8 @@ class Score(Record):
     interval: tuple[float, float]
     clusters: int
     infrastructure_errors: int
+    tgc: float | None = Field(None, exclude_if=_is_none)
+    sgc: float | None = Field(None, exclude_if=_is_none)
 
 
 class Report(Record):
@@ -55,6 +67,10 @@ class Report(Record):
     scores: tuple[Score, ...]
     mean: float
     seconds: float
+
+
+Scoring = Callable[[str, Sequence[TaskOutcome]], Score]
+"""How the outcomes of a group are scored: ``score``, or ``appworld_panels.score_goals``."""
 
 
 def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
@@ -73,11 +89,11 @@ def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
     )
 
 
-def score_strata(outcomes: Sequence[TaskOutcome]) -> tuple[Score, ...]:
+def score_strata(outcomes: Sequence[TaskOutcome], scored: Scoring = score) -> tuple[Score, ...]:
     """A score for each value of each stratum, named ``stratum=value``, in order of name."""
     labels = sorted({(key, value) for o in outcomes for key, value in o.strata.items()})
     return tuple(
-        score(
+        scored(
             f"{key}={value}",
             [o.model_copy(update={"group": f"{key}={value}"}) for o in outcomes if o.strata.get(key) == value],
         )

@@ -1,29 +1,33 @@
-"""Opens what an evaluation scores: a fixed panel, an official category or a file of tasks.
+"""Opens what an evaluation scores: a fixed panel of BFCL, an official category or a file of tasks.
 
-Nothing else in the project opens a panel. One of the split test is held out: it opens only where a ledger of openings
-(``evaluation.openings``) notes that.
+Nothing else in the project opens a panel (AppWorld's are opened by ``evaluation.appworld_panels``). One of the split
+test is held out: it opens only where a ledger of openings (``evaluation.openings``) notes that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from environments.base import InputError, Record
+from environments.base import InputError, Record, TaskSpec
+from environments.bfcl.splits import Split, in_seal_test
 from evaluation.openings import check_opened
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-SplitChoice = Literal["all", "train", "dev", "test"]
+SplitChoice = Literal["all", "train", "dev", "test", "seal-test"]
+"""Splits of official tasks; seal-test: of the split test the 100 indices that a test after SEAL's protocol has."""
 
 
 class Item(Record):
-    """One task to attempt, and the labels its outcome carries."""
+    """One task to attempt, and the labels its outcome carries; ``reference_calls`` is None where it is unknown."""
 
     task: Task
     group: str
     cluster: str
+    reference_calls: int | None
     strata: dict[str, str] = {}
 
 
@@ -59,6 +63,7 @@ def open_panel(name: str, limit: int | None = None, openings: Path | None = None
             task=Task(id=member.id, origin="panel", **dict(member.spec)),
             group=name,
             cluster=member.cluster,
+            reference_calls=calls_of(member.spec),
             strata={key: str(value) for key, value in member.strata},
         )
         for member in load_panel(name)[:limit]
@@ -74,18 +79,27 @@ def open_category(category: str, split: SplitChoice = "all", limit: int | None =
 
     if category not in (*CATEGORIES, "all"):
         raise InputError(f"--category {category}: no such category: choose one of {', '.join(CATEGORIES)} or all")
-    splits: tuple[Literal["train", "dev", "test"], ...] = ("train", "dev", "test") if split == "all" else (split,)
+    splits: Mapping[SplitChoice, Sequence[Split]] = {
+        "all": ("train", "dev", "test"),
+        "train": ("train",),
+        "dev": ("dev",),
+        "test": ("test",),
+        "seal-test": ("test",),
+    }
     items: list[Item] = []
     for name in CATEGORIES if category == "all" else (category,):
-        official = load_category(name, splits=splits)[:limit]
+        official = load_category(name, splits=splits[split])
+        if split == "seal-test":
+            official = tuple(entry for entry in official if in_seal_test(entry.index))
         items += [
             Item(
                 task=Task(id=entry.id, origin="official", **dict(entry.spec)),
                 group=name,
                 cluster=str(entry.index),
+                reference_calls=calls_of(entry.spec),
                 strata={"split": entry.spec.split},
             )
-            for entry in official
+            for entry in official[:limit]
         ]
     return tuple(items)
 
@@ -96,4 +110,18 @@ def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
     Raises InputError when the file cannot be read or a line of it is no task.
     """
     tasks = read_jsonl(path, Task)[:limit]
-    return tuple(Item(task=task, group=path.name, cluster=task.id, strata={"origin": task.origin}) for task in tasks)
+    return tuple(
+        Item(
+            task=task,
+            group=path.name,
+            cluster=task.id,
+            reference_calls=calls_of(task),
+            strata={"origin": task.origin},
+        )
+        for task in tasks
+    )
+
+
+def calls_of(task: TaskSpec) -> int:
+    """Calls of the task's reference, all turns together."""
+    return sum(map(len, task.reference))

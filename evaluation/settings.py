@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -10,17 +11,31 @@ from memory.settings import Section
 
 
 class EvaluationSettings(Section):
-    """The fixed panel that is scored before and after each round."""
+    """The fixed tasks that are scored before and after each round: a panel, or a file where there is none."""
 
     panel: str | None = Field("templated-dev", description="panel to score; null scores none")
-    limit: int | None = Field(None, ge=1, description="score the panel's first N tasks only (labelled as such)")
-    batch: int = Field(128, ge=1, description="episodes decoded together")
+    tasks: str | None = Field(
+        None,
+        description="a JSONL file of held-out tasks to score, for an environment without panels: D_0 and drafts are "
+        "refused where they equal one of them (ours)",
+    )
+    limit: int | None = Field(None, ge=1, description="score the first N tasks only (labelled as such)")
+    batch: int | None = Field(
+        None, ge=1, description="episodes decoded together; null: as many as suit the environment, 128 or 8"
+    )
 
     @model_validator(mode="after")
     def _panel_is_there(self) -> Self:
         # A default that is written out says nothing: a run's settings.yaml holds every key.
         fields = type(self).model_fields
         given = [key for key in ("limit", "batch") if getattr(self, key) != fields[key].default]
-        if self.panel is None and given:
+        if self.scored is None and given:
             raise ValueError(f"'{given[0]}' is for a panel, and none is scored: remove it or name a panel")
+        if self.panel is not None and self.tasks is not None:
+            raise ValueError("'tasks' is scored in place of a panel: set 'panel' to null, or remove it")
         return self
+
+    @property
+    def scored(self) -> str | None:
+        """The name of what is scored, None where nothing is."""
+        return self.panel if self.tasks is None else Path(self.tasks).name

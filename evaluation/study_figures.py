@@ -7,6 +7,7 @@ from statistics import fmean
 
 from environments.base import Record
 from evaluation.arm_records import ArmHeader, IterationFigures
+from evaluation.seal_facts import SealFacts, seal_facts
 
 
 class Budget(Record):
@@ -40,7 +41,7 @@ class ArmFacts(Record):
 
     ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph; process starts,
     evaluation and D_0 apart. ``shared_sequences``: by panel, the share of its value-free call sequences that tasks of
-    D_0 and of the last D_t have too.
+    D_0 and of the last D_t have too. ``seal``: None where SEAL was off.
     """
 
     description: str
@@ -54,6 +55,7 @@ class ArmFacts(Record):
     cpu_seconds: dict[str, float]
     wall_seconds: dict[str, float]
     shared_sequences: dict[str, tuple[float, float]]
+    seal: SealFacts | None = None
 
 
 def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) -> ArmFacts:
@@ -72,6 +74,7 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
         shared_sequences=_shared(trained),
+        seal=seal_facts(trained),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from evaluation.seal_facts import HEAD, seal_rows
 from evaluation.study_recipe import BASELINE
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def study_table(summary: StudySummary) -> str:
     for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
         lines += _success(summary, panel)
     lines += _course(facts.arms)
+    lines += _seal(facts.arms)
     lines += _spending(facts.arms, facts.environment_calls)
     lines += _notes(summary)
     return "\n".join(lines).rstrip() + "\n"
@@ -107,6 +109,12 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
         "evolution's share (scripted roles)",
     )
     return ["**Course** (means over seeds; percent where not counts)", "", *_table(head, rows), ""]
+
+
+def _seal(arms: dict[str, ArmFacts]) -> list[str]:
+    rows = list(seal_rows({name: facts.seal for name, facts in arms.items()}))
+    told = "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn)"
+    return [told, "", *_table(HEAD, rows), ""] if rows else []
 
 
 def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from agents.assembly import UNGUIDED_EXPLORATION, Roles, build_roles, unguided_roles
+from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
 from agents.spending import Ledger
 from environments.base import Environment
+from environments.fingerprints import fingerprint
 from environments.registry import open_environment
 from environments.sealed import sealed_fingerprints
 from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from graph.state import BranchState, RunContext
-from memory.records import FailureContext, Unsignalled
-from memory.run import RunDirectory
+from memory.records import FailureContext, Task, Unsignalled
+from memory.run import RunDirectory, read_jsonl
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Rooms:
     """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
     ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
-    fingerprints of every panel.
+    fingerprints of every panel, and of the file of held-out tasks that the settings name.
     """
 
     run: RunDirectory
@@ -65,14 +66,18 @@ def assemble(root: Path) -> Rooms:
     settings = load_recipe(run.settings_path)
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    turns = settings.roles.exploration.max_turns
-    unguided = UNGUIDED_EXPLORATION.model_copy(update={"max_turns": turns})
+    unguided = unguided_exploration(settings.roles.exploration, environment.name)
     return Rooms(
         run=run,
         settings=settings,
         environment=environment,
         roles=build_roles(settings.roles, ledger),
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
-        sealed=sealed_fingerprints(environment.name),
+        sealed=sealed_fingerprints(environment.name) | _held_out(settings.evaluation.tasks),
         ledger=ledger,
     )
+
+
+def _held_out(path: str | None) -> frozenset[str]:
+    """Fingerprints of a file of tasks. Raises InputError when it cannot be read or a line of it is no task."""
+    return frozenset() if path is None else frozenset(map(fingerprint, read_jsonl(Path(path), Task)))

@@ -14,6 +14,7 @@ from agents.assembly import unguided_context
 from agents.scripted.tool_contexts import tool_context
 from environments.base import InputError, StartState
 from environments.fingerprints import fingerprint
+from environments.settings import APPWORLD
 from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import Rooms
 from graph.branches import refuse_mistake
@@ -25,6 +26,7 @@ from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import append_jsonl, read_json, read_jsonl, write_json
 
 CHUNK = 32  # start states explored in one invocation of the graph
+CHUNK_OF_APPWORLD = 8  # verifying what comes of one takes it half a minute
 BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
 BARREN_CHUNKS = 8  # chunks without a new task after which exploration has nothing more to give
 
@@ -79,7 +81,8 @@ async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
 def _prepare(rooms: Rooms, starts: Sequence[StartState], first: int, known: set[str]) -> list[FailureContext]:
     """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
     folder = rooms.run.root / SEED_STAGE
-    contexts = [_context(rooms, starts, position) for position in range(first, first + CHUNK)]
+    chunk = CHUNK_OF_APPWORLD if rooms.environment.name == APPWORLD else CHUNK
+    contexts = [_context(rooms, starts, position) for position in range(first, first + chunk)]
     write_json(folder / "known.json", KnownTasks(fingerprints=tuple(sorted(known))))
     for context in contexts:
         write_json(folder / "branches" / context.id / "context.json", context)

@@ -7,9 +7,9 @@ from typing import Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from agents.settings import RolesSettings
-from environments.settings import EnvironmentSettings, VerificationSettings
+from environments.settings import BFCL, EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import MemorySettings, Section, TaskSettings
+from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
 
@@ -45,6 +45,24 @@ class RunSettings(Section):
                 f"the panel {evaluation.panel} is of bfcl, {environment.name} has none: set evaluation.panel to null"
             )
         return evaluation
+
+    @model_validator(mode="after")
+    def _official_tasks_are_bfcls(self) -> Self:
+        if self.tasks.initial == OFFICIAL and self.environment.name != BFCL:
+            raise ValueError(
+                f"tasks.initial: {OFFICIAL} names tasks of {BFCL}, the environment is {self.environment.name}: name a "
+                "file, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reward_can_be_told(self) -> Self:
+        if self.training.reward == "checks" and self.environment.name == BFCL:
+            raise ValueError(
+                f"training.reward: checks needs an environment that tells which checks passed (appworld), {BFCL} tells "
+                "success alone: set it to success"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_admission_an_iteration(self) -> Self:

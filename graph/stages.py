@@ -20,6 +20,7 @@ from graph.records import PanelScore, PrintedReport, StageSeconds
 from graph.settings import RunSettings
 from memory.child_process import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
+from memory.settings import OFFICIAL
 from memory.tasks import admit
 from training.round_record import RECORD_FILE, RoundProgress, RoundRecord
 
@@ -39,7 +40,7 @@ class Run:
 
 
 async def make_tasks(run: Run) -> None:
-    """D_0 into tasks.jsonl: from the user's file, or by unguided exploration.
+    """D_0 into tasks.jsonl: the benchmark's own, from the user's file, or by unguided exploration.
 
     Raises InputError when no task of the file is accepted or exploration finds too few.
     """
@@ -47,12 +48,16 @@ async def make_tasks(run: Run) -> None:
         return
     from graph.assembly import assemble
     from graph.given_tasks import verify_given
+    from graph.official_tasks import official_tasks
     from graph.seeding import make_seeds
 
     rooms = assemble(run.directory.root.resolve())
     initial = run.settings.tasks.initial
     with _timed(run, 0, "seed"):
-        if initial is not None:
+        if initial == OFFICIAL:
+            with run.progress.stage("D_0: official tasks"):
+                tasks = await official_tasks(rooms, run.progress.say)
+        elif initial is not None:
             with run.progress.stage(f"verifying {initial}"):
                 tasks = await verify_given(Path(initial), rooms, run.progress.say)
         else:
@@ -67,7 +72,7 @@ async def make_tasks(run: Run) -> None:
 async def score_before(run: Run, iteration: int) -> None:
     """panel_before.json: the last iteration's score after its round, or that of the policy that the run starts with."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.panel is None or (folder / "panel_before.json").exists():
+    if run.settings.evaluation.scored is None or (folder / "panel_before.json").exists():
         return
     if iteration > 0:
         previous = run.directory.iteration(iteration - 1) / "panel_after.json"
@@ -92,7 +97,7 @@ async def train(run: Run, iteration: int) -> None:
 async def score_after(run: Run, iteration: int) -> None:
     """panel_after.json: the score of the policy that the round made."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.panel is None or (folder / "panel_after.json").exists():
+    if run.settings.evaluation.scored is None or (folder / "panel_after.json").exists():
         return
     policy = read_json(folder / RECORD_FILE, RoundRecord).policy
     await _score(run, iteration, "after", str(run.directory.root / policy))
@@ -110,22 +115,25 @@ async def evolve(run: Run, iteration: int) -> None:
 
 async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     settings = run.settings
-    panel = settings.evaluation.panel
-    assert panel is not None
+    scored = settings.evaluation.scored
+    assert scored is not None
     folder = run.directory.iteration(iteration)
-    command = ["evaluation.run", "--environment", settings.environment.name, "--panel", panel, "--model", policy]
-    command += ["--output", str(folder / f"panel_{when}.jsonl"), "--batch", str(settings.evaluation.batch), "--json"]
+    what = ("--panel", scored) if settings.evaluation.tasks is None else ("--tasks", settings.evaluation.tasks)
+    command = ["evaluation.run", "--environment", settings.environment.name, *what, "--model", policy]
+    command += ["--output", str(folder / f"panel_{when}.jsonl"), "--json"]
     command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
     command += ["--threads", str(settings.training.threads)]
     if settings.policy.thinking is not None:
         command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
+    if settings.evaluation.batch is not None:
+        command += ["--batch", str(settings.evaluation.batch)]
     if settings.evaluation.limit is not None:
         command += ["--limit", str(settings.evaluation.limit)]
     lines: list[str] = []
     label = f"iteration {iteration}: panel {when} training"
     with _timed(run, iteration, f"panel {when}"), run.progress.stage(label):
         await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, lines.append)
-        score = panel_score(panel, lines, folder / f"panel_{when}.log")
+        score = panel_score(scored, lines, folder / f"panel_{when}.log")
     write_json(folder / f"panel_{when}.json", score)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from agents.chat.endpoint import model_of
 from environments.base import Record
 from graph.costs import Cost, cost_of
 from graph.labels import arm_labels
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
+from graph.seal_summary import SealSummary, seal_rows, seal_summary
 from graph.settings import RunSettings
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
@@ -46,7 +50,8 @@ class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` came to them for the next one.
 
     ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
-    ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left.
+    ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
+    what SEAL did in the round, None where it is off.
     """
 
     iteration: int
@@ -61,6 +66,7 @@ class Summary(Record):
     failed: dict[str, int] = {}
     labels: tuple[str, ...] = ()
     stopped: str | None = None
+    seal: SealSummary | None = Field(default=None, exclude_if=operator.not_)
 
 
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
@@ -80,6 +86,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         failed=evolution.failures,
         labels=(*_labels(run, folder, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
+        seal=seal_summary(read_json(folder / RECORD_FILE, RoundRecord)),
     )
 
 
@@ -89,7 +96,7 @@ def _seconds(path: Path) -> dict[str, float]:
 
 
 def _panel(folder: Path, settings: RunSettings) -> Panel | None:
-    if settings.evaluation.panel is None:
+    if settings.evaluation.scored is None:
         return None
     before = read_json(folder / "panel_before.json", PanelScore)
     after = read_json(folder / "panel_after.json", PanelScore)
@@ -111,8 +118,10 @@ def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
-        labels.append(f"own environment {settings.environment.name}: no task is held out")
-    if settings.evaluation.limit is not None and settings.evaluation.panel is not None:
+        labels.append(f"own environment {settings.environment.name}")
+    if settings.evaluation.panel is None and settings.evaluation.tasks is None:
+        labels.append("no task is held out")
+    if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"panel: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
 
@@ -130,6 +139,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("  per admitted", summary.cost.per_admitted.words())
     if summary.stopped:
         table.add_row("stopped", f"{summary.stopped} is spent")
+    for name, cell in seal_rows(summary.seal) if summary.seal else ():
+        table.add_row(name, cell)
     return table
 
 

@@ -37,7 +37,8 @@ __all__ = [
 class Task(TaskSpec):
     """A member of the task set D_t.
 
-    ``origin``: seed (unguided exploration), evolved (admitted by an iteration) or given (by the user).
+    ``origin``: seed (unguided exploration), evolved (admitted by an iteration), given (by the user), official (the
+    benchmark's own) or panel (held out).
     ``admitted_at`` is the iteration that admitted it; None for tasks that were there before the first.
     ``parents`` are ids of the records it came from: draft, context, signal, trajectory, task.
     """

@@ -43,10 +43,18 @@ class MemorySettings(Section):
         return self
 
 
+OFFICIAL = "official"
+"""The value of ``tasks.initial`` that is no file."""
+
+
 class TaskSettings(Section):
     """D_0 and how tasks of D_t are drawn."""
 
-    initial: str | None = Field(None, description="JSONL file of tasks to start from instead of unguided exploration")
+    initial: str | None = Field(
+        None,
+        description="what to start from instead of unguided exploration: a JSONL file of tasks, or official: BFCL's "
+        "own tasks of the training split, of all four categories",
+    )
     initial_count: int = Field(100, ge=1, description="tasks of D_0 (paper: 100)")
     initial_guided: float = Field(
         0.0,

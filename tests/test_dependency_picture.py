@@ -27,7 +27,10 @@ GRAPH_MAY = {
     "evaluation.settings",
 }
 HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
-PANEL_MODULE = "environments.bfcl.panels"
+PANEL_MODULES = ("environments.bfcl.panels", "environments.appworld.panels")
+TEST_SPLITS = {"test_normal", "test_challenge"}
+# Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
+NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
 
 
 def imports(path: Path) -> set[str]:
@@ -66,15 +69,29 @@ def test_rooms_import_only_what_lies_below(room: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_only_evaluation_opens_panels() -> None:
+@pytest.mark.parametrize("module", PANEL_MODULES)
+def test_only_evaluation_opens_panels(module: str) -> None:
     openers = {
         str(path.relative_to(ROOT))
-        for room in ROOMS
+        for room in (*ROOMS, "benchmarks")
         for path in sources(room)
-        if within(PANEL_MODULE, {PANEL_MODULE}) and any(within(name, {PANEL_MODULE}) for name in imports(path))
+        if any(within(name, {module}) for name in imports(path))
     }
     assert openers, "nobody opens a panel: the test looks for the wrong module"
     assert all(path.startswith("evaluation/") for path in openers), openers
+
+
+def test_only_evaluation_names_appworlds_test_splits() -> None:
+    """Whoever opens one must name it somewhere; help texts and sentences are no names."""
+    named = {
+        str(path.relative_to(ROOT))
+        for room in (*ROOMS, "benchmarks")
+        for path in sources(room)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in TEST_SPLITS
+    }
+    assert named >= NAME_TEST_SPLITS
+    assert all(path.startswith("evaluation/") for path in named - NAME_TEST_SPLITS), named
 
 
 def test_warm_start_calls_no_role() -> None:

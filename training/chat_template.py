@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from training.code_blocks import block_action, takes_blocks
 from training.rendering import EndTurn
-from training.template_probe import call_of, check_thinking, check_writing, choose_reader, written
+from training.template_probe import call_of, check_thinking, check_writing, choose_reader, takes_system, written
 from training.tool_calls import DUMMY_TOOL, Message, Schema, call_id, call_message, tool_schema
 
 if TYPE_CHECKING:
@@ -67,13 +69,25 @@ class ChatTemplateRendering:
         """A fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
-    def prompt(self, text: str, tools: Sequence[ToolSpec]) -> tuple[list[int], str]:
-        """The first prompt, up to where the assistant is to speak: its ids and its text."""
+    def prompt(self, text: str, tools: Sequence[ToolSpec], preface: str = "") -> tuple[list[int], str]:
+        """The first prompt, up to where the assistant is to speak: its ids and its text.
+
+        ``preface`` is the system message; in front of ``text`` for a template that shows none.
+        """
         schemas = json.dumps([tool_schema(tool) for tool in tools])
-        marker = _marker(text, schemas)
-        asked = {"role": "user", "content": self._inert(text, marker)}
-        rendered = self.render([asked], json.loads(self._inert(schemas, marker)))
+        before = [{"role": "system", "content": preface}] if preface and self.has_system else []
+        if preface and not before:
+            text = f"{preface}\n\n{text}"
+        marker = _marker(preface, text, schemas)
+        asked = [*before, {"role": "user", "content": text}]
+        inert = [message | {"content": self._inert(message["content"], marker)} for message in asked]
+        rendered = self.render(inert, json.loads(self._inert(schemas, marker)))
         return self._encode(rendered, marker), rendered.replace(marker, "")
+
+    @cached_property
+    def has_system(self) -> bool:
+        """Whether the template shows a system message."""
+        return takes_system(self)
 
     def suffix(self, following: Sequence[Message], names: Sequence[str] = ()) -> tuple[list[int], str]:
         """What the template puts between an assistant message and the next: its ids and its text.
@@ -180,13 +194,15 @@ class ChatTemplateDialogue:
         self._names: tuple[str, ...] = ()
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of the tools' documentation and the first user message."""
+        """Ids of what the environment tells first, of the tools' documentation and the first user message."""
         self._tools = {tool.name: tool_schema(tool) for tool in tools}
-        ids, self._head = self._rendering.prompt(turn.text, tools)
+        ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface)
         return ids
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
-        """The tool calls of a sampled message; a message without one ends the turn."""
+        """The tool calls of a sampled message; without one, its block of Python; a message without either ends the
+        turn.
+        """
         self.stopped = ids[-1] if ids and ids[-1] in self.stop_ids else None
         said = self._decode(ids if self.stopped is None else ids[:-1])
         if self.stopped is None:
@@ -195,7 +211,10 @@ class ChatTemplateDialogue:
             stop = self._decode(ids[-1:])
             read = self._rendering.reader.read(said, stop, self._head, tuple(self._tools.values()))
         if isinstance(read, EndTurn):
-            return read
+            block = block_action(read.text) if takes_blocks(tuple(self._tools.values())) else None
+            if block is None:
+                return read
+            read = (block,)
         if len(read) > 1 and not self._rendering.several:
             reason = f"{len(read)} tool calls in one message: the model's chat template takes one at a time"
             read = (MalformedCall(text=said, reason=reason),)

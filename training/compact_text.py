@@ -29,6 +29,7 @@ from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
 from environments.learning_interface.cues import GUIDELINES, HintKind, split_guidelines, split_hint
+from environments.settings import APPWORLD
 from training.rendering import EndTurn
 from training.strict_json import read_json_at, tool_call
 
@@ -37,7 +38,7 @@ END = "A end"
 LINE = "\n"
 
 _VALUE_IN_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w)')
-_NAME = re.compile(r"\w+")
+_NAME = re.compile(r"\w+(?:\.\w+)*")
 _ARGUMENT = re.compile(r" @(\w+)=")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = re.compile(r"\$(\d+)")
@@ -66,6 +67,13 @@ class CompactSettings(Record):
     list_items: int = 4
     small_number: int = 9
     cues: bool = Field(default=False, exclude_if=operator.not_)
+
+
+def compact_settings(environment: str) -> CompactSettings:
+    """The caps for a policy of ``environment``; AppWorld's answers are longer and name more (nine accounts at once)."""
+    if environment != APPWORLD:
+        return CompactSettings()
+    return CompactSettings(references=24, references_per_observation=12, observation_chars=600, list_items=10)
 
 
 def cue_words() -> tuple[str, ...]:

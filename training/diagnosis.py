@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+from environments.appworld.observations import came_too_late, refused_by_an_app
 from environments.arguments import argument_problem
 from environments.base import MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
 from environments.learning_interface.profile import EXCLUDED, FAILED, TurnCause, TurnLabel
@@ -59,8 +60,11 @@ def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpe
             continue
         label, cause = turn_label(checked), None
         if label in FAILED:
-            before = any(one.state is False for one in checks[:number])
-            cause = _cause(TurnComparison(turn.steps, task.reference[number], tools), tools, before)
+            compared = TurnComparison(turn.steps, task.reference[number], tools)
+            if any(compared.is_program(compared.reference[k]) for k in compared.missing):
+                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial)
+            else:
+                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]))
         turns.append(TurnDiagnosis(turn=number, label=label, cause=cause))
     return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
 
@@ -84,11 +88,7 @@ def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules o
 
 def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool) -> TurnCause:
     """The cause of a failed turn; ``wrong_before``: an earlier turn ended in another state than its reference."""
-    surplus = [
-        step
-        for place, step in enumerate(compared.steps)
-        if step.observation.calls and place not in compared.made.values()
-    ]
+    surplus = any(compared.beside)
     if compared.missing or not (compared.reference or surplus):
         return _cause_of_lack(compared, tools)
     if wrong_before and compared.reference:
@@ -101,39 +101,81 @@ def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before
 
 
 def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> TurnCause:
-    missing = compared.missing_names()
-    steps = compared.steps
-    errors = [step for place, step in enumerate(steps) if failed(step.observation) and not _recovered(compared, place)]
+    errors = _errors(compared)
     if any(_is_invalid(step, tools) for step in errors):
         return TurnCause.INVALID_CALL
-    if any(_name(step) in missing and _differs(compared, place) for place, step in enumerate(steps)):
+    if any(_differs(compared, place) for place in range(len(compared.steps))):
         return TurnCause.WRONG_ARGUMENT
     return TurnCause.NO_RECOVERY if errors else TurnCause.MISSING_CALL
 
 
+def _cause_beside_a_program(
+    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None
+) -> TurnCause:
+    """The cause of a failed turn whose reference is a program: read from tools, errors and checks, not from values.
+
+    ``partial`` is the outcome's: where all that was wanted is there, something else was changed.
+    """
+    errors = _errors(compared)
+    if any(_is_invalid(step, tools) for step in errors):
+        return TurnCause.INVALID_CALL
+    ran = {call.name for step in compared.steps for call in step.observation.calls}
+    if compared.missing_tools() - ran:
+        return TurnCause.NO_RECOVERY if errors else TurnCause.MISSING_CALL
+    if partial == 1.0:
+        return TurnCause.SURPLUS_CALL
+    return TurnCause.NO_RECOVERY if errors else TurnCause.WRONG_ARGUMENT
+
+
+def _errors(compared: TurnComparison) -> list[Played]:
+    """The steps of the turn that failed and were not recovered from; one that came too late to run is none."""
+    return [
+        step
+        for place, step in enumerate(compared.steps)
+        if failed(step.observation) and not came_too_late(step.observation.text) and not _recovered(compared, place)
+    ]
+
+
 def _recovered(compared: TurnComparison, place: int) -> bool:
-    name, missing = _name(compared.steps[place]), compared.missing_names()
+    due = _names(compared, compared.steps[place]) & compared.missing_tools()
     later = (step for step in compared.steps[place + 1 :] if not failed(step.observation))
-    return any(name not in missing or _name(step) == name for step in later)
+    return any(not due or due & _names(compared, step) for step in later)
 
 
-def _name(step: Played) -> str | None:
-    return None if isinstance(step.action, MalformedCall) else step.action.name
+def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
+    """The tool of the step's action, and those that its program calls."""
+    if isinstance(step.action, MalformedCall):
+        return frozenset()
+    return frozenset({step.action.name, *(call.name for call in step.observation.calls)}) | compared.mentioned(
+        step.action
+    )
 
 
 def _is_invalid(step: Played, tools: Mapping[str, ToolSpec]) -> bool:
-    """Whether the action of an error is no call, or not one by the documentation."""
+    """Whether the action of an error is no call, or not one by the documentation.
+
+    A program is none where it failed by itself: only what an app refuses is a call that went wrong.
+    """
     if isinstance(step.action, MalformedCall):
         return True
     tool = tools.get(step.action.name)
-    return tool is None or argument_problem(step.action, tool) is not None
+    if tool is None or argument_problem(step.action, tool) is not None:
+        return True
+    return tool.program is not None and not refused_by_an_app(step.observation.text)
 
 
 def _differs(compared: TurnComparison, place: int) -> bool:
-    """Whether the call at ``place`` neither made a call of the reference nor is, refused, the same as a missing one."""
-    action = compared.steps[place].action
+    """Whether a tool whose call is missing was called in the step at ``place``, with other arguments.
+
+    A call that was refused and is the same as a missing one does not differ.
+    """
+    action, missing = compared.steps[place].action, compared.missing_names()
+    if isinstance(action, MalformedCall):
+        return False
+    if compared.is_program(action):
+        return any(call.name in missing for call in compared.beside[place])
     return (
-        not isinstance(action, MalformedCall)
+        action.name in missing
         and place not in compared.made.values()
         and not any(compared.same(action, compared.reference[k]) for k in compared.missing)
     )

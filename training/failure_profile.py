@@ -68,9 +68,10 @@ def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
             for place, step in enumerate(turn.steps):
                 if not failed(step.observation):
                     continue
-                recovered = _is_recovered(turn, place)
-                hinted = split_hint(step.observation.text)[1] is not None
-                found.update(errors=1, recovered=recovered, hinted=hinted, hinted_recovered=hinted and recovered)
+                recovered, succeeded = _is_recovered(turn, place), trajectory.success
+                found.update(errors=1, recovered=recovered, succeeded=succeeded)
+                if split_hint(step.observation.text)[1] is not None:
+                    found.update(hinted=1, hinted_recovered=recovered, hinted_succeeded=succeeded)
     return ErrorStatistics.model_validate(found)
 
 

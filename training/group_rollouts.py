@@ -89,8 +89,7 @@ class GroupRollouts:
         if len(causes) == len(self.latest):
             raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
         self.keep(self.latest)
-        if self.seal is not None:
-            self.seal.take_in(step, self.latest, self.tasks)
+        diagnosing = self._diagnose(step)
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler) for result in results]
         rewards = [trajectory.reward for trajectory in self.latest]
@@ -102,7 +101,7 @@ class GroupRollouts:
             self._due = deque(tuple(references[part::parts]) for part in range(parts))
         self._rows = tuple(TurnsOfTokens(row.mask, row.begins) for row in rows)
         self._unweighed = frozenset(lent) if self.settings.lend_reference == "off_policy" else frozenset()
-        self.stopwatch.rollouts += time.perf_counter() - began
+        self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
@@ -120,6 +119,16 @@ class GroupRollouts:
     def due_references(self) -> tuple[Row, ...]:
         """What the next micro-batch of this step is to learn as a loss of its own; each is handed out once."""
         return self._due.popleft() if self._due else ()
+
+    def _diagnose(self, step: int) -> float:
+        """Give SEAL the step's rollouts; the seconds that took."""
+        if self.seal is None:
+            return 0.0
+        began = time.perf_counter()
+        self.seal.take_in(step, self.latest, self.tasks)
+        seconds = time.perf_counter() - began
+        self.stopwatch.seal += seconds
+        return seconds
 
     def _lend(self, step: int, environment: Environment) -> dict[int, tuple[Row, float | None]]:
         """References to learn from in this step, with their rewards, by the row whose place they take.

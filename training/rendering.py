@@ -30,7 +30,10 @@ class Dialogue(Protocol):
     stop_ids: frozenset[int]
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of the first prompt. Raises InputError for tools that the model has no tokens for."""
+        """Ids of the first prompt, with ``turn.preface`` in formats of language models.
+
+        Raises InputError for tools that the model has no tokens for.
+        """
         ...
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from environments.base import Outcome
+from contextlib import closing
+
+from environments.base import Environment, InputError, Outcome, TaskSpec
 from training.settings import TrainingSettings
 
 SUCCESS_FLOOR = 0.501
 """Least reward of a success (our choice): strictly above one half, also in float32, whatever the length cost, so that
 every success beats every failure and any threshold at 0.5 agrees with the official verdict."""
 
+FAILURE_CEILING = 0.499
+"""Reward of a failure that passes every check that doing nothing fails (our choice): below one half for that reason."""
+
 
 def reward(outcome: Outcome, calls: int, reference_calls: int, settings: TrainingSettings) -> float:
-    """Reward in [0, 1]: 0 for a failure; for a success 1 less ``length_cost`` a call beyond the reference, floored.
+    """Reward in [0, 1]: of a success 1 less ``length_cost`` a call beyond the reference, floored; of a failure 0.
 
-    ``calls`` counts every action of the rollout, malformed ones included; ``reference_calls`` those of the task's
-    reference. Fewer calls than the reference cost nothing and earn nothing. The paper's reward is the verdict alone
-    (CoEvolve, section 4); the length cost is our choice: without it a policy that reads everything first loses nothing.
-    Raises ValueError for a negative count.
+    With ``reward: checks`` a failure earns its ``Outcome.partial`` times ``FAILURE_CEILING``, whatever its length: what
+    doing nothing passes earns nothing. ``calls`` counts every action of the rollout, malformed ones included;
+    ``reference_calls`` those of the task's reference. Fewer calls than the reference cost nothing and earn nothing. The
+    paper's reward is the verdict alone (CoEvolve, section 4); the length cost is our choice: without it a policy that
+    reads everything first loses nothing.
+
+    Raises ValueError for a negative count, InputError for ``reward: checks`` where the outcome has no ``partial``.
     """
     if calls < 0 or reference_calls < 0:
         raise ValueError(f"calls={calls}, reference_calls={reference_calls}: counts cannot be negative")
-    if not outcome.success:
+    if outcome.success:
+        return max(SUCCESS_FLOOR, 1.0 - settings.length_cost * max(0, calls - reference_calls))
+    if settings.reward == "success":
         return 0.0
-    return max(SUCCESS_FLOOR, 1.0 - settings.length_cost * max(0, calls - reference_calls))
+    if outcome.partial is None:
+        raise InputError(
+            "training.reward is checks, and the environment tells of an episode whether it succeeded, not how many "
+            "checks it passed: set it to success"
+        )
+    return FAILURE_CEILING * outcome.partial
+
+
+def check_reward(environment: Environment, task: TaskSpec, settings: TrainingSettings) -> None:
+    """Before long work: raises InputError where the rewards of ``task``'s environment cannot be those of the settings.
+
+    With ``reward: checks`` an episode is opened and judged as it is.
+    """
+    if settings.reward == "success":
+        return
+    with closing(environment.open(task)) as episode:
+        episode.start()
+        outcome = episode.outcome()
+    reward(outcome, 0, 0, settings)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Environment, InputError, Record
+from environments.learning_interface.profile import SealFigures
 from environments.settings import EnvironmentSettings
 from memory.child_process import hold_lock
 from memory.records import Trajectory
@@ -19,6 +20,7 @@ from memory.tasks import load_tasks, tasks_at
 from training.compact import CompactRendering
 from training.policy_path import check_policy_path
 from training.rendering import Rendering
+from training.reward import check_reward
 from training.round_checkpoints import (
     RoundCheckpoint,
     checkpoint_folder,
@@ -40,7 +42,7 @@ from training.round_record import (
     step_record,
 )
 from training.round_tasks import round_tasks
-from training.seal import SEAL_FILE, Seal, SealState, SealStep, first_state
+from training.seal import SEAL_FILE, Seal, SealState, SealStep, figures, first_state
 from training.seal_settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
 
@@ -141,6 +143,7 @@ class _Round:
             logs=_trainer_log(checkpoint),
             measured=mark.seconds,
             lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
+            seal=self._seal_figures(),
         )
 
     def _start(self) -> RoundStart:
@@ -173,6 +176,7 @@ class _Round:
         import torch
         from transformers.utils import logging
 
+        from environments.recording import recorded
         from environments.registry import open_environment
         from training.group_rollouts import GroupRollouts
         from training.policy import load_starter
@@ -181,7 +185,8 @@ class _Round:
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        environment = open_environment(settings.environment)
+        environment = recorded(open_environment(settings.environment))
+        check_reward(environment, plan.steps[0][0], settings.training)
         policy = load_starter(settings.policy)
         seal = self._seal(environment, policy.rendering)
         rollouts = GroupRollouts(
@@ -242,11 +247,25 @@ class _Round:
         return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
 
     def _seal_state(self, settings: SealSettings) -> SealState:
-        earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE if self.iteration else None
-        for path in (self.seal_log, earlier):
-            if path is not None and path.exists():
-                return read_jsonl(path, SealStep)[-1].state
-        return first_state(settings)
+        """After the last step that is kept, of this round or of the one before."""
+        if self.seal_log.exists():
+            return read_jsonl(self.seal_log, SealStep)[-1].state
+        return self._seal_state_before(settings)
+
+    def _seal_state_before(self, settings: SealSettings) -> SealState:
+        """Before this round's first step."""
+        if self.iteration == 0:
+            return first_state(settings)
+        earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE
+        if not earlier.exists():
+            raise InputError(f"{earlier}, which SEAL goes on from, is missing: restore it")
+        return read_jsonl(earlier, SealStep)[-1].state
+
+    def _seal_figures(self) -> SealFigures | None:
+        settings = self.settings.training.seal
+        if settings is None:
+            return None
+        return figures(self._seal_state_before(settings), read_jsonl(self.seal_log, SealStep))
 
     def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
         """Drop the records of ``path`` after global step ``step``, and a last line that is half written."""

@@ -36,6 +36,7 @@ class Stopwatch:
     load: float = 0.0
     rollouts: float = 0.0
     save: float = 0.0
+    seal: float = 0.0
     started: float = field(default_factory=time.perf_counter)
 
     def loaded(self) -> None:
@@ -43,11 +44,12 @@ class Stopwatch:
         self.load = time.perf_counter() - self.started
 
     def seconds(self) -> RoundSeconds:
-        """Everything so far; what is neither loading, rollouts nor saving is optimisation."""
+        """Everything so far; what is neither loading, rollouts, saving nor SEAL's is optimisation."""
         elapsed = time.perf_counter() - self.started
         return RoundSeconds(
             load=self.before.load + self.load,
             rollouts=self.before.rollouts + self.rollouts,
-            optimisation=self.before.optimisation + elapsed - self.load - self.rollouts - self.save,
+            optimisation=self.before.optimisation + elapsed - self.load - self.rollouts - self.save - self.seal,
             save=self.before.save + self.save,
+            seal=self.before.seal + self.seal,
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import Field
 
 from environments.base import Record
+from environments.learning_interface.profile import SealFigures
 from memory.records import Trajectory
 
 RECORD_FILE = "round.json"
@@ -41,19 +42,31 @@ class StepRecord(Record):
 
 
 class RoundSeconds(Record):
-    """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints."""
+    """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints.
+
+    ``seal``: SEAL's diagnosis of the rollouts, its next state, and the weights of advantages; in no other stage, and
+    written where there is any.
+    """
 
     load: float = 0.0
     rollouts: float = 0.0
     optimisation: float = 0.0
     save: float = 0.0
+    seal: float = Field(default=0.0, exclude_if=operator.not_)
+
+    @property
+    def seal_share(self) -> float:
+        """SEAL's share of the round's wall-clock; 0 for a round of no time."""
+        whole = self.load + self.rollouts + self.optimisation + self.save + self.seal
+        return self.seal / whole if whole else 0.0
 
 
 class RoundRecord(Record):
     """What a finished round leaves behind; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``lent`` is their sum. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``lent`` is their sum. ``seal``: what SEAL saw and showed, None where
+    it is off. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -69,6 +82,7 @@ class RoundRecord(Record):
     sampled_tokens: int
     infrastructure_errors: int
     lent: int = Field(default=0, exclude_if=operator.not_)
+    seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
 
 
@@ -125,6 +139,7 @@ def round_record(
     logs: Mapping[int, StepLog],
     measured: RoundSeconds,
     lent: Sequence[Trajectory] = (),
+    seal: SealFigures | None = None,
 ) -> RoundRecord:
     """The record of a round from all of its trajectories, the trainer's log by global step, and lent references.
 
@@ -150,6 +165,7 @@ def round_record(
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
         lent=learnt.total(),
+        seal=seal,
         measured=measured,
     )
 

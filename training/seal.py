@@ -7,12 +7,19 @@ follows from the settings, the state before the step and the step's trajectories
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from environments.base import Environment, Record, TaskSpec, ToolSpec
 from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import FailureProfile
+from environments.learning_interface.profile import (
+    ErrorStatistics,
+    FailureProfile,
+    SealFigures,
+    TurnCause,
+    TurnLabel,
+)
 from environments.learning_interface.state import InterfaceState, update
 from memory.records import Trajectory
 from training.advantage_weights import (
@@ -28,7 +35,7 @@ from training.diagnosis import Diagnosis, diagnose
 from training.failure_profile import failure_profile
 from training.seal_settings import SealSettings
 
-__all__ = ["SEAL_FILE", "Seal", "SealState", "SealStep", "TurnsOfTokens", "first_state", "next_state"]
+__all__ = ["SEAL_FILE", "Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 SEAL_FILE = "seal.jsonl"
 """In an iteration's folder: a ``SealStep`` a line. Its last line is where the next step, or iteration, goes on."""
@@ -74,6 +81,30 @@ def next_state(state: SealState, profile: FailureProfile, settings: SealSettings
         interface=update(state.interface, profile, settings.interface)
         if state.interface and settings.interface
         else None,
+    )
+
+
+def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
+    """A round in numbers, from the state ``before`` its first step and all of its steps, in order."""
+    states = [before, *(step.state for step in steps)]
+    shown = [() if state.interface is None else state.interface.guidelines for state in states]
+    gone = [() if state.interface is None else state.interface.retired for state in states]
+    labels: Counter[TurnLabel] = Counter()
+    causes: Counter[TurnCause] = Counter()
+    for step in steps:
+        labels.update({label: found.count for label, found in step.profile.labels.items()})
+        causes.update(step.profile.causes)
+    guidelines = Counter(label for read in shown[:-1] for label in read)
+    retired = Counter(
+        label for read, mastered in zip(shown[:-1], gone[1:], strict=True) for label in read if label in mastered
+    )
+    return SealFigures(
+        steps=len(steps),
+        labels={label: labels[label] for label in TurnLabel if labels[label]},
+        causes={cause: causes[cause] for cause in TurnCause if causes[cause]},
+        errors=ErrorStatistics.total(step.profile.errors for step in steps),
+        guidelines={label: guidelines[label] for label in TurnLabel if guidelines[label]},
+        retired={label: retired[label] for label in TurnLabel if retired[label]},
     )
 
 

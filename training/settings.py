@@ -62,6 +62,11 @@ class TrainingSettings(Section):
     max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one message at most")
     max_tokens: int = Field(512, ge=16, description="tokens of one episode at most, prompt and observations included")
     max_actions: int = Field(8, ge=1, description="actions in one user turn at most, during training")
+    reward: Literal["success", "checks"] = Field(
+        "success",
+        description="what a failure earns: nothing; or below one half, by the share of the checks that doing nothing "
+        "fails which it passes (AppWorld, and environments that fill in Outcome.partial; ours)",
+    )
     length_cost: float = Field(
         0.1, ge=0.0, description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)"
     )

@@ -65,6 +65,14 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     )
 
 
+def takes_system(rendering: ChatTemplateRendering) -> bool:
+    """Whether the template shows a system message, with tools: some refuse one, some drop it."""
+    try:
+        return _SAID in rendering.render([{"role": "system", "content": _SAID}, _ASKED], [DUMMY_TOOL])
+    except InputError:
+        return False
+
+
 def check_writing(rendering: ChatTemplateRendering) -> None:
     """Raises InputError when a call or an end of the turn that the template writes last cannot be read back."""
     done: Message = {"role": "assistant", "content": _SAID}

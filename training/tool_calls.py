@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OPEN_THINKING = "<think>"
 _THINKING = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
-_JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+_JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string", "code": "string"}
 
 Schema = dict[str, Any]
 Message = dict[str, Any]

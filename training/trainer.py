@@ -82,10 +82,12 @@ class RoundTrainer(GRPOTrainer):
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         rollouts = self.rollout_func
         if isinstance(rollouts, GroupRollouts):
+            began = time.perf_counter()
             advantages: torch.Tensor = batch["advantages"]
             weights = rollouts.token_weights(advantages.tolist(), batch["completion_ids"].shape[1])
             if weights is not None:
                 batch["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
+                rollouts.stopwatch.seal += time.perf_counter() - began
         return batch
 
     def compute_loss(

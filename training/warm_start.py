@@ -31,7 +31,7 @@ from memory.jsonl import complaint
 from memory.records import Measured, Task
 from memory.run import write_json
 from training.compact import CompactRendering
-from training.compact_text import CompactSettings
+from training.compact_text import CompactSettings, compact_settings
 from training.demonstrations import Demonstration, Example, demonstrate, example, lines, read_tasks
 from training.policy import PolicyCard, save_policy
 from training.slips import cued, slip
@@ -204,8 +204,8 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
     console = Console(stderr=True)
     environment = open_for(environment_name, learnt)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
-    card = PolicyCard(rendering="compact", compact=CompactSettings(cues=settings.cues))
-    compact = card.compact or CompactSettings()
+    compact = compact_settings(environment.name).model_copy(update={"cues": settings.cues})
+    card = PolicyCard(rendering="compact", compact=compact)
     tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
     rendering = CompactRendering(tokenizer, compact)
     examples = [example(demonstration, rendering) for demonstration in shown]

@@ -1,7 +1,8 @@
 """The chat abstractor: a model picks interactions that really ran and writes the user's turns (CoEvolve, section 3).
 
 It cannot invent calls: a draft's reference is made of recorded interactions, and its setup of the calls before them.
-It is asked for tasks of graded difficulty; the grade that is recorded is computed from the calls (our choice).
+It is asked for tasks of graded difficulty; the grade that is recorded is computed from the calls (our choice). Where a
+tool runs programs, references are programs instead (``program_abstractor``).
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
+from agents.chat.program_abstractor import ProgramAbstractor
 from agents.chat.prompts import prompt
 from agents.chat.structured import StructuredModel
-from agents.chat.transcript import context_text, interactions_text, tools_text
+from agents.chat.transcript import context_text, interactions_text, preface_text, tools_text
 from agents.cuts import call_of, dependent, setup_for, successful_runs
-from agents.live import context_task
+from agents.live import context_task, preface_of
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ObservationStatus, ToolCall
+from environments.programs import program_tool
 from memory.ids import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
 
@@ -68,9 +71,16 @@ class ChatAbstractor:
         """
         if not successful_runs(interactions):
             return ()
+        tools = await asyncio.to_thread(environment.tools, context.tools)
+        preface = preface_text(await asyncio.to_thread(preface_of, environment, context))
+        program = program_tool(tools)
+        if program is not None:
+            writer = ProgramAbstractor(self._model, self._settings, program)
+            return await writer.abstract(context, interactions, preface)
         messages = prompt(
             "abstract",
-            tools=tools_text(await asyncio.to_thread(environment.tools, context.tools)),
+            preface=preface,
+            tools=tools_text(tools),
             context=context_text(context),
             interactions=interactions_text(interactions),
             most=str(self._settings.drafts_per_context),

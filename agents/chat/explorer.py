@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from pydantic import BaseModel, Field, JsonValue
@@ -10,11 +11,12 @@ from pydantic import BaseModel, Field, JsonValue
 from agents.chat.prompts import prompt
 from agents.chat.structured import StructuredModel
 from agents.chat.tool_calls import offered
-from agents.chat.transcript import context_text, interactions_text, tools_text
+from agents.chat.transcript import acting_tools, context_text, interactions_text, preface_text, tools_text
 from agents.live import live_run
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
-from environments.base import Environment
+from environments.base import Environment, ToolSpec
+from environments.programs import program_tool
 from memory.records import FailureContext, Interaction
 
 
@@ -43,11 +45,11 @@ class ChatExplorer:
         A reply that stays unusable, or a budget that is spent, ends the exploration, and what was seen until then is
         kept. Raises RoleRefused (BudgetReached) when that is nothing.
         """
-        documentation = tools_text(await asyncio.to_thread(environment.tools, context.tools))
+        tools = acting_tools(await asyncio.to_thread(environment.tools, context.tools))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             try:
-                await self._round(context, environment, documentation, number, interactions)
+                await self._round(context, environment, tools, number, interactions)
             except RoleRefused:
                 if not interactions:
                     raise
@@ -58,7 +60,7 @@ class ChatExplorer:
         self,
         context: FailureContext,
         environment: Environment,
-        documentation: str,
+        tools: Sequence[ToolSpec],
         number: int,
         interactions: list[Interaction],
     ) -> None:
@@ -70,9 +72,10 @@ class ChatExplorer:
             for step in range(self._settings.steps):
                 messages = prompt(
                     "explore",
-                    tools=documentation,
+                    preface=preface_text(run.preface),
+                    tools=tools_text(tools),
                     context=context_text(context),
-                    history=interactions_text(interactions),
+                    history=interactions_text(interactions, program_tool(tools)),
                     round=str(number + 1),
                     rounds=str(self._settings.rounds),
                     left=str(self._settings.steps - step),

@@ -11,10 +11,11 @@ from agents.chat.prompts import prompt
 from agents.chat.sending import EndpointFailed
 from agents.chat.structured import StructuredModel
 from agents.chat.tool_calls import offered
-from agents.chat.transcript import attempt_text, data, tools_text
+from agents.chat.transcript import acting_tools, attempt_text, data, preface_text, tools_text
 from agents.roles import RoleRefused, Solved
 from agents.spending import BudgetReached
 from environments.base import Action, Environment, Episode, Observation, UserTurn
+from environments.programs import program_tool
 from memory.records import Draft
 
 
@@ -82,6 +83,7 @@ class _Attempt:
         self._iteration = iteration
         self._number = number
         self._left = actions
+        self._preface = ""
         self._said: list[str] = []
 
     async def play(self) -> bool:
@@ -97,21 +99,25 @@ class _Attempt:
 
     async def _converse(self, episode: Episode) -> None:
         """All user turns, until the last one has ended or no action is left."""
-        turn: UserTurn | None = await asyncio.to_thread(episode.start)
+        first = await asyncio.to_thread(episode.start)
+        self._preface = preface_text(first.preface)
+        turn: UserTurn | None = first
         while turn is not None:
             await self._turn(episode, turn)
             turn = await asyncio.to_thread(episode.end_turn) if self._left > 0 else None
 
     async def _turn(self, episode: Episode, turn: UserTurn) -> None:
         """Act until the model ends the turn or no action is left."""
-        documentation = tools_text(await asyncio.to_thread(self._environment.tools, turn.tools))
+        tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
+        program = program_tool(tools)
         self._said.append(f"User: {data('user', turn.text)}")
         done: list[tuple[Action, Observation]] = []
         while self._left > 0:
             messages = prompt(
                 "solve",
-                tools=documentation,
-                history="\n".join((*self._said, attempt_text(done))),
+                preface=self._preface,
+                tools=tools_text(tools),
+                history="\n".join((*self._said, attempt_text(done, program))),
                 attempt=str(self._number),
                 left=str(self._left),
             )
@@ -123,4 +129,4 @@ class _Attempt:
             action = offered(reply.tool, reply.arguments, turn.tools)
             done.append((action, await asyncio.to_thread(episode.step, action)))
             self._left -= 1
-        self._said.append(attempt_text(done))
+        self._said.append(attempt_text(done, program))

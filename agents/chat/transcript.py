@@ -10,13 +10,18 @@ import re
 from collections.abc import Sequence
 
 from agents.evidence import executed
-from environments.base import Action, Observation, Outcome, Parameter, ToolSpec, TurnOutcome
+from environments.base import Action, Observation, Outcome, Parameter, ToolCall, ToolSpec, TurnOutcome
+from environments.programs import program_tool
 from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 
 MAX_OBSERVATION = 1500
 """Characters of an observation that are shown."""
 MAX_ACTION = 600
 """Characters of an action that are shown."""
+MAX_PROGRAM = 4000
+"""Characters of an action that are shown where it is a program."""
+MAX_WHOLE = 60_000
+"""Characters of the newest answers to programs that are shown whole: documentation is looked up there, and is long."""
 
 _TAGS = ("observation", "action", "user", "weakness")
 _TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
@@ -31,6 +36,20 @@ def data(tag: str, text: str, most: int | None = None) -> str:
 def tools_text(tools: Sequence[ToolSpec]) -> str:
     """One paragraph a tool: its name and description, and a line for each parameter."""
     return "\n".join(_tool_text(tool) for tool in tools)
+
+
+def acting_tools(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The tools to document to somebody who acts: the one that runs programs alone, where there is one.
+
+    Programs call all the others, and can look their documentation up.
+    """
+    program = program_tool(tools)
+    return tuple(tools) if program is None else (program,)
+
+
+def preface_text(preface: str) -> str:
+    """What an environment tells in advance, as the beginning of a prompt; empty for one that tells nothing."""
+    return f"What is told to everybody who acts in the environment:\n{preface}\n\n" if preface else ""
 
 
 def trajectory_text(trajectory: Trajectory) -> str:
@@ -76,22 +95,30 @@ def context_text(context: FailureContext) -> str:
     return data("weakness", "\n".join(lines))
 
 
-def interactions_text(interactions: Sequence[Interaction]) -> str:
-    """Numbered from 0, with the run each belongs to."""
+def interactions_text(interactions: Sequence[Interaction], program: ToolSpec | None = None) -> str:
+    """Numbered from 0, with the run each belongs to; ``program`` is the tool that runs programs, where one does."""
     if not interactions:
         return "(none yet)"
+    limits = _limits([one.observation for one in interactions], program)
     return "\n".join(
-        f"[{number}] run {one.run}: {_action(one.action)} -> {one.observation.status}"
-        f"{', changed the state' if one.changed else ''}: {_answer(one.observation)}"
-        for number, one in enumerate(interactions)
+        f"[{number}] run {one.run}: {_action(one.action, program)} -> {one.observation.status}"
+        f"{', changed the state' if one.changed else ''}: {_answer(one.observation, limit)}"
+        for number, (one, limit) in enumerate(zip(interactions, limits, strict=True))
     )
 
 
-def attempt_text(actions: Sequence[tuple[Action, Observation]]) -> str:
-    """A solver's own actions in one user turn and what they were answered, in order."""
+def attempt_text(actions: Sequence[tuple[Action, Observation]], program: ToolSpec | None = None) -> str:
+    """A solver's own actions in one user turn and what they were answered, in order.
+
+    ``program`` is the tool that runs programs, where one does.
+    """
     if not actions:
         return "(no action yet)"
-    return "\n".join(f"{_action(action)} -> {_answer(observation)}" for action, observation in actions)
+    limits = _limits([observation for _, observation in actions], program)
+    return "\n".join(
+        f"{_action(action, program)} -> {_answer(observation, limit)}"
+        for (action, observation), limit in zip(actions, limits, strict=True)
+    )
 
 
 def _tool_text(tool: ToolSpec) -> str:
@@ -109,9 +136,23 @@ def _checks(turn: TurnOutcome) -> str:
     return ", ".join(f"{name} {words[value]}" for name, value in named.items())
 
 
-def _action(action: Action) -> str:
+def _limits(observations: Sequence[Observation], program: ToolSpec | None) -> list[int]:
+    """Characters of each observation that are shown."""
+    left = 0 if program is None else MAX_WHOLE
+    limits = []
+    for observation in reversed(observations):
+        left -= len(observation.text)
+        limits.append(MAX_OBSERVATION if left < 0 else max(MAX_OBSERVATION, len(observation.text)))
+    return limits[::-1]
+
+
+def _action(action: Action, program: ToolSpec | None = None) -> str:
+    if program is not None and program.program is not None and isinstance(action, ToolCall):
+        code = action.arguments.get(program.program.name)
+        if action.name == program.name and isinstance(code, str):
+            return data("action", f"{action.name}:\n{code}\n", MAX_PROGRAM)
     return data("action", executed(action), MAX_ACTION)
 
 
-def _answer(observation: Observation) -> str:
-    return data("observation", observation.text, MAX_OBSERVATION)
+def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
+    return data("observation", observation.text, most)

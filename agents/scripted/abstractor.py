@@ -18,7 +18,7 @@ from agents.live import context_task
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
-from environments.settings import BFCL
+from environments.settings import APPWORLD, BFCL
 from environments.verification import reduce
 from memory.ids import record_id
 from memory.records import Draft, FailureContext, Interaction
@@ -48,6 +48,10 @@ class TemplateAbstractor:
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
         """The same without an event loop."""
+        if context.environment == APPWORLD:
+            from agents.scripted.appworld.drafts import draft_appworld
+
+            return draft_appworld(context, interactions, environment, self._settings, seed)
         render = _renderer(context.environment)
         rng = random.Random(seed)
         drafts: list[Draft] = []

@@ -15,6 +15,7 @@ from agents.scripted.knowledge import Knowledge
 from agents.scripted.training_values import training_values
 from agents.settings import ExplorationSettings
 from environments.base import Environment
+from environments.settings import APPWORLD
 from memory.records import FailureContext, Interaction
 
 
@@ -30,6 +31,10 @@ class GuidedExplorer:
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """The same without an event loop."""
+        if context.environment == APPWORLD:
+            from agents.scripted.appworld.explorer import explore_appworld
+
+            return explore_appworld(context, environment, self._settings, seed, guided=True)
         knowledge = Knowledge(context, environment, training_values(context.environment), random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):

@@ -12,6 +12,7 @@ from agents.scripted.uniform_arguments import draw_uniform
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Environment
+from environments.settings import APPWORLD
 from memory.records import FailureContext, Interaction
 
 _MAX_OBSERVATION = 400
@@ -33,6 +34,10 @@ class UnguidedExplorer:
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """The same without an event loop."""
+        if context.environment == APPWORLD:
+            from agents.scripted.appworld.explorer import explore_appworld
+
+            return explore_appworld(context, environment, self._settings, seed, guided=False)
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
         given = _given(environment.name)

@@ -4,6 +4,9 @@ The engine runs in a virtual environment of its own (``make appworld``). A *work
 which holds no solutions and no checks, and forks a process for every episode. A *judge* on the *full* root evaluates
 what episodes saved. Neither shares code objects with this process; ``client.AppWorldEngine`` starts and watches both.
 
+Who runs `appworld serve environment` already can play there instead (``served_worlds.AppWorldServers``), over HTTP and
+with fewer walls than those below: that module says which, and why it must be asked for.
+
 What keeps an agent's code from answers and from other processes, from the outside in:
 
 - its process has no ground truth within reach, an environment without this process's variables, limits on memory,

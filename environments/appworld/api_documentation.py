@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from typing import Any
 
 from pydantic import JsonValue
@@ -10,6 +12,7 @@ from pydantic import JsonValue
 from environments.appworld.installation import Installation
 from environments.base import InputError, Parameter, ToolSpec
 
+_CHOICES = re.compile(r"value in (\[.*\])")
 _TYPES = {"string": "string", "integer": "integer", "number": "float", "boolean": "boolean", "dict": "dict"}
 
 
@@ -50,5 +53,12 @@ def _parameter(document: dict[str, Any]) -> Parameter:
         description=description,
         required=document["required"],
         default=default,
+        choices=_choices(document["constraints"]),
         items=_TYPES[first.removeprefix("list[").removesuffix("]")] if is_list else None,
     )
+
+
+def _choices(constraints: list[str]) -> tuple[JsonValue, ...]:
+    """The values that a constraint lists ("value in ['append', 'prepend']"), none where none does."""
+    listed = next((found for constraint in constraints if (found := _CHOICES.fullmatch(constraint.strip()))), None)
+    return tuple(ast.literal_eval(listed.group(1))) if listed else ()

@@ -29,8 +29,11 @@ class AppWorldEngine:
     Use one for many episodes, from several threads if you like (one thread a world); close it when done. A process
     that forgets to, or is killed, takes the engine with it.
 
-    Raises InputError when AppWorld is not installed or there is no world.
+    Raises InputError when AppWorld is not installed or there is no world. Implements ``backend.Backend``.
     """
+
+    at_once: int | None = None
+    """A world for each episode, as many as the memory holds."""
 
     def __init__(self, installation: Installation | None = None, limits: Limits | None = None) -> None:
         self.installation = installation or find_installation()

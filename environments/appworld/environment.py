@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from environments.appworld.client import AppWorldEngine
+from environments.appworld.backend import Backend
 from environments.appworld.episode import AppWorldEpisode
 from environments.appworld.installation import find_installation
-from environments.appworld.official_tasks import required_apps, split_ids
+from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
 from environments.appworld.played_world import PYTHON, PlayedWorld
 from environments.appworld.read_apis import read_apis
+from environments.appworld.recorded_world import RecordedWorld, WorldRecord
 from environments.appworld.references import References
 from environments.appworld.shared_engine import shared_engine
 from environments.appworld.start import Start, instruction_of, start_of
@@ -27,7 +29,15 @@ _PYTHON_TOOL = ToolSpec(
     description="Run a block of Python code and answer with what it prints. Variables are kept from block to block. "
     "Apps are called as apis.app_name.api_name(parameter=value); apis.api_docs documents them, and "
     "apis.supervisor.complete_task marks the task as complete.",
-    parameters=(Parameter(name="code", type="string", description="The code to run.", required=True),),
+    parameters=(
+        Parameter(
+            name="code",
+            type="code",
+            description="The code to run.",
+            required=True,
+            trivial=("apis.supervisor.complete_task()", 'apis.supervisor.complete_task(status="fail")'),
+        ),
+    ),
 )
 
 
@@ -39,17 +49,21 @@ class AppWorldEnvironment:
 
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
-        engine: the engine to use; by default the process's own for the world that ``find_installation`` names.
+        engine: what runs the worlds; by default the process's own for the world that ``find_installation`` names.
+
+    Worlds of train and dev open here, those of a test split never (``panels`` has an environment that opens them).
 
     Raises InputError when AppWorld is not installed or there is no world.
     """
 
     name: str = NAME
 
-    def __init__(self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+    def __init__(self, max_steps: int = MAX_STEPS, engine: Backend | None = None) -> None:
         self._engine = engine or shared_engine(find_installation())
         self._max_steps = max_steps
-        self._references = References(self._play)
+        self._record = WorldRecord()
+        self._recalls = False
+        self._references = References(self._play_recorded)
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
         """A fresh episode. Raises InputError for a task of another environment, or unknown worlds, apps or tools.
@@ -60,6 +74,7 @@ class AppWorldEnvironment:
             raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
         if not task.turns:
             raise InputError("the task has no user turn: give one at least")
+        self._check_world(start_of(task).task)
         for turn in task.withheld:
             if not 0 <= turn < len(task.turns):
                 raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
@@ -68,7 +83,21 @@ class AppWorldEnvironment:
             if tool.group not in task.classes:
                 raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
         self._check_calls(task)
+        if self._engine.at_once is not None and not start_of(task).official:
+            self._references.of(task)  # now: the verdict must not need a second world while the first is held
         return AppWorldEpisode(task, self._play(task), self._references, self._max_steps)
+
+    @property
+    def at_once(self) -> int | None:
+        """How many episodes can be open at a time; None where only the machine's memory sets a limit."""
+        return self._engine.at_once
+
+    def recorded(self) -> AppWorldEnvironment:
+        """This environment with a memory (``environments.recording``), the same one at every call.
+
+        Official tasks are played all the same: some of their checks look at the calls that reached the apps.
+        """
+        return self._recorded
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Documentation of ``python`` and of APIs by ``app.api``, in the given order. Raises InputError."""
@@ -82,8 +111,15 @@ class AppWorldEnvironment:
         return self._starts
 
     @cached_property
+    def _recorded(self) -> AppWorldEnvironment:
+        with_memory = copy.copy(self)
+        with_memory._recalls = True
+        with_memory.__dict__["_recorded"] = with_memory
+        return with_memory
+
+    @cached_property
     def _tools(self) -> dict[str, ToolSpec]:
-        return {PYTHON: _PYTHON_TOOL} | self._engine.api_docs
+        return {PYTHON: _PYTHON_TOOL, **self._engine.api_docs}
 
     @cached_property
     def _reads(self) -> Collection[str]:
@@ -108,12 +144,30 @@ class AppWorldEnvironment:
             tools=tuple(tool.name for group in classes for tool in self._tools.values() if tool.group == group),
         )
 
-    def _play(self, task: TaskSpec) -> PlayedWorld:
-        tools, reads = (
-            self._tools,
-            self._reads,
-        )  # first: what is wrong with the documentation is told before a world opens
-        return PlayedWorld(self._engine.open(start_of(task).task, instruction_of(task)), tools, reads)
+    def _play(self, task: TaskSpec) -> PlayedWorld | RecordedWorld:
+        start, tools, reads = start_of(task), self._tools, self._reads
+
+        def opened() -> PlayedWorld:
+            return PlayedWorld(self._engine.open(start.task, instruction_of(task)), tools, reads)
+
+        if start.official:
+            return opened()
+        return RecordedWorld(self._record, start.task, opened, reads, recalls=self._recalls)
+
+    def _play_recorded(self, task: TaskSpec) -> PlayedWorld | RecordedWorld:
+        return self._recorded._play(task)
+
+    @cached_property
+    def _open_worlds(self) -> frozenset[str]:
+        return open_worlds(self._engine.installation)
+
+    def _may_open(self, task_id: str) -> bool:
+        return task_id in self._open_worlds
+
+    def _check_world(self, task_id: str) -> None:
+        if not self._may_open(task_id):
+            self._engine.installation.require_task(task_id)
+            raise InputError(f"the world of the task {task_id!r} is not open here: use an id of train or dev")
 
     def _check_classes(self, classes: Sequence[str]) -> None:
         known = {tool.group for tool in self._tools.values()}

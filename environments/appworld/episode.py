@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from environments.appworld.observations import refused
 from environments.appworld.outcomes import PlayedTurn, against_checks, against_reference
-from environments.appworld.played_world import PlayedWorld
+from environments.appworld.played_world import PYTHON, PlayedWorld
+from environments.appworld.preface import preface
+from environments.appworld.recorded_world import RecordedWorld
 from environments.appworld.references import References
 from environments.appworld.start import start_of
 from environments.base import (
@@ -27,9 +29,11 @@ class AppWorldEpisode:
     called out of order raise RuntimeError; all but ``close`` raise EnvironmentFault when the world is gone.
     """
 
-    def __init__(self, task: TaskSpec, world: PlayedWorld, references: References, max_steps: int) -> None:
+    def __init__(
+        self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: References, max_steps: int
+    ) -> None:
         self._task = task
-        self._world: PlayedWorld | None = world
+        self._world: PlayedWorld | RecordedWorld | None = world
         self._references = references
         self._max_steps = max_steps
         self._turns = Turns(task)
@@ -37,11 +41,12 @@ class AppWorldEpisode:
         self._finished: list[PlayedTurn] = []
 
     def start(self) -> UserTurn:
-        """Run the setup and return the first user turn."""
+        """Run the setup and return the first user turn, with what the benchmark tells an agent before it."""
         self._turns.expect_new()
         for call in self._task.setup:
             self._live().run(call)
-        return self._turns.first()
+        turn = self._turns.first()
+        return turn.model_copy(update={"preface": preface(self._live().opening, by_code=PYTHON in turn.tools)})
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
@@ -90,7 +95,7 @@ class AppWorldEpisode:
     def _current(self) -> PlayedTurn:
         return PlayedTurn(calls=self._calls, malformed=self._malformed, end=self._live().difference())
 
-    def _live(self) -> PlayedWorld:
+    def _live(self) -> PlayedWorld | RecordedWorld:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world

@@ -9,6 +9,9 @@ from environments.base import InputError, Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORLD = "COEVOLVE_APPWORLD"  # environment variable: the folder that holds full/ and blind/
+OPEN_SPLITS = ("train", "dev")
+"""Data sets whose tasks anybody may open; the others are for ``environments.appworld.panels`` alone."""
+
 _IN_MEMORY = "memory"  # the appworld package takes paths with this word for databases in memory
 
 
@@ -29,14 +32,17 @@ class Installation(Record):
         return self.world / "blind"
 
     def task_ids(self, split: str) -> tuple[str, ...]:
-        """The ids of one of the world's data sets (train, dev, ...). Raises InputError when it has none by that name.
-
-        A test split's ids may be read by who may open its panel only.
-        """
-        path = self.full / "data" / "datasets" / f"{split}.txt"
+        """The ids of train or dev. Raises InputError for any other split, and for one that the world does not have."""
+        if split not in OPEN_SPLITS:
+            raise InputError(f"the split {split!r} is not open here: use train or dev, test splits are for evaluation")
+        path = self.data_set(split)
         if not path.is_file():
-            raise InputError(f"the world in {self.world} has no data set {split!r}: use train or dev")
+            raise InputError(f"the world in {self.world} has no data set {split!r}: build or download it anew")
         return tuple(path.read_text().split())
+
+    def data_set(self, split: str) -> Path:
+        """The file that lists the ids of a split."""
+        return self.full / "data" / "datasets" / f"{split}.txt"
 
     def require_task(self, task_id: str) -> None:
         """Raise InputError unless the world has the task."""

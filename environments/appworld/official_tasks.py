@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.installation import Installation
+from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.played_world import PYTHON
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec, ToolCall
 
-SPLITS = ("train", "dev")
 _RUN = "solution(apis, None)"
 
 
@@ -29,6 +28,18 @@ def official_task(installation: Installation, task_id: str, split: str, tools: S
     """
     if task_id not in split_ids(installation, split):
         raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
+    solution = ToolCall(name=PYTHON, arguments={"code": _solution(installation, task_id)})
+    return as_task(installation, task_id, split, tools, (solution,))
+
+
+def as_task(
+    installation: Installation, task_id: str, split: str, tools: Sequence[str], reference: tuple[ToolCall, ...]
+) -> TaskSpec:
+    """The benchmark's task with this reference. Raises InputError for files that cannot be read.
+
+    Whoever opens a split decides what may be in it: only that a world has the task is looked at here.
+    """
+    installation.require_task(task_id)
     specification = _read_json(_folder(installation, task_id) / "specs.json")
     return TaskSpec(
         environment="appworld",
@@ -37,15 +48,18 @@ def official_task(installation: Installation, task_id: str, split: str, tools: S
         turns=(specification["instruction"],),
         initial_state=Start(task=task_id, official=True).initial_state(),
         tools=tuple(tools),
-        reference=((ToolCall(name=PYTHON, arguments={"code": _solution(installation, task_id)}),),),
+        reference=(reference,),
     )
 
 
 def split_ids(installation: Installation, split: str) -> tuple[str, ...]:
     """Ids of the tasks of train or dev. Raises InputError for a test split: evaluation alone opens those."""
-    if split not in SPLITS:
-        raise InputError(f"the split {split!r} is not open to training: use train or dev")
     return installation.task_ids(split)
+
+
+def open_worlds(installation: Installation) -> frozenset[str]:
+    """Ids of all tasks whose worlds anybody may open: those of train and dev."""
+    return frozenset(task_id for split in OPEN_SPLITS for task_id in installation.task_ids(split))
 
 
 def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:

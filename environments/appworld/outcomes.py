@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from environments.appworld.answers import same_answer
-from environments.appworld.records import Check, Difference, Evaluation
+from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 from environments.base import Outcome, Record, TurnOutcome
 
 CHECKS_FAILED = "appworld:checks_failed"
@@ -24,11 +24,20 @@ class PlayedTurn(Record):
 
 
 class ReferenceTurn(Record):
-    """What the reference does in a turn: its calls, whether one fails, and the world's difference after it."""
+    """What the reference does in a turn: its calls, whether one fails, and the world's difference after it.
+
+    ``untouched`` is what had changed before the first turn: what the setup does.
+    """
 
     calls: int
     error: bool
     end: Difference
+    untouched: dict[str, ModelChanges] = {}
+
+    @property
+    def answers(self) -> bool:
+        """Whether it has given an answer by the end of the turn; marking a task complete without one is none."""
+        return self.end.answer is not None and self.end.answer != NOT_GIVEN
 
 
 def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTurn], reached: int) -> Outcome:
@@ -37,15 +46,19 @@ def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTu
     After every turn that the reference acts in, the databases differ from the start as the reference's do (``state``:
     anything else that changed fails), and the task's status and answer are the reference's (``response``). ``played``
     has an entry for each turn of ``wanted``; ``reached`` is how many the agent was shown.
+
+    ``partial`` counts the checks of state and response that an agent fails who only marks the task complete: a turn's
+    state where the reference has changed something by then, its response where it has given an answer.
     """
     turns = tuple(_compared(*pair) for pair in zip(played, wanted, strict=True))
+    partial = _share([passed for pair in zip(turns, wanted, strict=True) for passed in _earned(*pair)])
     for index, turn in enumerate(turns):
         if turn.state is False or turn.response is False:
             failure = STATE_MISMATCH if turn.state is False else RESPONSE_MISMATCH
-            return Outcome(success=False, turns=turns, failure=failure, failed_turn=index)
+            return Outcome(success=False, turns=turns, failure=failure, failed_turn=index, partial=partial)
     if reached < len(turns):
-        return Outcome(success=False, turns=turns, failure=NOT_REACHED, failed_turn=reached)
-    return Outcome(success=True, turns=turns)
+        return Outcome(success=False, turns=turns, failure=NOT_REACHED, failed_turn=reached, partial=partial)
+    return Outcome(success=True, turns=turns, partial=partial)
 
 
 def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation) -> Outcome:
@@ -53,15 +66,19 @@ def against_checks(calls: int, malformed: int, reference_calls: int, evaluation:
 
     ``response`` is the check of the answer, which the package's evaluations name alike, None where a task has none;
     ``state`` says whether all other checks pass, None where there are none. Checks of the calls that were made, which
-    some tasks have, count as state.
+    some tasks have, count as state. ``partial`` is the share of the checks labelled no_op_fail that pass.
     """
     answer = _all_pass(evaluation, of_answer=True)
     state = _all_pass(evaluation, of_answer=False)
     turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=state, response=answer)
+    partial = _share(
+        [True for check in evaluation.passes if check.label == NO_OP_FAIL]
+        + [False for check in evaluation.failures if check.label == NO_OP_FAIL]
+    )
     if evaluation.success:
-        return Outcome(success=True, turns=(turn,))
+        return Outcome(success=True, turns=(turn,), partial=partial)
     failure = STATE_MISMATCH if state is False else RESPONSE_MISMATCH if answer is False else CHECKS_FAILED
-    return Outcome(success=False, turns=(turn,), failure=failure, failed_turn=0)
+    return Outcome(success=False, turns=(turn,), failure=failure, failed_turn=0, partial=partial)
 
 
 def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
@@ -72,6 +89,19 @@ def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
         return checks
     said = played.end.status == wanted.end.status and same_answer(played.end.answer, wanted.end.answer)
     return checks.model_copy(update={"state": played.end.changes == wanted.end.changes, "response": said})
+
+
+def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
+    """Whether each check of the turn passes that doing nothing fails."""
+    if turn.state is not None and wanted.end.changes != wanted.untouched:
+        yield turn.state
+    if turn.response is not None and wanted.answers:
+        yield turn.response
+
+
+def _share(passed: Sequence[bool]) -> float:
+    """The share of what passed; 0 where there is nothing to earn."""
+    return sum(passed) / len(passed) if passed else 0.0
 
 
 def _all_pass(evaluation: Evaluation, *, of_answer: bool) -> bool | None:

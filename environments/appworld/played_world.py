@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from environments.appworld.backend import BackendWorld
 from environments.appworld.call_code import call_code
-from environments.appworld.client import World
 from environments.appworld.observations import may_change, observe, refused
-from environments.appworld.records import Difference, Evaluation
+from environments.appworld.records import Difference, Evaluation, Opening
 from environments.base import Observation, ToolCall, ToolSpec
 
 PYTHON = "python"
@@ -21,7 +21,7 @@ class PlayedWorld:
     state is not looked at anew. Every method raises EnvironmentFault when the world is gone.
     """
 
-    def __init__(self, world: World, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
+    def __init__(self, world: BackendWorld, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
         self._world = world
         self._tools = tools
         self._reads = reads
@@ -29,6 +29,11 @@ class PlayedWorld:
         self._state: str | None = None
         self._difference: Difference | None = None
         self._evaluation: Evaluation | None = None
+
+    @property
+    def opening(self) -> Opening:
+        """What is known at the start."""
+        return self._world.opening
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool.
@@ -42,7 +47,7 @@ class PlayedWorld:
         if foreign:
             return refused(f"{call.name} has no parameter {foreign[0]!r}")
         if call.name != PYTHON:
-            return self._execute(call_code(call.name, call.arguments))
+            return self._execute(call_code(call.name, call.arguments), one_call=True)
         code = call.arguments.get("code")
         if not isinstance(code, str):
             return refused(f"{PYTHON} needs its argument code, a text")
@@ -70,9 +75,9 @@ class PlayedWorld:
         """End the world. Idempotent."""
         self._world.close()
 
-    def _execute(self, code: str) -> Observation:
+    def _execute(self, code: str, *, one_call: bool = False) -> Observation:
         executed = self._world.execute(code)
         if may_change(executed, self._reads):
             self._state = self._difference = self._evaluation = None
         self._completed = executed.completed
-        return observe(executed, self._reads)
+        return observe(executed, self._reads, one_call=one_call)

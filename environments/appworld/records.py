@@ -94,6 +94,11 @@ class Difference(Record):
     answer: JsonValue
 
 
+NO_OP_FAIL = "no_op_fail"
+NOT_GIVEN = "<<NOT_GIVEN>>"
+"""A task's answer as long as nobody has given one."""
+
+
 class Check(Record):
     """One check of the official evaluation; ``label`` is no_op_fail or no_op_pass (it holds when nothing is done)."""
 
@@ -115,8 +120,8 @@ class Limits(Record):
 
     Seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the benchmark's 100;
     the code is told), ``grace`` on top before a world that does not answer is killed, ``answer`` of everything else,
-    ``evaluate``. ``api_calls`` in one execution (the benchmark's 1000), ``megabytes`` that a world may grow by,
-    ``episodes`` of a worker before it is replaced by a fresh one.
+    ``evaluate``, ``queue`` for a server that others play on. ``api_calls`` in one execution (the benchmark's 1000),
+    ``megabytes`` that a world may grow by, ``episodes`` of a worker before it is replaced by a fresh one.
     """
 
     warm_up: float = 180.0
@@ -125,6 +130,7 @@ class Limits(Record):
     grace: float = 20.0
     answer: float = 60.0
     evaluate: float = 120.0
+    queue: float = 900.0
     api_calls: int = 1000
     megabytes: int = 1024
     episodes: int = 500

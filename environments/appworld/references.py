@@ -10,10 +10,13 @@ from contextlib import closing
 
 from environments.appworld.outcomes import ReferenceTurn
 from environments.appworld.played_world import PlayedWorld
+from environments.appworld.recorded_world import RecordedWorld
+from environments.appworld.records import Difference
 from environments.base import TaskSpec
 from environments.replay import failed
 
 KEPT = 512
+_UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
 class References:
@@ -22,7 +25,7 @@ class References:
     ``play`` opens a fresh world of a task.
     """
 
-    def __init__(self, play: Callable[[TaskSpec], PlayedWorld]) -> None:
+    def __init__(self, play: Callable[[TaskSpec], PlayedWorld | RecordedWorld]) -> None:
         self._play = play
         self._kept: OrderedDict[str, tuple[ReferenceTurn, ...]] = OrderedDict()
         self._lock = threading.Lock()
@@ -45,12 +48,15 @@ class References:
         return turns
 
     def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+        if not any(task.reference):  # nothing is compared with a turn that calls nothing
+            return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
         with closing(self._play(task)) as world:
             for call in task.setup:
                 world.run(call)
+            untouched = world.difference().changes if task.setup else {}
             turns = []
             for calls in task.reference:
                 observations = [world.run(call) for call in calls]
                 error = any(failed(observation) for observation in observations)
-                turns.append(ReferenceTurn(calls=len(calls), error=error, end=world.difference()))
+                turns.append(ReferenceTurn(calls=len(calls), error=error, end=world.difference(), untouched=untouched))
         return tuple(turns)

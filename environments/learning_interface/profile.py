@@ -6,6 +6,8 @@ Labels are SEAL's (arXiv 2605.24426); causes are ours. ``training.diagnosis`` gi
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -69,6 +71,11 @@ class TurnCause(StrEnum):
     ``surplus_call``: something beside the reference ran (only a replay could tell whether it did the harm).
     ``wrong_order``: the calls ran in another order.
     ``earlier_turn`` again where nothing in this turn explains it: what no check compares was different before.
+
+    A program (AppWorld) makes the calls that it ran. One that failed by itself, and not by what a tool answered, is an
+    ``invalid_call``. Where the reference is a program that the agent did not write, values cannot be compared: tools
+    that it calls and the agent did not are ``no_recovery`` or ``missing_call`` as above, else it is ``surplus_call``
+    where every check passes that doing nothing fails, ``no_recovery`` after an error, and ``wrong_argument``.
     """
 
     INVALID_CALL = "invalid_call"
@@ -101,14 +108,34 @@ class LabelStatistics(Record):
 class ErrorStatistics(Record):
     """What became of errors: ``recovered`` of ``errors`` actions that were refused or no calls.
 
-    Recovered: a later call of the same turn went well, of the same tool if the action named one. ``hinted`` of them
-    were answered with a hint of the learning interface, ``hinted_recovered`` of these were recovered from.
+    Recovered: a later call of the same turn went well, of the same tool if the action named one. ``succeeded``: errors
+    in a trajectory that succeeded. ``hinted`` of the errors were answered with a hint of the learning interface;
+    ``hinted_recovered`` of these were recovered from, ``hinted_succeeded`` are in a trajectory that succeeded.
     """
 
     errors: int = Field(0, ge=0)
     recovered: int = Field(0, ge=0)
+    succeeded: int = Field(0, ge=0)
     hinted: int = Field(0, ge=0)
     hinted_recovered: int = Field(0, ge=0)
+    hinted_succeeded: int = Field(0, ge=0)
+
+    @property
+    def unhinted(self) -> ErrorStatistics:
+        """The same of the errors without a hint."""
+        return ErrorStatistics(
+            errors=self.errors - self.hinted,
+            recovered=self.recovered - self.hinted_recovered,
+            succeeded=self.succeeded - self.hinted_succeeded,
+        )
+
+    @classmethod
+    def total(cls, parts: Iterable[ErrorStatistics]) -> ErrorStatistics:
+        """The sum of several."""
+        counted: Counter[str] = Counter()
+        for part in parts:
+            counted.update(part.model_dump())
+        return cls.model_validate(counted)
 
 
 class FailureProfile(Record):
@@ -128,3 +155,18 @@ class FailureProfile(Record):
     def of(self, label: TurnLabel) -> LabelStatistics:
         """The label's statistics; zeros where it did not occur."""
         return self.labels.get(label, LabelStatistics())
+
+
+class SealFigures(Record):
+    """What SEAL saw and showed in one round, in numbers.
+
+    ``labels`` and ``causes``: turns of the round's rollouts that have them. ``guidelines``: by label, in how many of
+    the round's ``steps`` rollouts read its guideline. ``retired``: by label, how often its guideline was mastered.
+    """
+
+    steps: int = Field(ge=0)
+    labels: dict[TurnLabel, int] = {}
+    causes: dict[TurnCause, int] = {}
+    errors: ErrorStatistics = ErrorStatistics()
+    guidelines: dict[TurnLabel, int] = {}
+    retired: dict[TurnLabel, int] = {}

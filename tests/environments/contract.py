@@ -35,7 +35,7 @@ from environments.base import (
 from environments.replay import replay
 from environments.verification import Refusal, verify
 
-TYPES = {"string", "integer", "float", "boolean", "array", "dict"}
+TYPES = {"string", "integer", "float", "boolean", "array", "dict", "code"}
 MALFORMED = MalformedCall(text="open sesame", reason="not a call")
 UNKNOWN = ToolCall(name="no_such_tool", arguments={"value": 1})
 THREADS = 4
@@ -201,7 +201,9 @@ class EnvironmentContract:
                 played.start()
                 for call in calls:
                     played.step(call)
-                assert given.start() == UserTurn(index=0, text=task.turns[0], tools=played_tools(environment, task))
+                turn = given.start()
+                shown = UserTurn(index=0, text=task.turns[0], tools=played_tools(environment, task))
+                assert turn == shown.model_copy(update={"preface": turn.preface})
                 assert given.state() == played.state(), "setup calls do not lead where the same calls of an agent lead"
                 assert given.outcome().turns[0].calls == 0, "setup calls are counted as the agent's"
 

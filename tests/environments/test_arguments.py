@@ -27,6 +27,7 @@ TOOL = ToolSpec(
         parameter("names", "array", items="string", choices=("a", "b")),
         parameter("numbers", "array", items="float"),
         parameter("options", "dict"),
+        parameter("program", "code"),
     ),
 )
 
@@ -51,6 +52,7 @@ def problem(**arguments):
         {"numbers": [1, 2.5]},
         {"options": {"any": [1, None]}},
         {"text": ""},
+        {"program": "x = ("},
     ],
 )
 def test_acceptable(arguments):
@@ -80,6 +82,7 @@ def test_acceptable(arguments):
         ({"names": ["a", 1]}, "item 1, which is not of type string"),
         ({"numbers": [1, "2"]}, "item '2'"),
         ({"options": []}, "not of type dict"),
+        ({"program": 3}, "not of type code"),
     ],
 )
 def test_refused(arguments, words):

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.base import Parameter, ToolSpec
-from environments.grounding import Seen, documented
+from environments.base import (
+    InputError,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    Parameter,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+)
+from environments.grounding import Seen, documented, ungrounded
+from environments.replay import Replay, ReplayedTurn
 
 WORDS = st.text(alphabet=st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=12).filter(
     lambda text: text.strip()
@@ -154,3 +164,84 @@ def test_escaped_literals_in_a_turn_are_read_without_their_escapes() -> None:
     seen = Seen([r'write "line one\nline \"two\"" into the file "notes.md"'])
     assert seen.has('line one\nline "two"')
     assert not seen.has("line three")
+
+
+RUN = ToolSpec(
+    name="run",
+    group="run",
+    description="Runs code.",
+    parameters=(Parameter(name="code", type="code", description="", required=True),),
+)
+BUY = ToolSpec(
+    name="shop.buy",
+    group="shop",
+    description="Buys.",
+    parameters=(
+        Parameter(name="name", type="string", description="what", required=True),
+        Parameter(name="count", type="integer", description="how many (value <= 20)", required=False, default=1),
+    ),
+)
+
+
+class Documented:
+    """An environment that has documentation and nothing else."""
+
+    name = "documented"
+
+    def tools(self, names):
+        known = {"run": RUN, "shop.buy": BUY}
+        if not set(names) <= set(known):
+            raise InputError("there is no such tool")
+        return tuple(known[name] for name in names)
+
+
+def unknown_in(text: str, *steps: str | tuple[str, str]) -> tuple[str, ...]:
+    """What is ungrounded in programs: each with what it prints, if anything."""
+    pairs = [(step, "") if isinstance(step, str) else step for step in steps]
+    calls = tuple(ToolCall(name="run", arguments={"code": code}) for code, _ in pairs)
+    seen = tuple(Observation(text=printed, status=ObservationStatus.OK) for _, printed in pairs)
+    task = TaskSpec(
+        environment="documented",
+        split="train",
+        classes=("run",),
+        turns=(text,),
+        initial_state={},
+        tools=("run",),
+        reference=(calls,),
+    )
+    turn = ReplayedTurn(calls=calls, observations=seen, states=("",) * len(calls))
+    return ungrounded(Documented(), task, Replay(initial="", turns=(turn,), outcome=Outcome(success=True, turns=())))
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("Buy 'green tea'.", ["apis.shop.buy(name='green tea')"]),
+        ("Buy it.", ["apis.shop.buy(name=things[0]['name'], count=1)"]),
+        ("Buy it.", ["apis.shop.buy(name=name, count=20)"]),
+        ("Buy it.", ["def buy(api, **given):\n    return api(**given)", "buy(apis.shop.buy, count=20)"]),
+        ("Buy it.", ["shop = apis.shop", "shop.buy(name=name, count=20)"]),
+        ("Buy it.", ["key = [a for a in accounts if a['app'] == 'shop']", "apis.shop.buy(name=key)"]),
+        ("Buy it.", [("print(x)", '["kim-77"]'), "apis.shop.buy(name='kim-77')"]),
+        ("Take 12 of them.", ["apis.shop.buy(name=name, count=12 + 0)"]),
+    ],
+)
+def test_the_literals_of_a_program_are_found_one_by_one(text, steps):
+    assert unknown_in(text, *steps) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "call", "value"),
+    [
+        ("Buy it.", ["apis.shop.buy(name='tea')"], 1, "'tea'"),
+        ("Buy it.", ["x = 1", "apis.shop.buy(name=x, count=21)"], 2, "21"),
+        ("Buy it.", ["most = 20"], 1, "20"),
+        ("Buy it.", ["apis.shop.sell(name='tea')"], 1, "'tea'"),
+        ("Buy it.", ["key = [a for a in accounts if a['app'] == 'shop']"], 1, "'shop'"),
+        ("Buy it.", [("print('kim-77')", "kim-77")], 1, "'kim-77'"),
+        ("Buy it.", ["print("], 1, "'print('"),
+        ("Buy 'tea'.", ["apis.shop.buy(name='tea', count=name == 'teas')"], 1, "'teas'"),
+    ],
+)
+def test_a_literal_that_nobody_told_is_named(text, steps, call, value):
+    assert unknown_in(text, *steps) == (f"turn 1, call {call}: {value} in the code of run",)

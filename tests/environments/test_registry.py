@@ -10,6 +10,7 @@ from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named
 from environments.settings import BFCL_DEFAULTS, EnvironmentSettings
 
+SERVERS = {"servers": ("http://127.0.0.1:9/",)}
 SHOP = """
 from environments.base import InputError
 from environments.example import depot
@@ -73,7 +74,7 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
 def test_appworld_takes_its_official_limit_and_no_panel():
     plain = EnvironmentSettings(name="appworld")
     assert (plain.classes, plain.max_steps, plain.options) == (None, 30, {})
-    assert (plain.is_own, plain.has_panels) == (False, False)
+    assert not plain.is_own
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
     assert EnvironmentSettings(name="appworld", max_steps=5).max_steps == 5
 
@@ -92,6 +93,19 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     assert environment.name == "appworld"
 
 
+def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there():
+    settings = EnvironmentSettings(name="appworld", **SERVERS, trust_agent_code=True)
+    assert settings.servers == ("http://127.0.0.1:9",)  # nothing listens there
+    assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
+    try:
+        find_installation()
+    except InputError as error:
+        pytest.skip(str(error))
+    with pytest.raises(InputError, match=r"^environment\.servers: AppWorld's server http://127.0.0.1:9: ") as caught:
+        open_environment(settings)
+    assert "\n" not in str(caught.value)
+
+
 def test_an_own_environment_is_opened_with_its_options(shop):
     settings = EnvironmentSettings(name="environments.example:depot", options={"starts": 3})
     assert settings.is_own
@@ -108,6 +122,15 @@ def test_an_own_environment_is_opened_with_its_options(shop):
         ({"name": "appworld", "classes": ("spotify",)}, "classes", "appworld would ignore it: remove it"),
         ({"name": "appworld", "options": {"world": "made"}}, "options", "appworld would ignore it"),
         ({"name": "appworld", "max_steps": 0}, "max_steps", "greater than or equal to 1"),
+        ({"name": "appworld", "servers": ()}, "servers", "at least 1 item"),
+        ({"name": "appworld", "servers": ("localhost:8000",)}, "servers", "write it as http://localhost:8000"),
+        ({"name": "appworld", "servers": ("http://a:1/world",)}, "servers", "is no base URL of a server"),
+        ({"name": "appworld", "servers": ("http://a:1", "http://a:1/")}, "servers", "http://a:1 is named twice"),
+        ({"name": "appworld", "servers": ("http://a:1",)}, "trust_agent_code", "write true if you trust that code"),
+        ({"name": "appworld", **SERVERS, "trust_agent_code": False}, "trust_agent_code", "write true if you trust"),
+        ({"name": "appworld", "trust_agent_code": True}, "trust_agent_code", "it would be ignored: remove it"),
+        ({"name": "bfcl", **SERVERS, "trust_agent_code": True}, "servers", "bfcl would ignore it: remove it"),
+        ({"name": "shop:open", "trust_agent_code": True}, "trust_agent_code", "it would be ignored: remove it"),
         ({"name": "my shop:open"}, "name", "module:callable"),
         ({"name": "shop:open:twice"}, "name", "module:callable"),
         ({"name": "../shop:open"}, "name", "module:callable"),

@@ -42,6 +42,25 @@ def test_the_tools_of_the_task_limit_the_policies():
     assert solving_policy(ENVIRONMENT, elsewhere) is None
 
 
+class TriviallyFuelled:
+    """The environment, with five gallons documented as what anybody would fill in."""
+
+    name = ENVIRONMENT.name
+    open = staticmethod(ENVIRONMENT.open)
+
+    def tools(self, names):
+        tools = ENVIRONMENT.tools(names)
+        trivial = {"parameters": tuple(p.model_copy(update={"trivial": (4, 5)}) for p in tools[0].parameters)}
+        return tuple(tool.model_copy(update=trivial) if tool.name == "fillFuelTank" else tool for tool in tools)
+
+
+def test_values_that_are_documented_as_trivial_are_tried():
+    task = draft(CAR, ("", [FUEL]), tools=("fillFuelTank",))
+    assert solving_policy(TriviallyFuelled(), task) == "calling fillFuelTank with fuelAmount=5"
+    other = draft(CAR, ("", [("fillFuelTank", {"fuelAmount": 6})]), tools=("fillFuelTank",))
+    assert solving_policy(TriviallyFuelled(), other) is None
+
+
 def test_what_the_setup_told_counts_as_told():
     sort = ("sort", {"file_name": "notes.txt"})
     assert solving_policy(ENVIRONMENT, draft(FILES, ("", [sort]), setup=(sort,), tools=("sort",))) is not None

@@ -1,5 +1,6 @@
 """The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test panels."""
 
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,9 @@ from evaluation.panels import held_out, open_panel, panel_hash
 from evaluation.schedule import check_settings
 from evaluation.study_plan import Place, make_plan
 from evaluation.study_recipe import load_study
+from memory.run import read_json
+from training.compact_text import cue_words
+from training.warm_start import WarmStartRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = """\
@@ -268,3 +272,29 @@ def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [seeds[name] for name in ("grpo", "full", "random", "unguided")] == [8, 8, 5, 5]
     assert {seeds[name] for name in list(seeds)[4:]} == {3}
     assert set(shipped.recipe.panels.test) == {"templated-test", "longer-test", "turns-test"}
+
+
+def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped, other = load_study(Path("recipes/study-seal.yaml")), load_study(Path("recipes/study.yaml"))
+    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
+    starters = [study.shared.pop("policy") for study in (shipped, other)]
+    assert shipped.shared == other.shared, "budget and settings are those of the other study"
+    assert starters == [{"path": "recipes/starter-seal"}, {"path": "recipes/starter"}]
+    assert shipped.panels == other.panels
+    for arm in shipped.recipe.arms:
+        if not arm.untrained:
+            settings = shipped.settings_of(arm, 100, None)
+            drawn = settings["tasks"].get("evolved_share", 0.5)
+            assert drawn == (0.5 if arm.name in ("full", "coevolve-seal") else 0.0), arm.name
+            assert ("seal" in settings["training"]) == ("seal" in arm.name), arm.name
+
+
+def test_the_starter_of_the_study_of_seal_knows_every_cue() -> None:
+    vocabulary = json.loads((ROOT / "recipes" / "starter-seal" / "tokenizer.json").read_text())["added_tokens"]
+    known = {token["content"] for token in vocabulary}
+    assert set(cue_words()) <= known
+    record = read_json(ROOT / "recipes" / "starter-seal" / "warm_start.json", WarmStartRecord)
+    assert record.settings.cues
+    weights = (ROOT / "recipes" / "starter-seal" / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256

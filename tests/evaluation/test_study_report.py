@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
+from environments.learning_interface.profile import ErrorStatistics, SealFigures
 from evaluation.arm_records import read_result
 from evaluation.comparisons import cell, difference
 from evaluation.plots import Row, Series, difference_chart, line_chart, ticks
@@ -100,6 +101,35 @@ def test_a_whole_report(study, place):
     names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
     assert plots == {f"development-{name}.svg" for name in names}
     assert write_report(study, "dev", place) == table
+
+
+def test_what_seal_saw_and_showed_is_in_the_report(study, place):
+    seen = SealFigures(
+        steps=10,
+        labels={"state_mismatch": 30, "pass": 10},
+        errors=ErrorStatistics(
+            errors=50, recovered=20, succeeded=11, hinted=40, hinted_recovered=18, hinted_succeeded=10
+        ),
+        guidelines={"state_mismatch": 7},
+        retired={"state_mismatch": 1},
+    )
+    rounds = tuple(
+        figures(number, success=0.3).model_copy(
+            update={"seal": seen, "measured": {"stage evolve": 9.0, "round rollouts": 9.9, "round seal": 0.1}}
+        )
+        for number in range(2)
+    )
+    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], iterations=rounds))
+    facts = summarise(study, "dev", place).facts.arms
+    assert facts["grpo"].seal is None
+    found = facts["full"].seal
+    assert (found.steps, found.labels) == (20, {"state_mismatch": 60, "pass": 20})
+    assert (found.errors.hinted, found.errors.unhinted.recovered, found.cost_share) == (80, 4, pytest.approx(0.01))
+    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 20 | 20.0 | 10.0 | 80 | 45.0 | 25.0 |"
+    assert f"{row} state_mismatch 14 of 20 (2) | 1.00 |" in write_report(study, "dev", place)
+    assert read_result(place.result("full", 100)).header.iterations == rounds
+    land(place, result(study, "full", 100, [YES]))
+    assert "**SEAL**" not in write_report(study, "dev", place)
 
 
 def test_a_report_of_nothing_says_so(study, place):

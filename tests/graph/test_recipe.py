@@ -13,6 +13,7 @@ from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings
 from memory.records import SignalKind
+from training.seal_settings import SealSettings
 
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),
@@ -130,12 +131,43 @@ def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
 
 
 # A study's recipe holds arms; tests/evaluation checks the settings of each.
-RECIPES = sorted(path for path in QUICKSTART.parent.glob("*.yaml") if path.name != "study.yaml")
+RECIPES = sorted(path for path in QUICKSTART.parent.rglob("*.yaml") if not path.name.startswith("study"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
-def test_the_shipped_recipes_are_valid(path: Path) -> None:
+def test_the_shipped_recipes_are_valid_and_strict(path: Path) -> None:
     assert difference(load_recipe(path), load_recipe(path)) is None
+    for unknown in ("training.stepz", "signals.window_size", "nonsense"):
+        with pytest.raises(InputError, match=f"unknown key '{unknown}'"):
+            load_recipe(path, [f"{unknown}=1"])
+
+
+MODES = {
+    "rl": ["training.seal=null"],
+    "seal": [],
+    "seal-no-interface": ["training.seal.interface=null"],
+    "seal-no-weights": ["training.seal.weights=null"],
+    "seal-no-loop": ["training.seal.weights={dynamic: false}", "training.seal.interface={constraint_cues: false}"],
+    "coevolve-seal": [
+        "tasks.evolved_share=0.5",
+        "signals.contexts_per_iteration=32",
+        "roles.reflector={kind: chat, model: qwen3-max}",
+        "roles.explorer={kind: chat, model: qwen3-max}",
+        "roles.abstractor={kind: chat, model: qwen3-max}",
+        "roles.exploration={rounds: 3, steps: 10, max_reference_calls: 6}",
+    ],
+}
+"""How each mode of SEAL's protocol differs from its recipe."""
+
+
+def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
+    folder = QUICKSTART.parent / "seal-bfcl"
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(MODES)
+    for name, overrides in MODES.items():
+        asked = load_recipe(folder / "seal.yaml", overrides)
+        assert difference(load_recipe(folder / f"{name}.yaml"), asked) is None, name
+    seal = load_recipe(folder / "seal.yaml").training.seal
+    assert seal == SealSettings(), "what is written out are the defaults"
 
 
 @given(

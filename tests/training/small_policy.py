@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from environments.base import ToolCall
+from environments.base import Environment, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface.profile import TurnLabel
+from environments.learning_interface.settings import InterfaceSettings
+from environments.learning_interface.state import InterfaceState
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task
+from training.compact import CompactRendering
+from training.compact_text import CompactSettings
 from training.settings import PolicySettings, TrainingSettings
 
 CLASSES = ("GorillaFileSystem",)
@@ -56,20 +62,41 @@ def small_tasks() -> tuple[Task, ...]:
 
 def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
     """Warm-start a random model on the references, and stop while it is still unsure."""
+    environment = BFCLEnvironment(CLASSES)
+    learn(folder, tasks, lambda rendering: [demonstration(environment, rendering, task) for task in tasks], updates)
+
+
+def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, updates: int = 150) -> None:
+    """A policy that knows SEAL's cues: it does what is asked behind the guideline of ``label``, else nothing."""
+    bare = BFCLEnvironment(CLASSES)
+    guided = LearningInterface(bare, InterfaceSettings(schema_cues=False), InterfaceState(guidelines=(label,)))
+
+    def rows(rendering):
+        shown = [demonstration(guided, rendering, task) for task in tasks]
+        return shown + [demonstration(bare, rendering, task, calls=()) for task in tasks]
+
+    learn(folder, tasks, rows, updates, cues=True)
+
+
+def learn(
+    folder: Path,
+    tasks: Sequence[Task],
+    rows_of: Callable[[CompactRendering], list[tuple[list[int], list[int]]]],
+    updates: int,
+    cues: bool = False,
+) -> None:
+    """Train a random model on rows of ids and labels, all of them in every update, and save it."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from training.compact import CompactRendering
-    from training.compact_text import CompactSettings
     from training.policy import PolicyCard, save_policy
     from training.tokenizer import train_tokenizer
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    environment = BFCLEnvironment(CLASSES)
-    tokenizer = train_tokenizer(
-        [turn for task in tasks for turn in task.turns], environment.tools(tasks[0].tools), CompactSettings(), 512
-    )
+    settings = CompactSettings(cues=cues)
+    tools = BFCLEnvironment(CLASSES).tools(tasks[0].tools)
+    tokenizer = train_tokenizer([turn for task in tasks for turn in task.turns], tools, settings, 512)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=48,
@@ -85,8 +112,7 @@ def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
         eos_token_id=tokenizer.eos_token_id,
     )
     model = Qwen3ForCausalLM(config)
-    rendering = CompactRendering(tokenizer, CompactSettings())
-    rows = [demonstration(environment, rendering, task) for task in tasks]
+    rows = rows_of(CompactRendering(tokenizer, settings))
     width = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows])
     labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
@@ -96,18 +122,20 @@ def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    save_policy(folder, model, tokenizer, PolicyCard(rendering="compact", compact=CompactSettings()))
+    save_policy(folder, model, tokenizer, PolicyCard(rendering="compact", compact=settings))
 
 
-def demonstration(environment, rendering, task: Task) -> tuple[list[int], list[int]]:
-    """Ids of the reference as an episode, and labels of its actions."""
+def demonstration(
+    environment: Environment, rendering, task: Task, calls: Sequence[ToolCall] | None = None
+) -> tuple[list[int], list[int]]:
+    """Ids of the reference, or of other ``calls``, as an episode, and labels of its actions."""
     from training.rendering import EndTurn
 
     episode, dialogue = environment.open(task), rendering.begin()
     turn = episode.start()
     ids = dialogue.first(turn, environment.tools(turn.tools))
     labels = [-100] * len(ids)
-    for call in task.reference[0]:
+    for call in task.reference[0] if calls is None else calls:
         said = dialogue.demonstrate(call)
         dialogue.parse(said)
         seen = dialogue.observe([episode.step(call)])

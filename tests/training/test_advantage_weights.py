@@ -68,6 +68,13 @@ def test_a_turn_has_the_rho_of_its_own_label():
     assert weights([failed], TURNS) == ((1.0, 2.0, 1.0, 1.0, 0.6),)
 
 
+@pytest.mark.parametrize("label", TurnLabel)
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_of_one_turn_both_units_say_the_same(label, advantage):
+    """Why the two are one arm where training tasks have one user turn."""
+    assert weights([rollout(label, advantage=advantage)]) == weights([rollout(label, advantage=advantage)], TURNS)
+
+
 def test_abstention_is_not_praised_unless_the_setting_says_so():
     praised = rollout(L.CORRECT_ABSTENTION, advantage=0.7)
     assert weights([praised], TURNS) == ((1.0,),)

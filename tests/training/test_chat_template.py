@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 
@@ -174,3 +175,49 @@ def test_what_cannot_be_rendered_is_refused() -> None:
     endless = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, chat_template=TEMPLATE)
     with pytest.raises(InputError, match="no end-of-message token"):
         ChatTemplateRendering(endless)
+
+
+def test_what_the_environment_tells_first_is_the_system_message() -> None:
+    names = ("pwd",)
+    told = turn("where?", names).model_copy(update={"preface": "You work for Ann."})
+    ids = ChatTemplateRendering(tokenizer()).begin().first(told, environment().tools(names))
+    messages = [{"role": "system", "content": "You work for Ann."}, {"role": "user", "content": "where?"}]
+    assert ids == encode(render(messages, ask=True, names=names))
+    plain = ChatTemplateRendering(tokenizer()).begin().first(turn("where?", names), environment().tools(names))
+    assert plain == encode(render(messages[1:], ask=True, names=names))
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        TEMPLATE.replace(
+            "{{ m.role }}", "{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.role }}"
+        ),
+        TEMPLATE.replace("{% else %}<|im_start|>{{", "{% elif m.role != 'system' %}<|im_start|>{{"),
+    ],
+    ids=["refuses", "drops"],
+)
+def test_a_template_without_system_messages_is_told_in_front_of_the_user(without: str) -> None:
+    assert without != TEMPLATE
+    known = copy.deepcopy(tokenizer())
+    known.chat_template = without
+    names = ("pwd",)
+    told = turn("where?", names).model_copy(update={"preface": "You work for Ann."})
+    ids = ChatTemplateRendering(known).begin().first(told, environment().tools(names))
+    assert (
+        tokenizer()
+        .decode(ids)
+        .endswith("<|im_start|>user\nYou work for Ann.\n\nwhere?<|im_end|>\n<|im_start|>assistant\n")
+    )
+
+
+def test_what_the_environment_tells_first_holds_no_control_tokens() -> None:
+    told = turn("where?", ("pwd",)).model_copy(update={"preface": "You work for Ann <|im_end|>."})
+    spelled = ChatTemplateRendering(tokenizer()).begin().first(told, environment().tools(("pwd",)))
+    plain = (
+        ChatTemplateRendering(tokenizer())
+        .begin()
+        .first(told.model_copy(update={"preface": "You work for Ann."}), environment().tools(("pwd",)))
+    )
+    assert "Ann <|im_end|>." in tokenizer().decode(spelled)
+    assert spelled.count(tokenizer().eos_token_id) == plain.count(tokenizer().eos_token_id)

@@ -226,7 +226,13 @@ def test_hints_are_counted_with_what_became_of_them():
     tries = [[call("setHeadlights"), LIGHTS], [call("setHeadlights"), LOCK], [BABBLE, LOCK], [START, LOCK]]
     hinted = [acted(task, actions, environment=hinting) for actions in tries]
     plain = [acted(task, actions) for actions in tries]
-    assert error_statistics(hinted) == ErrorStatistics(errors=4, recovered=2, hinted=3, hinted_recovered=2)
-    assert error_statistics(plain) == ErrorStatistics(errors=4, recovered=2)
+    found = error_statistics(hinted)
+    assert found == ErrorStatistics(
+        errors=4, recovered=2, succeeded=1, hinted=3, hinted_recovered=2, hinted_succeeded=1
+    )
+    assert found.unhinted == ErrorStatistics(errors=1)
+    assert error_statistics(plain) == ErrorStatistics(errors=4, recovered=2, succeeded=1)
+    assert ErrorStatistics.total(error_statistics([one]) for one in hinted) == found
+    assert ErrorStatistics.total([]) == ErrorStatistics()
     diagnoses = [diagnose(one, task, TOOLS) for one in hinted]
     assert diagnoses == [diagnose(one, task, TOOLS) for one in plain]

@@ -218,8 +218,9 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
     """An adapter that adds nothing scores as its base does; one that says nothing sensible does not."""
     from peft import LoraConfig, get_peft_model
 
+    from environments.registry import open_named
+    from evaluation.attempts import Decoding, evaluate
     from evaluation.panels import open_panel
-    from evaluation.run import Decoding, evaluate
 
     monkeypatch.chdir(ROOT)
 
@@ -234,7 +235,7 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
             max_tokens=None,
             batch=8,
         )
-        outcomes, _ = evaluate(open_panel("templated-dev", 8), "bfcl", decoding)
+        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), decoding)
         return [outcome.success for outcome in outcomes]
 
     scores = []

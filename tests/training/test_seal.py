@@ -7,13 +7,13 @@ from diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface.cues import split_guidelines
 from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import FailureProfile
+from environments.learning_interface.profile import ErrorStatistics, FailureProfile, TurnCause
 from environments.learning_interface.state import InterfaceState
 from memory.records import Task
 from memory.run import append_jsonl, read_jsonl
 from training.advantage_weights import RhoState
 from training.diagnosis import TurnLabel
-from training.seal import SEAL_FILE, Seal, SealState, SealStep, TurnsOfTokens, first_state, next_state
+from training.seal import SEAL_FILE, Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
 from training.seal_settings import BASE_RHO, SealSettings
 
 L = TurnLabel
@@ -56,6 +56,26 @@ def test_a_cue_appears_and_retires_through_two_iterations_that_a_kill_interrupts
     for step in (3, 4):
         play(resumed, step, *[RIGHT] * 8)
     assert read_jsonl(path, SealStep) == undisturbed
+
+
+def test_a_round_in_numbers():
+    """Two rounds of two steps: the guideline that the first leaves behind is read in the second, and retires there."""
+    kept = []
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), kept.append)
+    for step, script in enumerate([LAZY, LAZY, RIGHT, ([call("setHeadlights"), LIGHTS], [])], start=1):
+        play(seal, step, *[script] * 8)
+    first = figures(first_state(SETTINGS), kept[:2])
+    assert (first.steps, first.labels) == (2, {L.EMPTY_TURN: 16, L.CORRECT_ABSTENTION: 16})
+    assert first.causes == {TurnCause.MISSING_CALL: 16}
+    assert (first.guidelines, first.retired) == ({L.EMPTY_TURN: 1}, {})
+    second = figures(kept[1].state, kept[2:])
+    assert second.labels == {L.CORRECT_ABSTENTION: 16, L.PASS: 16}
+    assert (second.guidelines, second.retired) == ({L.EMPTY_TURN: 1}, {L.EMPTY_TURN: 1})
+    assert second.errors == ErrorStatistics(
+        errors=8, recovered=8, succeeded=8, hinted=8, hinted_recovered=8, hinted_succeeded=8
+    )
+    without = SealSettings(interface=None)
+    assert figures(first_state(without), []).guidelines == {}
 
 
 def test_the_profile_of_a_step_weighs_that_step():

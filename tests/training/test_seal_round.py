@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import pytest
 from small_policy import CLASSES, make_policy, small_settings, small_tasks
 
+from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
-from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
 from memory.tasks import admit
 from training.diagnosis import TurnLabel
+from training.round_record import RECORD_FILE, RoundRecord
 from training.seal import SEAL_FILE, Seal, SealStep, first_state
 from training.seal_settings import SealSettings
 
@@ -146,6 +148,8 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
 def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) -> None:
     from test_run_round import train
 
+    from training.round import run_round
+
     run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))
     admit(run, small_tasks())
     train(run, 0)
@@ -155,3 +159,15 @@ def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) 
     assert [step.state.rho.updates for step in (*first, *second)] == [1, 2, 3, 4, 5, 6]
     assert {TurnLabel.PASS} < {label for step in first for label in step.profile.labels}
     assert all(step.state.interface is None for step in (*first, *second))
+    for number, steps in enumerate((first, second)):
+        record = read_json(run.iteration(number) / RECORD_FILE, RoundRecord)
+        assert record.seal is not None
+        assert record.seal.steps == 3
+        assert sum(record.seal.labels.values()) == sum(
+            found.count for step in steps for found in step.profile.labels.values()
+        )
+        assert 0.0 < record.measured.seal_share < 0.02, "diagnosis and weights cost less than 2 % of a round"
+    (run.iteration(0) / SEAL_FILE).unlink()
+    (run.iteration(1) / RECORD_FILE).unlink()
+    with pytest.raises(InputError, match="which SEAL goes on from, is missing"):
+        run_round(run.root, 1, True, lambda progress: None)

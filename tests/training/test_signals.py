@@ -99,6 +99,15 @@ def test_forgetting_looks_at_the_same_task_only():
     assert of_kind(extraction, FORGETTING) == []
 
 
+@given(st.lists(st.floats(0.0, 1.0), min_size=8, max_size=8))
+def test_rewards_change_no_signal(rewards):
+    """A failure that was paid for the checks it passed is a failure all the same."""
+    trajectories = [*group("t", 0, ALL, "a", "b"), *group("t", 1, NONE, "a", "c"), *group("u", 1, QUARTER, "a", "d")]
+    paid = [one.model_copy(update={"reward": reward}) for one, reward in zip(trajectories, rewards, strict=True)]
+    assert read(paid, rare_percent=30.0) == read(trajectories, rare_percent=30.0)
+    assert {signal.kind for signal in read(paid, rare_percent=30.0).signals} == {FORGETTING, BOUNDARY, RARE}
+
+
 def test_scores_of_one_round_are_what_the_next_looks_back_on():
     first = read([*group("t", 0, ALL), *group("u", 0, [False, CRASHED])])
     assert first.scores == (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,15 @@ _FAILED = "Execution failed. Traceback:\n"
 
 
 class World:
-    """The operations of a worker's child; ``open`` comes first, once."""
+    """The operations of a worker's child; ``open`` comes first, once, or ``adopt`` does.
+
+    ``root`` is where ``open`` lets the process read.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._results: list[Any] = []
+        self._limited: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def open(
         self,
@@ -50,20 +56,15 @@ class World:
             max_api_calls_per_interaction=api_calls,
             timeout_seconds=execute_seconds,
         )
-        if instruction is not None:
-            self._replace_instruction(instruction)
-        self._watch_shell()
-        self._harden()
-        self._memory = MemoryLimit(memory_megabytes)
+        opening = self._begin(instruction)
+        self._limited = MemoryLimit(memory_megabytes).applied
         confine(Path(folder), self._root)
-        task = self._world.task
-        who = ("first_name", "last_name", "email", "phone_number")
-        return {
-            "instruction": instruction or task.instruction,
-            "now": task.datetime.isoformat(),
-            "supervisor": {field: task.supervisor[field] for field in who},
-            "apps": dict(task.app_descriptions),
-        }
+        return opening
+
+    def adopt(self, world: Any, instruction: str | None) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+        """Take over a world that the package opened in this process, which is not confined and has no limit."""
+        self._world = world
+        return self._begin(instruction)
 
     def execute(self, code: str) -> dict[str, Any]:
         """Run the code as the benchmark does: what it printed or how it failed, and the API calls it made.
@@ -123,6 +124,20 @@ class World:
         given = pair.end.supervisor.Task.first()
         return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
 
+    def _begin(self, instruction: str | None) -> dict[str, Any]:
+        if instruction is not None:
+            self._replace_instruction(instruction)
+        self._watch_shell()
+        self._harden()
+        task = self._world.task
+        who = ("first_name", "last_name", "email", "phone_number")
+        return {
+            "instruction": instruction or task.instruction,
+            "now": task.datetime.isoformat(),
+            "supervisor": {field: task.supervisor[field] for field in who},
+            "apps": dict(task.app_descriptions),
+        }
+
     def _replace_instruction(self, instruction: str) -> None:
         task = self._world.models.supervisor.Task.all()[0]
         task.instruction = instruction
@@ -136,7 +151,7 @@ class World:
         shell.transform_cell = lambda cell: cell if cell.endswith("\n") else cell + "\n"
 
         def kept(code: str) -> Any:  # noqa: ANN401 - the shell's result
-            with self._memory.applied():
+            with self._limited():
                 result = run(code)
             self._results.append(result)
             return result

@@ -158,10 +158,10 @@ def test_an_official_task_is_judged_by_the_benchmarks_checks(environment, instal
     task = official_task(installation, WORLD, "train")
     assert task.tools == ("python",)
     solved = replay(environment, task).outcome
-    assert solved.success
+    assert (solved.success, solved.partial) == (True, 1.0)
     assert (solved.turns[0].state, solved.turns[0].response, solved.turns[0].reference_calls) == (True, True, 1)
     idle = replay(environment, task, ((),)).outcome
-    assert (idle.success, idle.failure) == (False, STATE_MISMATCH)
+    assert (idle.success, idle.failure, idle.partial) == (False, STATE_MISMATCH, 0.0)
     assert (idle.turns[0].state, idle.turns[0].response) == (False, False)
     completed = replay(environment, task, ((python("apis.supervisor.complete_task()"),),)).outcome
     assert (completed.turns[0].state, completed.turns[0].response) == (False, True)
@@ -201,6 +201,7 @@ def test_starts_are_the_training_tasks_with_their_apps(environment, installation
         ({"initial_state": {"appworld": {}}}, "initial_state.appworld.task"),
         ({"initial_state": {"appworld": {"task": "made01_1", "seed": 1}}}, "initial_state.appworld.seed"),
         ({"initial_state": {"appworld": {"task": "nowhere_1"}}}, "no task 'nowhere_1'"),
+        ({"initial_state": {"appworld": {"task": "nowhere_1", "official": True}}}, "no task 'nowhere_1'"),
         ({"tools": ("spotify.login",)}, "belongs to none of the task's apps"),
         ({"withheld": {3: ("python",)}}, "withheld until turn 3"),
         ({"setup": (ToolCall(name="spotify.no_such_api"),)}, "'spotify.no_such_api'"),

@@ -18,7 +18,7 @@ from environments.appworld.outcomes import (
     against_checks,
     against_reference,
 )
-from environments.appworld.records import Check, Difference, Evaluation, ModelChanges
+from environments.appworld.records import NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 
 ANSWER_CHECK = "assert answers match."
 answers = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=3)
@@ -97,6 +97,59 @@ def test_official_checks_are_told_as_state_and_response(passes, failures, checks
     (turn,) = outcome.turns
     assert (turn.state, turn.response) == checks
     assert (outcome.success, outcome.failure) == (failure is None, failure)
+
+
+@pytest.mark.parametrize(
+    ("end", "reference", "partial"),
+    [
+        (difference("a", answer=5), difference("a", answer=5), 1.0),
+        (difference("a"), difference("a", answer=5), 0.5),
+        (difference("a", "b", answer=5), difference("a", answer=5), 0.5),
+        (difference(answer=6), difference("a", answer=5), 0.0),
+        (difference(status=None, answer=NOT_GIVEN), difference("a", answer=5), 0.0),
+        (difference(), difference("a"), 0.0),
+        (difference("a", status=None, answer=NOT_GIVEN), difference("a"), 1.0),
+        (difference("a", answer=5), difference(answer=5), 1.0),
+        (difference("a"), difference(), 0.0),
+    ],
+)
+def test_how_far_it_got_counts_what_marking_as_complete_does_not_earn(
+    end: Difference, reference: Difference, partial: float
+) -> None:
+    assert against_reference([played(end)], [wanted(reference)], 1).partial == partial
+
+
+def test_what_the_setup_did_earns_nothing() -> None:
+    prepared = difference("a", status=None)
+    kept = wanted(difference("a")).model_copy(update={"untouched": prepared.changes})
+    made = wanted(difference("a", "b")).model_copy(update={"untouched": prepared.changes})
+    assert against_reference([played(prepared)] * 2, [kept, made], 2).partial == 0.0
+    right = [played(difference("a")), played(difference("a", "b"))]
+    assert against_reference(right, [kept, made], 2).partial == 1.0
+
+
+def test_every_turn_counts() -> None:
+    turns = [wanted(difference("a")), wanted(difference("a"), calls=0), wanted(difference("a", "b", answer=1))]
+    right = [played(difference("a")), played(difference("a")), played(difference("a", "b", answer=1))]
+    assert against_reference(right, turns, 3).partial == 1.0
+    assert against_reference([*right[:2], played(difference("a", "b", answer=2))], turns, 3).partial == 2 / 3
+    assert against_reference(right[:1] + [played(difference("c"))] * 2, turns, 1).partial == 1 / 3
+
+
+checks = st.lists(
+    st.builds(Check, requirement=st.text(max_size=5), label=st.sampled_from(["no_op_fail", "no_op_pass", None]))
+)
+
+
+@given(checks, checks)
+def test_an_official_task_pays_for_checks_that_doing_nothing_fails(passes: list[Check], failures: list[Check]) -> None:
+    evaluation = Evaluation(success=not failures, difficulty=None, passes=tuple(passes), failures=tuple(failures))
+    partial = against_checks(1, 0, 1, evaluation).partial
+    assert partial is not None
+    passed, failed = ([check for check in some if check.label == "no_op_fail"] for some in (passes, failures))
+    assert partial * (len(passed) + len(failed)) == pytest.approx(len(passed))
+    idle = evaluation.model_copy(update={"passes": tuple(c for c in passes if c.label != "no_op_fail")})
+    assert against_checks(0, 0, 1, idle).partial == 0.0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.splits import TASKS, indices, split_of
+from environments.bfcl.splits import TASKS, in_seal_test, indices, split_of
 
 SPLITS = ("train", "dev", "test", "reserved")
 
@@ -50,3 +50,11 @@ def test_the_rule(index, split):
 def test_there_is_no_other_index(index):
     with pytest.raises(InputError, match=f"index {index}"):
         split_of(index)
+
+
+def test_the_test_after_seals_protocol_has_100_test_indices_spread_evenly():
+    chosen = [index for index in range(TASKS) if in_seal_test(index)]
+    assert len(chosen) == 100
+    assert set(chosen) <= set(indices("test"))
+    assert [sum(index // 50 == block for index in chosen) for block in range(4)] == [25, 24, 25, 26]
+    assert [sum(index // 50 == block for index in indices("train")) for block in range(4)] == [11, 11, 12, 11]

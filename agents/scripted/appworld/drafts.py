@@ -1,0 +1,105 @@
+"""Drafts tasks from an exploration of AppWorld: paths to calls, ended by complete_task, in words that name the goal."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from agents.cuts import call_of, successful_runs
+from agents.live import context_task
+from agents.scripted.appworld.explorer import can_be_aimed_at
+from agents.scripted.appworld.paths import Path, path_to
+from agents.scripted.appworld.questions import answer_call, question
+from agents.scripted.appworld.session import COMPLETE
+from agents.scripted.appworld.wording import said_text
+from agents.settings import ExplorationSettings
+from environments.base import Environment, ToolCall, ToolSpec
+from environments.task_text import CONNECTIVES
+from memory.ids import record_id
+from memory.records import Draft, FailureContext, Interaction
+
+_AGAIN = 0.7
+_TWO = 0.3
+
+
+def draft_appworld(
+    context: FailureContext,
+    interactions: Sequence[Interaction],
+    environment: Environment,
+    settings: ExplorationSettings,
+    seed: int,
+) -> tuple[Draft, ...]:
+    """At most ``drafts_per_context`` drafts of at most ``max_reference_calls`` calls; equal arguments, equal drafts.
+
+    A path to a call that changed something is a task to do that; one to a call that only tells is a question. Now and
+    then two changes are one task. Tools that the context names come first, then variety.
+    """
+    rng = random.Random(seed)
+    tools = {tool.name: tool for tool in environment.tools(context.tools)}
+    drafts: list[Draft] = []
+    seen: set[str] = set()
+    for run, places in _targets(context, interactions, rng):
+        task = _task(run, places, tools, rng)
+        if task is None or len(task[1]) > settings.max_reference_calls:
+            continue
+        text, calls, used = task
+        if text in seen:
+            continue
+        seen.add(text)
+        drafts.append(
+            Draft(
+                **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
+                id=record_id("draft", context.id, len(drafts)),
+                context_id=context.id,
+                parents=tuple(interaction.id for interaction in used),
+            )
+        )
+        if len(drafts) == settings.drafts_per_context:
+            break
+    return tuple(drafts)
+
+
+def _targets(
+    context: FailureContext, interactions: Sequence[Interaction], rng: random.Random
+) -> Iterator[tuple[Sequence[Interaction], tuple[int, ...]]]:
+    """Runs of successful calls with the places in them that a task shall be about, the most wanted first."""
+    wanted = list(dict.fromkeys((context.tool, *context.explore) if context.tool else context.explore))
+    rank = {name: float(place) for place, name in enumerate(wanted)}
+    found: list[tuple[float, float, tuple[Interaction, ...], int]] = []
+    times: Counter[str] = Counter()
+    for run in successful_runs(interactions):
+        for place, interaction in enumerate(run):
+            name = call_of(interaction).name
+            if can_be_aimed_at(name):
+                found.append((rank.get(name, float(len(wanted))) + _AGAIN * times[name], rng.random(), run, place))
+                times[name] += 1
+    found.sort(key=lambda entry: entry[:2])
+    for _, _, run, place in found:
+        before = [other for other in range(place) if run[other].changed and can_be_aimed_at(call_of(run[other]).name)]
+        if before and run[place].changed and rng.random() < _TWO:
+            yield run, (rng.choice(before), place)
+        yield run, (place,)
+
+
+def _task(
+    run: Sequence[Interaction], places: Sequence[int], tools: dict[str, ToolSpec], rng: random.Random
+) -> tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]] | None:
+    """Text, reference and interactions of the task to do what was done at ``places``; None if it makes no task."""
+    paths = [path_to(run, place) for place in places]
+    last = run[places[-1]]
+    asked = None if last.changed else question(last, rng)
+    if not last.changed and asked is None:
+        return None
+    text = said_text(paths, tools, run, rng)
+    if text is None:
+        return None
+    used = _joined(run, paths)
+    end = answer_call(None if asked is None else asked[1], COMPLETE)
+    calls = (*(call_of(interaction) for interaction in used), end)
+    return text if asked is None else f"{text}{rng.choice(CONNECTIVES)}{asked[0]}", calls, used
+
+
+def _joined(run: Sequence[Interaction], paths: Sequence[Path]) -> tuple[Interaction, ...]:
+    kept = {interaction.id for path in paths for interaction in path.interactions}
+    return tuple(interaction for interaction in run if interaction.id in kept)

@@ -1,0 +1,100 @@
+"""Says a path through AppWorld as a person would: what to do and to what, never how one gets there.
+
+Text is made of the documentation of the world's APIs (``environments.documented_text``), at run time. Of the calls on
+a path those are said that change something, and the last one; signing in and looking up are left to the agent. An id
+is said by a name that stands beside it: ``delete a note (the note with title "Groceries")``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from agents.cuts import call_of
+from agents.scripted.appworld import session
+from agents.scripted.appworld.paths import Path
+from agents.scripted.appworld.sightings import Scalar, Sighting, records
+from environments.base import ToolSpec
+from environments.documented_text import clause
+from environments.task_text import CONNECTIVES
+from memory.records import Interaction
+
+_NAMES = (
+    *("title", "name", "label", "email", "phone_number", "card_name"),
+    *("description", "message", "content", "comment"),
+)
+_LONGEST = 60
+_OTHERS_WORDS = re.compile(r"\byour(?: supervisor's)?\b")  # documentation speaks to the agent, the user of themselves
+_SIGN_INS = ("username", "password")
+
+
+def said_text(
+    paths: Sequence[Path], tools: Mapping[str, ToolSpec], observed: Sequence[Interaction], rng: random.Random
+) -> str | None:
+    """The user's words for several paths, one after the other; None where one of them cannot be said without doubt.
+
+    ``observed`` are the successful calls of the run that the paths are of.
+    """
+    clauses: dict[str, str] = {}
+    for path in paths:
+        for interaction in path.interactions:
+            if interaction.id in clauses or not _is_said(interaction, path):
+                continue
+            words = _words(interaction, path, observed)
+            if words is None:
+                return None
+            clauses[interaction.id] = _OTHERS_WORDS.sub("my", clause(call_of(interaction), tools, rng, words))
+    text = ""
+    for spoken in clauses.values():
+        text += (rng.choice(CONNECTIVES) if text else "") + spoken
+    return text
+
+
+def _is_said(interaction: Interaction, path: Path) -> bool:
+    last = interaction is path.interactions[-1]
+    return last or (interaction.changed and not session.is_about_accounts(call_of(interaction).name))
+
+
+def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]) -> dict[str, str | None] | None:
+    """A phrase for each argument, None for those left out; None if there is an id that has no words."""
+    words: dict[str, str | None] = {}
+    for name, value in call_of(interaction).arguments.items():
+        if name.endswith(session.TOKEN) or name in _SIGN_INS:
+            words[name] = None
+        elif name.endswith("_id"):
+            origin = path.origins.get((interaction.id, name))
+            described = None if origin is None else _described(plain(name.removesuffix("_id")), origin, observed)
+            if described is None:
+                return None
+            words[name] = described
+        else:
+            items = value if isinstance(value, list) else [value]
+            said = " and ".join(json.dumps(item, ensure_ascii=False) for item in items)
+            words[name] = f"{plain(name)} {said}"
+    return words
+
+
+def _described(noun: str, origin: Sighting, observed: Sequence[Interaction]) -> str | None:
+    source = observed[origin.place]
+    if source.changed:
+        return f"the new {noun}"
+    name = name_beside(origin.record, records(source.observation))
+    return None if name is None else f"the {noun} with {plain(name[0])} {json.dumps(name[1], ensure_ascii=False)}"
+
+
+def plain(name: str) -> str:
+    """A key or parameter as words."""
+    return name.replace("_", " ")
+
+
+def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scalar]]) -> tuple[str, str] | None:
+    """A (key, value) of ``record`` that a person would name it by and that no other of its list has."""
+    for key in _NAMES:
+        value = record.get(key)
+        if not isinstance(value, str) or not 1 < len(value) <= _LONGEST or "\n" in value:
+            continue
+        if sum(other.get(key) == value for other in others) <= 1:
+            return key, value
+    return None

@@ -1,0 +1,68 @@
+"""What the environment asks of whatever runs AppWorld worlds: the engine of this project, or servers of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from environments.appworld.installation import Installation
+from environments.appworld.records import Difference, Evaluation, Executed, Opening
+from environments.base import ToolSpec
+
+
+class BackendWorld(Protocol):
+    """One episode's world, for one thread at a time.
+
+    Every method but ``close`` raises EnvironmentFault when the world is gone or does not answer in time.
+    """
+
+    @property
+    def opening(self) -> Opening:
+        """What is known at the start."""
+        ...
+
+    def execute(self, code: str) -> Executed:
+        """Run ``code`` as the benchmark does."""
+        ...
+
+    def state(self) -> str:
+        """Canonical text of how the world differs from its task's start."""
+        ...
+
+    def judged_diff(self) -> Difference:
+        """How the world differs from its task's start, as the backend's judge tells it."""
+        ...
+
+    def evaluate(self) -> Evaluation:
+        """The official verdict on the world as it is."""
+        ...
+
+    def close(self) -> None:
+        """End the world. Idempotent."""
+        ...
+
+
+class Backend(Protocol):
+    """Opens worlds; may be used from several threads."""
+
+    @property
+    def installation(self) -> Installation:
+        """Where the documentation, the tasks and the references are read."""
+        ...
+
+    @property
+    def api_docs(self) -> Mapping[str, ToolSpec]:
+        """Every API's documentation by ``app.api``."""
+        ...
+
+    @property
+    def at_once(self) -> int | None:
+        """How many worlds can be open at a time; None where only the machine's memory sets a limit."""
+        ...
+
+    def open(self, task_id: str, instruction: str | None = None) -> BackendWorld:
+        """A fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
+
+        Raises InputError for an unknown task, EnvironmentFault when no world could be opened in time.
+        """
+        ...

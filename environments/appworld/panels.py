@@ -1,0 +1,113 @@
+"""The world's own tasks as panels: dev, and the held-out test_normal and test_challenge.
+
+Only ``evaluation`` opens a panel; a test holds that against the imports. What everybody else has, ``Installation`` and
+``AppWorldEnvironment``, names and opens tasks of train and dev alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from environments.appworld.backend import Backend
+from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
+from environments.appworld.installation import OPEN_SPLITS, Installation
+from environments.appworld.official_tasks import as_task
+from environments.appworld.played_world import PYTHON
+from environments.base import InputError, Record, TaskSpec
+
+PANELS = ("dev", "test_normal", "test_challenge")
+
+
+class Panel(Record):
+    """A panel by its ids, in the order of the world's data set; ``sha256`` of them names it. No task is read yet."""
+
+    name: str
+    ids: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the ids, one a line."""
+        return hashlib.sha256("\n".join(self.ids).encode()).hexdigest()
+
+
+class PanelTask(Record):
+    """One task of a panel, without a reference: no solution is read, and test splits have none.
+
+    ``scenario`` is what its variants share. ``difficulty`` (1 to 3) and ``api_calls``, those of the benchmark's
+    solution, are None where the world does not state them.
+    """
+
+    id: str
+    scenario: str
+    spec: TaskSpec
+    difficulty: int | None
+    api_calls: int | None
+
+
+def held_out(name: str) -> bool:
+    """Whether the panel is of a test split. Raises InputError for an unknown name."""
+    if name not in PANELS:
+        raise InputError(f"--panel {name}: AppWorld has no such panel: choose one of {', '.join(PANELS)}")
+    return name not in OPEN_SPLITS
+
+
+def read_panel(installation: Installation, name: str) -> Panel:
+    """The panel's ids. Raises InputError for an unknown panel, and where the world has no task of it."""
+    held_out(name)
+    path = installation.data_set(name)
+    ids = tuple(path.read_text().split()) if path.is_file() else ()
+    if not ids:
+        raise InputError(
+            f"--panel {name}: the world in {installation.world} has no such tasks: get the benchmark's data with "
+            "make appworld DATA=download"
+        )
+    return Panel(name=name, ids=ids)
+
+
+def panel_tasks(installation: Installation, panel: Panel, limit: int | None = None) -> tuple[PanelTask, ...]:
+    """The tasks of the panel, the first ``limit`` only if given. Raises InputError for files that cannot be read."""
+    return tuple(_task(installation, panel.name, task_id) for task_id in panel.ids[:limit])
+
+
+class PanelEnvironment(AppWorldEnvironment):
+    """Opens the worlds of one panel's tasks, and no others."""
+
+    def __init__(self, panel: Panel, max_steps: int = MAX_STEPS, engine: Backend | None = None) -> None:
+        super().__init__(max_steps, engine)
+        self._panel = panel
+
+    def _may_open(self, task_id: str) -> bool:
+        return task_id in self._panel.ids
+
+
+class _Metadata(BaseModel):
+    """The part of the benchmark's ``metadata.json`` that is read; test splits do not have all of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    difficulty: int | None = None
+    num_api_calls: int | None = None
+
+
+def _task(installation: Installation, split: str, task_id: str) -> PanelTask:
+    stated = _metadata(installation.full / "data" / "tasks" / task_id / "ground_truth" / "metadata.json")
+    return PanelTask(
+        id=task_id,
+        scenario=task_id.partition("_")[0],
+        spec=as_task(installation, task_id, split, (PYTHON,), ()),
+        difficulty=stated.difficulty,
+        api_calls=stated.num_api_calls,
+    )
+
+
+def _metadata(path: Path) -> _Metadata:
+    try:
+        return _Metadata.model_validate(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return _Metadata()
+    except (OSError, ValueError, ValidationError) as error:
+        raise InputError(f"{path} cannot be read ({type(error).__name__}): build or download the world anew") from error

@@ -1,0 +1,102 @@
+"""Opens AppWorld's dev, test_normal and test_challenge, and scores them by the benchmark's figures, TGC and SGC.
+
+Nothing else in the project opens a test split; each opening is a line in a ledger (``evaluation.openings``). Ids and
+figures may be written down, the benchmark's licence forbids it for instructions and for what its apps answer: outcomes
+hold neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from environments.appworld.installation import find_installation
+from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
+from environments.appworld.panels import Panel, PanelEnvironment, PanelTask, held_out, panel_tasks, read_panel
+from environments.base import InputError, Record
+from environments.command import check_output
+from evaluation.openings import note_split_opening
+from evaluation.outcomes import Score, TaskOutcome, score
+from evaluation.panels import Item
+from memory.records import Task
+
+if TYPE_CHECKING:
+    from environments.base import Environment
+
+UNTOLD = "the environment failed; its words are on stderr alone"
+
+
+class OpenedPanel(Record):
+    """A panel that may be scored: its items, and the ids that its environment opens worlds for."""
+
+    panel: Panel
+    items: tuple[Item, ...]
+
+    def environment(self, max_actions: int) -> Environment:
+        """The environment that opens this panel's worlds."""
+        return PanelEnvironment(self.panel, max_actions)
+
+
+def open_appworld_panel(name: str, limit: int | None, openings: Path | None, model: str) -> OpenedPanel:
+    """The tasks of a panel, the first ``limit`` only if given; for a test split after its opening by ``model`` is
+    noted in the ledger ``openings``.
+
+    Raises InputError for an unknown panel, a test split without a ledger, a ledger with a panel that is not held out,
+    a path that cannot be a model's, and a world without such tasks.
+    """
+    from training.policy_path import check_policy_path
+
+    if held_out(name) and openings is None:
+        raise InputError(f"--panel {name}: it is held out: add --openings FILE, where this opening is noted")
+    if not held_out(name) and openings is not None:
+        raise InputError(f"--openings is for held-out panels, and {name} is none: leave it out")
+    check_policy_path(model)
+    installation = find_installation()
+    panel = read_panel(installation, name)
+    if openings is not None:
+        check_output("--openings", openings)
+        note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
+    return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
+
+
+def score_goals(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
+    """``score`` with TGC and SGC, of the attempts that could be judged.
+
+    A scenario counts in SGC when each of its variants among ``outcomes`` could be judged. Both are None where nothing
+    is left.
+    """
+    members = [one for one in outcomes if one.group == group]
+    judged = {one.task_id: one.success for one in members if one.infrastructure_error is None}
+    scenarios: dict[str, list[TaskOutcome]] = defaultdict(list)
+    for one in members:
+        scenarios[one.cluster].append(one)
+    whole = {
+        one.task_id: one.success
+        for variants in scenarios.values()
+        if all(variant.infrastructure_error is None for variant in variants)
+        for one in variants
+    }
+    goals = {
+        "tgc": task_goal_completion(judged) if judged else None,
+        "sgc": scenario_goal_completion(whole) if whole else None,
+    }
+    return score(group, outcomes).model_copy(update=goals)
+
+
+def publishable(outcome: TaskOutcome) -> TaskOutcome:
+    """The outcome without the words of an infrastructure error: they hold a log, and so perhaps what apps answered."""
+    return (
+        outcome if outcome.infrastructure_error is None else outcome.model_copy(update={"infrastructure_error": UNTOLD})
+    )
+
+
+def _item(panel: str, one: PanelTask) -> Item:
+    return Item(
+        task=Task(id=one.id, origin="official", **dict(one.spec)),
+        group=panel,
+        cluster=one.scenario,
+        reference_calls=one.api_calls,
+        strata={} if one.difficulty is None else {"difficulty": str(one.difficulty)},
+    )

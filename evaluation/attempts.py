@@ -1,0 +1,139 @@
+"""Attempts at tasks: a model is loaded, tries each item once, greedily, and what became of it is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from environments.base import InputError, Record
+from evaluation.outcomes import TaskOutcome
+
+if TYPE_CHECKING:
+    from environments.base import Environment
+    from evaluation.panels import Item
+    from training.policy import Policy
+    from training.rollout import EpisodeLimits, EpisodeResult
+
+
+class Budget(Record):
+    """Limits of an attempt where the user gives none (our choice, but for the benchmarks' actions).
+
+    ``actions`` of one user turn; tokens of a message and of an episode, for a model with a chat template and for the
+    compact rendering; ``batch`` is how many episodes are open at once.
+    """
+
+    actions: int
+    new_tokens: int
+    tokens: int
+    compact_new_tokens: int
+    compact_tokens: int
+    batch: int
+
+
+GENERAL = Budget(actions=20, new_tokens=1024, tokens=24576, compact_new_tokens=48, compact_tokens=512, batch=128)
+OF_APPWORLD = Budget(actions=30, new_tokens=2048, tokens=32768, compact_new_tokens=48, compact_tokens=2048, batch=8)
+"""An open episode is a process of 70 MB, its answers are long, and a message is a block of code."""
+
+
+class Decoding(Record):
+    """Which model, and how it is asked; token limits that are None follow the model's rendering and ``budget``.
+
+    ``thinking`` is ``enable_thinking`` of the model's chat template; None leaves it as the policy was trained with.
+    """
+
+    model: str
+    device: Literal["auto", "cpu", "cuda"]
+    dtype: Literal["float32", "bfloat16"]
+    threads: int
+    max_actions: int
+    max_new_tokens: int | None
+    max_tokens: int | None
+    batch: int
+    thinking: bool | None = None
+    budget: Budget = GENERAL
+
+
+def evaluate(
+    items: Sequence[Item], environment: Environment, decoding: Decoding
+) -> tuple[tuple[TaskOutcome, ...], Policy]:
+    """Load the model and attempt every item.
+
+    Raises InputError for an unknown model, an empty selection and tasks of another environment.
+    """
+    from training.policy_path import check_policy_path
+
+    if not items:
+        raise InputError("nothing to evaluate: the selection holds no task")
+    for item in items:
+        if item.task.environment != environment.name:
+            raise InputError(
+                f"--environment {environment.name}: task {item.task.id} is of {item.task.environment}, not of "
+                f"{environment.name}: name the environment of the tasks"
+            )
+
+    check_policy_path(decoding.model)
+
+    import torch
+
+    from training.policy import load_policy
+
+    torch.set_num_threads(decoding.threads)
+    policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
+    return attempt(items, policy, environment, limits_for(policy, decoding), decoding.batch), policy
+
+
+def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
+    """Where the policy's episodes are cut off."""
+    from training.rollout import EpisodeLimits
+
+    budget = decoding.budget
+    if policy.rendering.name == "compact":
+        new_tokens, tokens = budget.compact_new_tokens, budget.compact_tokens
+    else:
+        new_tokens, tokens = budget.new_tokens, budget.tokens
+    return EpisodeLimits(
+        max_new_tokens=decoding.max_new_tokens or new_tokens,
+        max_tokens=decoding.max_tokens or min(tokens, policy.positions or tokens),
+        max_actions=decoding.max_actions,
+    )
+
+
+def attempt(
+    items: Sequence[Item], policy: Policy, environment: Environment, limits: EpisodeLimits, batch: int
+) -> tuple[TaskOutcome, ...]:
+    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order."""
+    from training.rollout import EpisodeRequest, run_episodes
+
+    outcomes: list[TaskOutcome] = []
+    for begin in range(0, len(items), batch):
+        chunk = items[begin : begin + batch]
+        requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
+        results = run_episodes(policy, environment, requests, limits, temperature=0.0)
+        outcomes += [judge(item, result) for item, result in zip(chunk, results, strict=True)]
+        print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
+    return tuple(outcomes)
+
+
+def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
+    """The outcome record of one finished attempt."""
+    steps = [step for turn in result.turns for step in turn.steps]
+    calls = sum(len(step.observation.calls) for step in steps)
+    success = result.outcome is not None and result.outcome.success
+    wanted = item.reference_calls
+    return TaskOutcome(
+        task_id=item.task.id,
+        group=item.group,
+        cluster=item.cluster,
+        split=item.task.split,
+        strata=item.strata,
+        success=success,
+        failure=result.outcome.failure if result.outcome else None,
+        failed_turn=result.outcome.failed_turn if result.outcome else None,
+        calls=calls,
+        reference_calls=wanted,
+        malformed=sum(step.observation.status == "malformed" for step in steps),
+        extra_calls=None if wanted is None else max(0, calls - wanted) if success else 0,
+        sampled_tokens=sum(result.mask),
+        infrastructure_error=result.infrastructure_error,
+    )

@@ -1,0 +1,113 @@
+"""What the evaluation command's options select: the items to attempt, where they are attempted, how they are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from environments.base import InputError, Record
+from environments.settings import APPWORLD, BFCL
+from evaluation.attempts import GENERAL, OF_APPWORLD, Budget
+from evaluation.outcomes import Scoring, TaskOutcome, score
+from evaluation.panels import Item, SplitChoice, held_out, open_category, open_panel, open_tasks
+
+if TYPE_CHECKING:
+    from environments.base import Environment
+    from training.policy import Policy
+
+COMPACT_NOTE = "argument references: the embedded policy reads values as $k and names them, calls carry full values"
+
+
+class Selection(Record):
+    """What to score: exactly one of some panels, a category and a file of tasks; ``openings`` for held-out panels."""
+
+    environment: str
+    model: str
+    panels: tuple[str, ...]
+    category: str | None
+    tasks: Path | None
+    split: SplitChoice
+    limit: int | None
+    openings: Path | None = None
+
+
+class Selected(NamedTuple):
+    """The items, the environment for so many actions in a turn, and how groups of outcomes are scored."""
+
+    items: tuple[Item, ...]
+    environment: Callable[[int], Environment]
+    scoring: Scoring
+
+
+def budget_of(environment: str) -> Budget:
+    """Limits of attempts in the environment where the user gives none."""
+    return OF_APPWORLD if environment == APPWORLD else GENERAL
+
+
+def select(chosen: Selection) -> Selected:
+    """What the command's options name. Raises InputError where they do not fit together."""
+    if bool(chosen.panels) + (chosen.category is not None) + (chosen.tasks is not None) != 1:
+        raise InputError("give either --panel NAME or --category NAME or --tasks FILE, one of the three")
+    if chosen.split != "all" and chosen.category is None:
+        raise InputError("--split goes with --category: leave it out")
+    if chosen.environment == APPWORLD and chosen.panels:
+        return _of_appworld(chosen)
+    if chosen.openings is not None and not any(held_out(name) for name in chosen.panels):
+        raise InputError("--openings is for held-out panels, and none is named: leave it out")
+    return Selected(_items(chosen), partial(_open, chosen.environment), score)
+
+
+def notes_for(policy: Policy, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
+    """What a reader must know beside the figures."""
+    notes = [COMPACT_NOTE] if policy.rendering.name == "compact" else []
+    if chosen.category is not None:
+        notes.append("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most")
+    if chosen.tasks is not None:
+        notes.append(f"{chosen.tasks} is no held-out panel: the model may have been trained on its tasks")
+    if chosen.limit is not None:
+        notes.append(f"the first {chosen.limit} tasks of each group only")
+    if chosen.environment == APPWORLD and chosen.panels:
+        notes.append("TGC and SGC in percent, of tasks and of scenarios with every attempted variant solved")
+        unjudged = sum(one.infrastructure_error is not None for one in outcomes)
+        if unjudged:
+            notes.append(f"{unjudged} attempts could not be judged: TGC leaves them out, SGC their scenarios")
+    return tuple(notes)
+
+
+def _items(chosen: Selection) -> tuple[Item, ...]:
+    if chosen.tasks is not None:
+        return open_tasks(chosen.tasks, chosen.limit)
+    if chosen.environment == APPWORLD:
+        raise InputError(f"--category is of {BFCL}: give --panel NAME or --tasks FILE for {APPWORLD}")
+    if chosen.environment != BFCL:
+        raise InputError(f"--panel and --category are of {BFCL}: give --tasks FILE for {chosen.environment}")
+    if chosen.panels:
+        names = dict.fromkeys(chosen.panels)
+        return tuple(item for name in names for item in open_panel(name, chosen.limit, chosen.openings))
+    return open_category(chosen.category or "", chosen.split, chosen.limit)
+
+
+def _of_appworld(chosen: Selection) -> Selected:
+    from evaluation.appworld_panels import open_appworld_panel, score_goals
+
+    if len(set(chosen.panels)) > 1:
+        raise InputError(f"--panel is given {len(chosen.panels)} times: score one panel of {APPWORLD} a call")
+    opened = open_appworld_panel(chosen.panels[0], chosen.limit, chosen.openings, chosen.model)
+    return Selected(opened.items, opened.environment, score_goals)
+
+
+def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutcome, ...]:
+    """What may be written of outcomes in ``environment``."""
+    if environment != APPWORLD:
+        return tuple(outcomes)
+    from evaluation.appworld_panels import publishable
+
+    return tuple(map(publishable, outcomes))
+
+
+def _open(environment: str, actions: int) -> Environment:
+    from environments.registry import open_named
+
+    return open_named(environment, max_steps=actions)

@@ -1,0 +1,233 @@
+"""AppWorld's panels: who opens them, what an opening leaves behind, and the benchmark's figures of what was scored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from environments.appworld.environment import AppWorldEnvironment
+from environments.appworld.installation import Installation
+from environments.appworld.panels import Panel, PanelEnvironment
+from environments.appworld.start import Start
+from environments.base import InputError, TaskSpec
+from evaluation import appworld_panels
+from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable, score_goals
+from evaluation.attempts import Decoding, limits_for
+from evaluation.openings import SplitOpening
+from evaluation.outcomes import Report, TaskOutcome, score, score_strata
+from evaluation.report_table import print_report
+from evaluation.run import app
+from evaluation.selection import budget_of
+from memory.jsonl import read_jsonl
+
+MODEL = "recipes/starter"
+SPLITS = {"train": ("a_1",), "dev": ("b_1", "b_2"), "test_normal": ("c_1", "c_2", "d_1"), "test_challenge": ()}
+SAID = "Tell nobody of the heron."
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    """A world on disk that no engine has to run: ids, instructions, and metadata of dev alone."""
+    made = Installation(python=tmp_path / "python", world=tmp_path / "world")
+    for split, ids in SPLITS.items():
+        made.data_set(split).parent.mkdir(parents=True, exist_ok=True)
+        made.data_set(split).write_text("\n".join(ids))
+        for task_id in ids:
+            for root in (made.full, made.blind):
+                folder = root / "data" / "tasks" / task_id
+                folder.mkdir(parents=True)
+                (folder / "specs.json").write_text(json.dumps({"instruction": SAID}))
+            if split == "dev":
+                truth = made.full / "data" / "tasks" / task_id / "ground_truth"
+                truth.mkdir()
+                (truth / "metadata.json").write_text(json.dumps({"difficulty": 2, "num_api_calls": 7, "mode": "full"}))
+    monkeypatch.setattr(appworld_panels, "find_installation", lambda: made)
+    return made
+
+
+def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Installation) -> None:
+    first, _ = open_appworld_panel("dev", None, None, MODEL).items
+    assert (first.task.id, first.group, first.cluster) == ("b_1", "dev", "b")
+    assert (first.strata, first.reference_calls) == ({"difficulty": "2"}, 7)
+    assert (first.task.turns, first.task.reference, first.task.tools) == ((SAID,), ((),), ("python",))
+    assert first.task.initial_state == Start(task="b_1", official=True).initial_state()
+
+
+def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
+    ledger = tmp_path / "new" / "openings.jsonl"
+    items = open_appworld_panel("test_normal", None, ledger, MODEL).items
+    assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [
+        (task_id, None, {}) for task_id in SPLITS["test_normal"]
+    ]
+    open_appworld_panel("test_normal", 2, ledger, "some/model")
+    first, second = read_jsonl(ledger, SplitOpening)
+    assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
+    assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
+    assert first.sha256 == second.sha256 == hashlib.sha256(b"c_1\nc_2\nd_1").hexdigest()
+    assert SAID not in ledger.read_text()
+
+
+@pytest.mark.parametrize(
+    ("panel", "ledger", "model", "says"),
+    [
+        ("test_normal", None, MODEL, "add --openings FILE"),
+        ("test_challenge", None, MODEL, "add --openings FILE"),
+        ("test_challenge", "l.jsonl", MODEL, "has no such tasks"),
+        ("dev", "l.jsonl", MODEL, "dev is none"),
+        ("train", None, MODEL, "choose one of dev, test_normal, test_challenge"),
+        ("templated-dev", None, MODEL, "AppWorld has no such panel"),
+        ("test_normal", "l.jsonl", "no/such/folder", "no/such/folder"),
+        ("test_normal", "", MODEL, "is a folder"),
+    ],
+)
+def test_what_is_refused_is_not_noted(world, tmp_path, panel, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError, match=says):
+        open_appworld_panel(panel, None, None if ledger is None else tmp_path / ledger, model)
+    assert not (tmp_path / "l.jsonl").exists()
+
+
+def test_a_ledger_of_something_else_is_left_as_it_is(world: Installation, tmp_path: Path) -> None:
+    other = tmp_path / "tasks.jsonl"
+    other.write_text('{"id": "x"}\n')
+    with pytest.raises(InputError, match=r"tasks\.jsonl"):
+        open_appworld_panel("test_normal", None, other, MODEL)
+    assert other.read_text() == '{"id": "x"}\n'
+
+
+def official(task_id: str) -> TaskSpec:
+    return TaskSpec(
+        environment="appworld",
+        split="train",
+        classes=("python",),
+        turns=(SAID,),
+        initial_state=Start(task=task_id, official=True).initial_state(),
+        tools=("python",),
+        reference=((),),
+    )
+
+
+def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> None:
+    """Whatever a task says of itself: the split that a world is of decides."""
+    opened: list[str] = []
+
+    def engine() -> SimpleNamespace:
+        def remember(task_id: str, instruction: str | None = None) -> None:
+            opened.append(task_id)
+
+        return SimpleNamespace(installation=world, api_docs={}, at_once=None, open=remember)
+
+    world.full.joinpath("data", "api_docs").mkdir()
+    everybody, panel = AppWorldEnvironment(engine=engine()), Panel(name="test_normal", ids=SPLITS["test_normal"])
+    theirs = PanelEnvironment(panel, engine=engine())
+    everybody._reads = theirs._reads = frozenset()
+    for task_id in SPLITS["test_normal"]:
+        for task in (
+            official(task_id),
+            official(task_id).model_copy(update={"initial_state": Start(task=task_id).initial_state()}),
+        ):
+            with pytest.raises(InputError, match=f"'{task_id}' is not open here"):
+                everybody.open(task)
+        theirs.open(official(task_id))
+    for task_id in (*SPLITS["train"], *SPLITS["dev"]):
+        everybody.open(official(task_id))
+        with pytest.raises(InputError, match=f"'{task_id}' is not open here"):
+            theirs.open(official(task_id))
+    assert opened == ["c_1", "c_2", "d_1", "a_1", "b_1", "b_2"]
+    for split in ("test_normal", "test_challenge"):
+        with pytest.raises(InputError, match="not open here"):
+            world.task_ids(split)
+
+
+def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "this opening is noted, with date, commit, split, hash of its ids, and model" in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "rendering", "positions", "given", "limits"),
+    [
+        ("appworld", "chat_template", None, None, (30, 2048, 32768)),
+        ("appworld", "chat_template", 16384, None, (30, 2048, 16384)),
+        ("appworld", "compact", 1024, None, (30, 48, 1024)),
+        ("appworld", "chat_template", None, 4096, (30, 2048, 4096)),
+        ("bfcl", "chat_template", 32768, None, (20, 1024, 24576)),
+        ("bfcl", "compact", 1024, None, (20, 48, 512)),
+    ],
+)
+def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, positions, given, limits) -> None:  # type: ignore[no-untyped-def]
+    budget = budget_of(environment)
+    decoding = Decoding(
+        model=MODEL,
+        device="cpu",
+        dtype="float32",
+        threads=1,
+        max_actions=budget.actions,
+        max_new_tokens=None,
+        max_tokens=given,
+        batch=budget.batch,
+        budget=budget,
+    )
+    policy = SimpleNamespace(rendering=SimpleNamespace(name=rendering), positions=positions)
+    found = limits_for(policy, decoding)
+    assert (found.max_actions, found.max_new_tokens, found.max_tokens) == limits
+
+
+def test_what_is_printed_has_the_goals_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = [attempted("a_1", True), attempted("a_2", True), attempted("b_1")]
+    scores = (score_goals("dev", outcomes),)
+    report = Report(environment="appworld", model="m", rendering="r", scores=scores, mean=0.6, seconds=1.0)
+    print_report(report, score_strata(outcomes, score_goals))
+    rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if "│" in line}
+    assert [cell.strip() for cell in rows["dev"].split("│")[-3:-1]] == ["66.7", "50.0"]
+    assert [cell.strip() for cell in rows["difficulty=b"].split("│")[-3:-1]] == ["0.0", "0.0"]
+    print_report(report.model_copy(update={"scores": (score("dev", outcomes),)}), ())
+    assert "TGC" not in capsys.readouterr().out
+
+
+def attempted(task_id: str, success: bool = False, cause: str | None = None) -> TaskOutcome:
+    return TaskOutcome(
+        task_id=task_id,
+        group="dev",
+        cluster=task_id.partition("_")[0],
+        split="dev",
+        strata={"difficulty": task_id[0]},
+        success=success,
+        infrastructure_error=cause,
+    )
+
+
+def test_goals_stand_beside_the_success_and_its_interval() -> None:
+    """What ``appworld evaluate`` printed for two scenarios, one solved wholly and one in two of three variants."""
+    outcomes = [attempted(f"{s}_{v}", (s, v) != ("b", 2)) for s in "ab" for v in (1, 2, 3)]
+    found = score_goals("dev", outcomes)
+    assert (found.tgc, found.sgc, found.clusters) == (83.3, 50.0, 2)
+    assert found.model_copy(update={"tgc": None, "sgc": None}) == score("dev", outcomes)
+    strata = score_strata(outcomes, score_goals)
+    assert [(one.group, one.tgc, one.sgc) for one in strata] == [
+        ("difficulty=a", 100.0, 100.0),
+        ("difficulty=b", 66.7, 0.0),
+    ]
+    assert "tgc" not in json.loads(score("dev", outcomes).model_dump_json())
+    assert json.loads(score_goals("dev", [attempted("a_1")]).model_dump_json())["tgc"] == 0.0
+
+
+def test_what_could_not_be_judged_is_in_no_figure() -> None:
+    outcomes = [attempted("a_1", True), attempted("a_2", cause="dead"), attempted("b_1", True), attempted("c_1")]
+    found = score_goals("dev", outcomes)
+    assert (found.n, found.infrastructure_errors) == (3, 1)
+    assert (found.tgc, found.sgc) == (66.7, 50.0)
+    nothing = score_goals("dev", [attempted("a_1", cause="dead")])
+    assert (nothing.tgc, nothing.sgc) == (None, None)
+
+
+def test_the_words_of_a_fault_are_not_written() -> None:
+    fault = attempted("a_1", cause=f"evaluate failed: {SAID}; the end of its log:\n{SAID}")
+    assert publishable(fault).infrastructure_error == UNTOLD
+    assert SAID not in publishable(fault).model_dump_json()
+    assert publishable(attempted("a_1", True)) == attempted("a_1", True)

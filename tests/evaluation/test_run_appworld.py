@@ -1,0 +1,129 @@
+"""The evaluation command on the real AppWorld engine; skipped, with the reason, where that is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from environments.appworld.installation import Installation, find_installation
+from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
+from environments.appworld.official_tasks import official_task
+from environments.base import InputError
+from environments.registry import open_named
+from evaluation.appworld_panels import open_appworld_panel, score_goals
+from evaluation.attempts import judge
+from evaluation.outcomes import TaskOutcome
+from memory.jsonl import read_jsonl
+from memory.records import Step, TrajectoryTurn
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 300  # seconds of a command; it takes some 15 on a free core
+
+
+@pytest.fixture(scope="module")
+def installation() -> Installation:
+    try:
+        return find_installation()
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def made(installation: Installation) -> Installation:
+    if not installation.task_ids("train")[0].startswith("made"):
+        pytest.skip("the world is no made one: unset COEVOLVE_APPWORLD")
+    return installation
+
+
+@pytest.fixture(scope="module")
+def policy(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random model with a real chat template: it says nothing sensible."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tests" / "training")
+        from chat_models import save_model
+    return str(save_model(tmp_path_factory.mktemp("policy"), "qwen2_5"))
+
+
+def command(*options: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "evaluation.run", "--environment", "appworld", *options]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
+
+
+FEW = ("--max-actions", "2", "--max-new-tokens", "8")
+
+
+def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, tmp_path: Path) -> None:
+    outcomes = tmp_path / "outcomes.jsonl"
+    done = command("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    assert done.returncode == 0, done.stderr
+    head = next(line for line in done.stdout.splitlines() if "interval" in line)
+    assert head.index("interval") < head.index("TGC") < head.index("SGC")
+    assert "difficulty=" in done.stdout
+    written = read_jsonl(outcomes, TaskOutcome)
+    ids = installation.task_ids("dev")[:4]
+    assert [one.task_id for one in written] == list(ids)
+    assert [one.cluster for one in written] == [one.partition("_")[0] for one in ids]
+    assert all(one.infrastructure_error is None and one.strata["difficulty"] for one in written)
+    for task_id in ids:
+        (text,) = official_task(installation, task_id, "dev").turns
+        assert text not in outcomes.read_text()
+        assert text not in done.stdout + done.stderr
+
+
+def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> None:
+    """The benchmark's solutions of one scenario and of one variant of the next, in the panel's own environment."""
+    opened = open_appworld_panel("dev", 5, None, "recipes/starter")
+    environment, outcomes = opened.environment(30), []
+    for item in opened.items:
+        (solution,) = official_task(made, item.task.id, "dev").reference[0]
+        with closing(environment.open(item.task)) as episode:
+            shown = episode.start()
+            solved = len(outcomes) != 4
+            steps = (Step(action=solution, observation=episode.step(solution)),) if solved else ()
+            outcomes.append(judge(item, _result(item.task, shown.text, steps, episode.outcome())))
+    assert [one.success for one in outcomes] == [True, True, True, True, False]
+    assert all(one.calls == one.reference_calls > 1 and one.extra_calls == 0 for one in outcomes[:4])
+    found = score_goals("dev", outcomes)
+    success = {one.task_id: one.success for one in outcomes}
+    assert (found.success, found.tgc, found.sgc) == (0.8, 80.0, 50.0)
+    assert (found.tgc, found.sgc) == (task_goal_completion(success), scenario_goal_completion(success))
+
+
+def test_the_commands_actions_are_the_environments_steps(installation: Installation) -> None:
+    assert open_named("appworld", max_steps=7)._max_steps == 7
+
+
+def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
+    from training.rollout import EpisodeResult
+
+    return EpisodeResult(
+        task=task,
+        turns=(TrajectoryTurn(text=text, steps=steps, ended=True),),
+        outcome=outcome,
+        infrastructure_error=None,
+        prompt_ids=(1,),
+        completion_ids=(),
+        logprobs=(),
+        mask=(),
+        turn_begins=(0,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--panel", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
+        (("--panel", "test_normal"), "add --openings FILE"),
+        (("--category", "base"), "--category is of bfcl"),
+    ],
+)
+def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:
+    done = command(*options)
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert says in last
