@@ -103,8 +103,10 @@ def attempt(
     items: Sequence[Item], policy: Policy, environment: Environment, limits: EpisodeLimits, batch: int
 ) -> tuple[TaskOutcome, ...]:
     """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order."""
+    from environments.recording import recorded
     from training.rollout import EpisodeRequest, run_episodes
 
+    environment = recorded(environment)
     outcomes: list[TaskOutcome] = []
     for begin in range(0, len(items), batch):
         chunk = items[begin : begin + batch]

@@ -68,7 +68,8 @@ class ServerPool:
                 loan, said[server.url] = self._try(server, min(_GREETING, seconds))
                 if loan is not None:
                     return loan
-            limit = queue if any(words.endswith(_PLAYED_ON) for words in said.values()) else seconds
+            others = any(words.endswith(_PLAYED_ON) and not _is_mine(url) for url, words in said.items())
+            limit = queue if others else seconds
             if time.monotonic() - began > limit:
                 reasons = "; ".join(said.values())
                 raise EnvironmentFault(f"no server of AppWorld was free within {limit:g} s: {reasons}")
@@ -93,8 +94,7 @@ class ServerPool:
         return Loan(server, lock), ""
 
     def _refuse_endless_wait(self) -> None:
-        me = threading.get_ident()
-        if all(_held.get((os.getpid(), server.url)) == me for server in self._servers):
+        if all(_is_mine(server.url) for server in self._servers):
             raise InputError(
                 f"environment.servers names {len(self)}, and more AppWorld episodes than that are to be open at once: "
                 "name more servers, or leave them out to use the project's own worker"
@@ -117,6 +117,11 @@ class Loan:
             self._out = False
             _held.pop(self._key, None)
             self._lock.release()
+
+
+def _is_mine(url: str) -> bool:
+    """Whether this thread holds the server, so that nobody else will give it back."""
+    return _held.get((os.getpid(), url)) == threading.get_ident()
 
 
 def _lock_path(url: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from environments import example
+from environments.fingerprints import fingerprint
 from environments.verification import verify
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
@@ -27,8 +28,9 @@ tasks: {initial_count: 12}
 training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.001}
 signals: {contexts_per_iteration: 4, rare_percent: 20}
 roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2}}
-evaluation: {panel: null}
+evaluation: {panel: null, tasks: held.jsonl}
 """
+HELD_OUT = ("--count", "5", "--set", "evaluation.tasks=null", "--output", "held.jsonl")  # of the run's own seed
 
 
 def command(folder: Path, module: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(example.__file__, folder / "my_depot.py")
     (folder / "recipe.yaml").write_text(SMALL)
     for module, *options in (
+        ("graph.seed_tasks", "--recipe", "recipe.yaml", *HELD_OUT),
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "60", "--seed", "9", "--output", "lessons.jsonl"),
         ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "25", "--out", "starter"),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
@@ -59,13 +62,19 @@ def test_an_iteration_trains_and_admits_tasks(folder: Path) -> None:
     (told,) = [json.loads(line) for line in (folder / "printed").read_text().splitlines()]
     assert told["tasks"] == 12
     assert told["admitted"] > 0
-    assert told["panel"] is None
-    assert any("no task is held out" in label for label in told["labels"])
+    assert (told["panel"]["name"], told["panel"]["n"]) == ("held.jsonl", 5)
+    assert 0.0 <= told["panel"]["before"] <= 1.0
     run = RunDirectory.open(folder / "run")
     played = read_jsonl(run.iteration(0) / "trajectories.jsonl", Trajectory)
     assert len(played) == 3 * 4 * 4
     assert all(one.infrastructure_error is None for one in played)
     assert 0 < sum(one.success for one in played) < len(played)
+
+
+def test_what_is_held_out_is_neither_in_d_0_nor_admitted(folder: Path) -> None:
+    held_out = {fingerprint(task) for task in read_jsonl(folder / "held.jsonl", Task)}
+    assert len(held_out) == 5
+    assert held_out.isdisjoint(fingerprint(task) for task in read_jsonl(folder / "run" / "tasks.jsonl", Task))
 
 
 def test_what_was_admitted_is_of_the_environment_and_verified(folder: Path) -> None:
@@ -98,7 +107,8 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
         ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
         ("environment.classes=[Depot]", "environment.classes: this is for bfcl"),
-        ("evaluation.panel=templated-dev", "set evaluation.panel to null"),
+        ("evaluation.panel=templated-dev", "'tasks' is scored in place of a panel"),
+        ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_no_run(folder: Path, tmp_path: Path, change: str, says: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from agents.live import live_run
 from agents.scripted.appworld.episode import AppWorldEpisode
-from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, is_about_accounts
+from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
 from agents.settings import ExplorationSettings
 from environments.appworld.played_world import PYTHON
 from environments.base import Environment, ToolSpec

@@ -108,6 +108,12 @@ def test_a_server_that_fails_is_left_out_while_another_answers(urls: tuple[str, 
         loan = pool.lend(5, 5)
         assert loan.server.url == urls[0]
         loan.give_back()
+    held = pool.lend(5, 5)
+    began = time.monotonic()
+    with pytest.raises(EnvironmentFault, match="plays another episode"):
+        pool.lend(0.2, 60)  # the one that is left is this thread's own
+    assert time.monotonic() - began < 10
+    held.give_back()
     with scripted({"/": said("starting", 503)}) as failing, pytest.raises(EnvironmentFault, match="503: starting"):
         ServerPool([failing]).lend(2, 2)
     with scripted() as ending:
