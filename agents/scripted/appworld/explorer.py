@@ -38,10 +38,13 @@ def explore_appworld(
 
 
 def can_be_aimed_at(name: str) -> bool:
-    """Whether tasks are made about an API: not about accounts, documentation, code or the end of the task."""
-    return (
-        name not in (PYTHON, COMPLETE, ACTIVE_TASK) and not name.startswith("api_docs.") and not is_about_accounts(name)
-    )
+    """Whether tasks are made about an API: not about who one is, accounts, documentation, code or the task itself.
+
+    Every sign-in asks who one is, so that tasks about it would crowd out the others.
+    """
+    if name in (PYTHON, COMPLETE, ACTIVE_TASK, PROFILE) or name.startswith("api_docs."):
+        return False
+    return not is_about_accounts(name)
 
 
 class _Aims:
