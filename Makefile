@@ -79,7 +79,7 @@ benchmark: install  ## measure speed and cost against what a user would run inst
 study: install  ## run what is missing of the study, on the development panels
 	$(BIN)/python -m evaluation.study recipes/study.yaml
 
-test: install  ## run the tests
+test: install appworld  ## run the tests, AppWorld's on its made world
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: install  ## formatting, lint and types

@@ -29,6 +29,10 @@ EPISODES = 40  # of which the rate is taken
 OPENED = 5  # worlds of which processor time and private memory are taken, one after the other
 CPU = 0.5  # seconds of processor time that a new episode may take of ours
 PRIVATE = 100.0  # MB that a world may add of ours
+_FIRST_USE = (
+    "a fresh process for each world and each verdict pays for the first use of every API and check again; a server's "
+    "process keeps what it has used, and runs agents' code beside the solutions"
+)
 _PATIENCE = 300.0  # seconds for one answer of a server
 _MB = 1e6
 
@@ -64,10 +68,10 @@ def measure(repeats: int, worlds: int = WORLDS, episodes: int = EPISODES) -> Seq
     against = f"{worlds} worlds of our worker and its judge / {worlds} processes of `appworld serve environment`"
 
     def row(
-        name: str, what: str, figure: Callable[[_Side], float], unit: str, most: float | None = None
+        name: str, what: str, figure: Callable[[_Side], float], unit: str, most: float | None = None, note: str = ""
     ) -> Measurement:
         pairs = [Pair(figure(ours), figure(servers)) for ours, servers in sides]
-        made = of_pairs(f"appworld: {name}", f"{what}: {against}", pairs, unit)
+        made = of_pairs(f"appworld: {name}", f"{what}: {against}", pairs, unit, note=note)
         if most is None:
             return made
         return made.model_copy(update={"expected": f"ours at most {most:g} {unit}", "met": made.ours <= most})
@@ -76,7 +80,11 @@ def measure(repeats: int, worlds: int = WORLDS, episodes: int = EPISODES) -> Seq
         row("start", f"time until {worlds} worlds are open, from nothing", lambda side: side.ready, "s"),
         row("memory", "memory of all processes, shared pages once", lambda side: side.memory, "MB"),
         row(
-            "episodes", f"open, execute the solution and judge, {worlds} at once", lambda side: side.rate, "episodes/s"
+            "episodes",
+            f"open, execute the solution and judge, {worlds} at once",
+            lambda side: side.rate,
+            "episodes/s",
+            note=_FIRST_USE,
         ),
         row("a new episode", "processor time to open one, after warm-up", lambda side: side.cpu, "s", CPU),
         row("a world", "private memory of one that solved its task", lambda side: side.private, "MB", PRIVATE),

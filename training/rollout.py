@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from environments.at_once import at_once
 from environments.base import (
     Action,
     Environment,
@@ -87,7 +88,8 @@ def run_episodes(
 ) -> tuple[EpisodeResult, ...]:
     """Attempt every request and return the results in their order; ``temperature`` 0 is greedy.
 
-    An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
+    No more episodes are open at a time than the environment can have, and each is closed when it is over. An
+    EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
     environment cannot open, for one whose prompt leaves no room under ``max_tokens``, and for a ``max_tokens`` beyond
     the model's last position.
     """
@@ -100,7 +102,7 @@ def run_episodes(
         )
     attempts = [_Attempt(policy, environment, request, limits) for request in requests]
     try:
-        Sampler(policy.model, temperature, rows=limits.batch).run(attempts)
+        Sampler(policy.model, temperature, rows=_rows(environment, limits)).run(attempts)
     finally:
         for attempt in attempts:
             attempt.close()
@@ -126,6 +128,12 @@ def play_references(
             attempt.close()
         results.append(attempt.result())
     return tuple(results)
+
+
+def _rows(environment: Environment, limits: EpisodeLimits) -> int:
+    """How many episodes are played at a time."""
+    most = at_once(environment)
+    return limits.batch if most is None else min(limits.batch, most)
 
 
 @dataclass(slots=True)
@@ -190,6 +198,7 @@ class _Attempt:
             suffix = self._end_turn() if isinstance(said, EndTurn) else self._act(said)
             if suffix is None or self._room(len(suffix)) < 1:
                 self._outcome = self._live().outcome()
+                self.close()  # others wait for what it holds
                 return None
         except EnvironmentFault as fault:
             self._fail(fault)
@@ -262,6 +271,7 @@ class _Attempt:
 
     def _fail(self, fault: EnvironmentFault) -> None:
         self._fault = f"{type(fault).__name__}: {fault}"
+        self.close()
 
     def _live(self) -> Episode:
         if self._episode is None:

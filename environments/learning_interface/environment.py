@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from environments.at_once import at_once
 from environments.base import (
     Action,
     Environment,
@@ -42,6 +43,11 @@ class LearningInterface:
         self.state = state or InterfaceState()
         self._inside = inside
         self._cued: dict[str, ToolSpec] = {}
+
+    @property
+    def at_once(self) -> int | None:
+        """How many episodes the environment inside can have open at a time."""
+        return at_once(self._inside)
 
     def with_state(self, state: InterfaceState) -> LearningInterface:
         """The same interface in another state."""
