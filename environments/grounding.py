@@ -7,7 +7,8 @@ never sees the setup. The rule (our choice):
   space, and not as a part of a longer word; or when it is a choice or the default of the parameter, or stands in
   quotes in the description of the parameter or of the call's tool;
 - a number is found by value (30 is 30.0, and "1,500" is 1500) in a user turn or an observation; or when it is a choice
-  or the default of the parameter, or stands anywhere in its description;
+  or the default of the parameter, or stands anywhere in its description; the parts of an ISO date are no numbers, or
+  birthdays would ground the small ids that apps count with;
 - booleans and null are always documented; items of lists and values of objects are looked up one by one;
 - of a program (a parameter of type code) the literals are looked up one by one (``environments.program_literals`` says
   which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
@@ -31,6 +32,7 @@ from environments.programs import Reach, called
 from environments.replay import Replay
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
 _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
 _QUOTED = re.compile(r"(?<!\w)(?:\"([^\"]+)\"|'([^']+)'|`([^`]+)`)(?!\w)")
 
@@ -189,7 +191,7 @@ def _normal(text: str) -> str:
 
 
 def _numbers(text: str) -> set[Decimal]:
-    return {Decimal(match.replace(",", "")) for match in _NUMBER.findall(text)}
+    return {Decimal(match.replace(",", "")) for match in _NUMBER.findall(_DATE.sub(" ", text))}
 
 
 def _quotes(text: str) -> Iterator[str]:

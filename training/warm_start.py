@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record
 from environments.command import exit_statuses, writing
+from environments.recording import recorded
 from environments.settings import BFCL
 from memory.ids import derive_seed
 from memory.jsonl import complaint
@@ -202,7 +203,7 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
 
     torch.set_num_threads(settings.threads)
     console = Console(stderr=True)
-    environment = open_for(environment_name, learnt)
+    environment = recorded(open_for(environment_name, learnt))
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = compact_settings(environment.name).model_copy(update={"cues": settings.cues})
     card = PolicyCard(rendering="compact", compact=compact)
