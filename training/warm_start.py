@@ -212,7 +212,7 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
     examples = [example(demonstration, rendering) for demonstration in shown]
     longest = max(len(rendered.ids) for rendered in examples)
     if longest > settings.max_length:
-        raise InputError(f"{tasks}: a task takes {longest} tokens: raise max_length ({settings.max_length})")
+        raise InputError(f"{tasks}: a task takes {longest} tokens: raise --max-length ({settings.max_length})")
     random.Random(derive_seed(settings.seed, "warm_start", "held_out")).shuffle(examples)
     held_out = examples[: min(settings.held_out, len(examples) // 2)]
     model = make_model(tokenizer, settings)
@@ -271,6 +271,7 @@ def main(
     balance: Annotated[float, typer.Option(help="0 draws tasks uniformly, 1 evens out their functions")] = 0.5,
     vocabulary: Annotated[int, typer.Option(help="tokens of the policy's own tokenizer at most")] = 1024,
     learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
+    max_length: Annotated[int, typer.Option(min=64, help="tokens of the longest episode")] = 1024,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
     cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
 ) -> None:
@@ -285,6 +286,7 @@ def main(
                 vocabulary=vocabulary,
                 balance=balance,
                 learning_rate=learning_rate,
+                max_length=max_length,
                 threads=threads,
                 cues=cues,
             )
