@@ -11,6 +11,7 @@ from pydantic import Field
 
 from agents.chat.endpoint import model_of
 from environments.base import Record
+from environments.settings import BFCL
 from graph.costs import Cost, cost_of
 from graph.labels import arm_labels
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
@@ -119,7 +120,7 @@ def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
-    if settings.evaluation.panel is None and settings.evaluation.tasks is None:
+    if settings.environment.name != BFCL and settings.evaluation.scored is None:
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"panel: its first {settings.evaluation.limit} tasks only")
