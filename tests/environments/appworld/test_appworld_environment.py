@@ -232,7 +232,7 @@ def test_a_dead_world_is_a_fault_of_its_episode_alone(environment: AppWorldEnvir
         assert other.outcome().success
 
 
-def test_a_reference_that_was_replayed_is_not_played_again_for_the_verdicts(engine: AppWorldEngine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_reference_that_was_replayed_is_not_played_again(engine: AppWorldEngine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     opened: list[str] = []
     real = AppWorldEngine.open
 
