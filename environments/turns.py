@@ -1,8 +1,35 @@
-"""The order of an episode's user turns: which is open, which tools it has, and what may not be done out of order."""
+"""An episode's user turns: which is open, which tools it has, what is out of order, and the verdict on all of them."""
 
 from __future__ import annotations
 
-from environments.base import TaskSpec, UserTurn
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from environments.base import Outcome, TaskSpec, TurnOutcome, UserTurn
+
+
+class FailureNames(NamedTuple):
+    """What an environment calls a turn's failures: of its state, of its response, and that it was not reached."""
+
+    state: str
+    response: str
+    not_reached: str
+
+
+def verdict(turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None) -> Outcome:
+    """The outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
+
+    The first turn with a failed check is to blame, its state before its response; without one, the first turn that was
+    not reached.
+    """
+    checked = tuple(turns)
+    for index, turn in enumerate(checked):
+        if turn.state is False or turn.response is False:
+            failure = names.state if turn.state is False else names.response
+            return Outcome(success=False, turns=checked, failure=failure, failed_turn=index, partial=partial)
+    if reached < len(checked):
+        return Outcome(success=False, turns=checked, failure=names.not_reached, failed_turn=reached, partial=partial)
+    return Outcome(success=True, turns=checked, partial=partial)
 
 
 class Turns:

@@ -74,6 +74,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
     """The summary of an iteration whose stages are all done, from the files that they wrote."""
     folder = run.iteration(iteration)
     evolution = read_json(folder / "evolution.json", Evolution)
+    record = read_json(folder / RECORD_FILE, RoundRecord)
     return Summary(
         iteration=iteration,
         tasks=len(tasks_at(load_tasks(run), iteration)),
@@ -85,9 +86,9 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         seconds=_seconds(folder / "seconds.json"),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
-        labels=(*_labels(run, folder, settings), *arm_labels(settings, evolution)),
+        labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
-        seal=seal_summary(read_json(folder / RECORD_FILE, RoundRecord)),
+        seal=seal_summary(record),
     )
 
 
@@ -104,7 +105,7 @@ def _panel(folder: Path, settings: RunSettings) -> Panel | None:
     return Panel(name=after.name, n=after.n, before=before.success, after=after.success)
 
 
-def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str, ...]:
+def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
     chat = settings.roles.chat()
     # A baseline's contexts are made without a reflector.
     asked = ("reflector",) if settings.signals.contexts == "signals" else ()
@@ -115,7 +116,7 @@ def _labels(run: RunDirectory, folder: Path, settings: RunSettings) -> tuple[str
     if chat:
         models = sorted({model_of(role, name) for name, role in chat.items()})
         labels.append(f"chat roles on {', '.join(models)}")
-    card = run.root / read_json(folder / RECORD_FILE, RoundRecord).policy / "coevolve.json"
+    card = run.root / record.policy / "coevolve.json"
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:

@@ -65,6 +65,7 @@ class ChatExplorer:
         interactions: list[Interaction],
     ) -> None:
         """One live episode; appends to ``interactions`` as it goes."""
+        documentation, program = tools_text(tools), program_tool(tools)
         with ExitStack() as stack:
             run = await asyncio.to_thread(
                 stack.enter_context, live_run(environment, context, number, self._settings.steps)
@@ -73,9 +74,9 @@ class ChatExplorer:
                 messages = prompt(
                     "explore",
                     preface=preface_text(run.preface),
-                    tools=tools_text(tools),
+                    tools=documentation,
                     context=context_text(context),
-                    history=interactions_text(interactions, program_tool(tools)),
+                    history=interactions_text(interactions, program),
                     round=str(number + 1),
                     rounds=str(self._settings.rounds),
                     left=str(self._settings.steps - step),

@@ -109,14 +109,14 @@ class _Attempt:
     async def _turn(self, episode: Episode, turn: UserTurn) -> None:
         """Act until the model ends the turn or no action is left."""
         tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
-        program = program_tool(tools)
+        documentation, program = tools_text(tools), program_tool(tools)
         self._said.append(f"User: {data('user', turn.text)}")
         done: list[tuple[Action, Observation]] = []
         while self._left > 0:
             messages = prompt(
                 "solve",
                 preface=self._preface,
-                tools=tools_text(tools),
+                tools=documentation,
                 history="\n".join((*self._said, attempt_text(done, program))),
                 attempt=str(self._number),
                 left=str(self._left),

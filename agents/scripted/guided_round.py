@@ -42,11 +42,11 @@ class GuidedRound:
 
     def play(self) -> None:
         """Aim at one tool after another until the steps are used up; first at a wanted one that was not reached."""
-        aim = self._known.next_aim()
+        aim = self._known.aims.next()
         while self._may_act():
-            self._known.aimed[aim] += 1
+            self._known.aims.aimed[aim] += 1
             self._reach(self._known.tools[aim])
-            aim = self._known.any_aim()
+            aim = self._known.aims.any()
 
     def _may_act(self) -> bool:
         return len(self._run.interactions) < self._steps

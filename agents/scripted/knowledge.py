@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from agents.evidence import fact_values
+from agents.scripted.aims import Aims
 from agents.scripted.experience import Experience
 from agents.scripted.training_values import TrainingValue
 from agents.scripted.values import Sightings
 from environments.base import Environment, Observation, ToolCall
 from memory.records import FailureContext
 
-_ELSEWHERE = 0.05
 _PATIENCE = 3
 
 
@@ -28,14 +28,12 @@ class Knowledge:
         self.experience = Experience()
         self._made: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
-        self.succeeded: Counter[str] = Counter()
-        self.aimed: Counter[str] = Counter()
+        wanted = (context.tool, *context.explore) if context.tool else context.explore
+        self.aims = Aims(sorted(self.tools), wanted, _PATIENCE, rng)
         self.needs: dict[str, tuple[ToolCall, ...]] = {}
         self.in_view: dict[str, tuple[ToolCall, Observation]] = {}
         self._context = context
         self._given = given
-        wanted = (context.tool, *context.explore) if context.tool else context.explore
-        self._rank = {name: rank for rank, name in enumerate(dict.fromkeys(wanted))}
 
     def sightings(self) -> Sightings:
         """What can be seen at the start of a round: state, training values, facts, and what looks showed before."""
@@ -50,30 +48,12 @@ class Knowledge:
             seen.see_observation(call, observation)
         return seen
 
-    def _weight(self, tool: str) -> float:
-        """How much a tool is worth aiming at: high on the context's list, and not yet reached or aimed at."""
-        rank = self._rank.get(tool)
-        base = _ELSEWHERE if rank is None else 1.0 / (1 + 0.5 * rank)
-        return base / (1 + self.succeeded[tool] + 0.5 * self.aimed[tool])
-
-    def next_aim(self) -> str:
-        """The first wanted tool that was not reached yet and not tried too often, else any by weight."""
-        for name in self._rank:
-            if name in self.tools and not self.succeeded[name] and self.aimed[name] < _PATIENCE:
-                return name
-        return self.any_aim()
-
-    def any_aim(self) -> str:
-        """A tool drawn by weight."""
-        names = sorted(self.tools)
-        return self.rng.choices(names, [self._weight(name) for name in names])[0]
-
     def record(self, call: ToolCall, succeeded: bool) -> None:
         """Count a call as made. Its failures are forgotten once it succeeds."""
         key = _key(call)
         self._made[key] += succeeded
         self._failed[key] = 0 if succeeded else self._failed[key] + 1
-        self.succeeded[call.name] += succeeded
+        self.aims.succeeded[call.name] += succeeded
 
     def newest(self, calls: Sequence[ToolCall]) -> ToolCall:
         """The call among ``calls`` that was made least often in this context, failures double; the first of equals."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from environments.appworld.answers import same_answer
 from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 from environments.base import Outcome, Record, TurnOutcome
+from environments.turns import FailureNames, verdict
 
 CHECKS_FAILED = "appworld:checks_failed"
 STATE_MISMATCH = "appworld:state_mismatch"
 RESPONSE_MISMATCH = "appworld:answer_mismatch"
 NOT_REACHED = "appworld:turn_not_reached"
+_FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 _ANSWER_CHECK = "assert answers match."  # how the package's evaluations name the check of the answer
 
 
@@ -52,13 +54,7 @@ def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTu
     """
     turns = tuple(_compared(*pair) for pair in zip(played, wanted, strict=True))
     partial = _share([passed for pair in zip(turns, wanted, strict=True) for passed in _earned(*pair)])
-    for index, turn in enumerate(turns):
-        if turn.state is False or turn.response is False:
-            failure = STATE_MISMATCH if turn.state is False else RESPONSE_MISMATCH
-            return Outcome(success=False, turns=turns, failure=failure, failed_turn=index, partial=partial)
-    if reached < len(turns):
-        return Outcome(success=False, turns=turns, failure=NOT_REACHED, failed_turn=reached, partial=partial)
-    return Outcome(success=True, turns=turns, partial=partial)
+    return verdict(turns, reached, _FAILURES, partial)
 
 
 def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation) -> Outcome:

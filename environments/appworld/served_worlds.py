@@ -41,7 +41,7 @@ from environments.base import EnvironmentFault, InputError, ToolSpec
 _ENGINE = "environments.appworld.engine"
 _SENT = (  # each after those that it imports
     *("allowed_modules", "code_filter", "namespace", "api_calls", "confinement", "differences", "memory_limit"),
-    *("world", "stand_in"),
+    *("world", "verdicts", "stand_in"),
 )
 _INSTALL = """
 import sys, types

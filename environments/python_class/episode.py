@@ -17,11 +17,12 @@ from environments.base import (
 )
 from environments.python_class.world import World, unknown_tool
 from environments.replay import failed, tells
-from environments.turns import Turns
+from environments.turns import FailureNames, Turns, verdict
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"
 NOT_REACHED = "turn_not_reached"
+_FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 
 
 class _Played(NamedTuple):
@@ -96,14 +97,7 @@ class PythonEpisode:
         played = self._finished if self._turns.over else [*self._finished, now]
         rest = [now._replace(calls=0, malformed=0)] * (len(self._task.turns) - len(played))
         turns = tuple(self._checked(turn, one) for turn, one in enumerate([*played, *rest]))
-        for turn, checks in enumerate(turns):
-            if checks.state is False:
-                return Outcome(success=False, turns=turns, failure=STATE_MISMATCH, failed_turn=turn)
-            if checks.response is False:
-                return Outcome(success=False, turns=turns, failure=RESPONSE_MISMATCH, failed_turn=turn)
-        if rest:
-            return Outcome(success=False, turns=turns, failure=NOT_REACHED, failed_turn=len(played))
-        return Outcome(success=True, turns=turns)
+        return verdict(turns, len(played), _FAILURES)
 
     def close(self) -> None:
         """Drop the world. Idempotent."""

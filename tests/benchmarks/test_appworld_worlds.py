@@ -2,21 +2,17 @@
 
 import psutil
 import pytest
+from installed_appworld import installed_appworld
 
 from benchmarks import appworld_worlds
 from benchmarks.__main__ import _measure_all
 from benchmarks.catalogue import BENCHMARKS
-from environments.appworld.installation import find_installation
-from environments.base import InputError
 
 (BENCHMARK,) = (benchmark for benchmark in BENCHMARKS if benchmark.module == "benchmarks.appworld_worlds")
 
 
 def test_both_sides_solve_the_task_and_leave_no_process():
-    try:
-        find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    installed_appworld()
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     rows = appworld_worlds.measure(1, worlds=2, episodes=4)
     assert [row.unit for row in rows] == ["s", "MB", "episodes/s", "s", "MB"]

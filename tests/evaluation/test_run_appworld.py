@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from installed_appworld import installed_appworld
 
-from environments.appworld.installation import Installation, find_installation
+from environments.appworld.installation import Installation
 from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
 from environments.appworld.official_tasks import official_task
-from environments.base import InputError
 from environments.registry import open_named
 from evaluation.appworld_panels import open_appworld_panel, score_goals
 from evaluation.attempts import judge
@@ -26,10 +26,7 @@ LIMIT = 300  # seconds of a command; it takes some 15 on a free core
 
 @pytest.fixture(scope="module")
 def installation() -> Installation:
-    try:
-        return find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    return installed_appworld()
 
 
 @pytest.fixture(scope="module")

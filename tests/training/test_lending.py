@@ -15,7 +15,7 @@ from chat_models import save_model
 from hypothesis import given
 from hypothesis import strategies as st
 from played_round import SEED, K, play
-from small_policy import CLASSES, TURNS, hand_logps, make_policy, small_settings, small_tasks
+from small_policy import CLASSES, TURNS, hand_logps, small_settings, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import EnvironmentFault, Outcome, ToolCall
@@ -44,13 +44,6 @@ def beyond() -> Task:
     return task.model_copy(
         update={"id": "task-beyond", "turns": ('Rename "plan.txt" to "old.txt".',), "reference": (calls,)}
     )
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 @pytest.fixture(scope="module")

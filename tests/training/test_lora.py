@@ -14,7 +14,7 @@ import pytest
 from chat_models import save_model
 from played_round import SEED, K, play
 from pydantic import ValidationError
-from small_policy import CLASSES, hand_logps, make_policy, small_tasks
+from small_policy import CLASSES, hand_logps, small_tasks
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
@@ -29,13 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = 2
 LORA = {"rank": 4, "alpha": 16}
 POLICY = {"lora": LORA}
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 def train(starter: Path, folder: Path, steps: int = STEPS, **changes: object) -> SimpleNamespace:

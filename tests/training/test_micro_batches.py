@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from played_round import K, play
-from small_policy import CLASSES, make_policy, small_tasks
+from small_policy import CLASSES, small_tasks
 
 from environments.bfcl.environment import BFCLEnvironment
 
@@ -19,13 +19,6 @@ torch = pytest.importorskip("torch")
 
 STEPS = 2
 SPLIT = 2
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 def train(starter: Path, folder: Path, **changes: object) -> SimpleNamespace:

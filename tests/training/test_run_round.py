@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_policy import CLASSES, hand_logps, make_policy, small_settings, small_tasks
+from small_policy import CLASSES, hand_logps, small_settings, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import InputError
@@ -74,13 +74,6 @@ def train(run: RunDirectory, iteration: int, *flags: str) -> list[RoundProgress]
     )
     asyncio.run(child)
     return [RoundProgress.model_validate_json(line) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_policy import CLASSES, make_policy, small_settings, small_tasks
+from small_policy import CLASSES, small_settings, small_tasks
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
@@ -36,13 +36,6 @@ def two_turns() -> list[Task]:
         ),
         where.model_copy(update={"turns": (*where.turns, "Thanks."), "reference": (*where.reference, ())}),
     ]
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 @pytest.fixture(scope="module")

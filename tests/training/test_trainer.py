@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from played_round import SEED, K, play
-from small_policy import CLASSES, hand_logps, make_policy, small_tasks
+from small_policy import CLASSES, hand_logps, small_tasks
 
 from environments.base import Environment, EnvironmentFault, Episode, TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
@@ -47,13 +47,6 @@ class Breaking:
 
             episode.step = fail
         return episode
-
-
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
-    make_policy(folder, small_tasks())
-    return folder
 
 
 @pytest.fixture(scope="module")

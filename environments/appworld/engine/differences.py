@@ -10,6 +10,24 @@ _ACCIDENTAL_ENDINGS = ("_at", "_code", "_code_expiry")  # the (frozen) clock, an
 _DEPTH = 3  # of added records that refer to added records
 
 
+def told_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+    """How two of the package's ``ModelCollection`` differ, with the status and the answer that ``end`` has of its task.
+
+    ``end_home`` is where ``end`` was loaded to.
+    """
+    from appworld.collections.models import ModelCollectionPair
+
+    pair = ModelCollectionPair(
+        start_db_home_path=start.from_db_home_path,
+        start_model_collection=start,
+        end_db_home_path=end_home,
+        end_model_collection=end,
+    )
+    changes = business_difference(pair)
+    given = pair.end.supervisor.Task.first()
+    return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
+
+
 def business_difference(pair: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
     """What changed from start to end of the package's ``ModelCollectionPair``, by model, as JSON.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.differences import business_difference
+from environments.appworld.engine.differences import told_difference
 from environments.appworld.engine.package import use_root
 from environments.appworld.engine.protocol import receive
+from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.warm import settle
 from environments.appworld.engine.zygote import Operation, inherited_control, serve
 
@@ -17,19 +17,13 @@ def evaluate(task_id: str, folder: str) -> dict[str, Any]:
     """The package's verdict on the state saved in ``folder``: each check by its requirement and label, no traces."""
     from appworld.evaluator import evaluate_task
 
-    report = evaluate_task(task_id, experiment_name=folder, save_report=False)
-    return {
-        "success": bool(report.success),
-        "difficulty": report.difficulty,
-        "passes": [{key: check[key] for key in ("requirement", "label")} for check in report.passes],
-        "failures": [{key: check[key] for key in ("requirement", "label")} for check in report.failures],
-    }
+    return told(evaluate_task(task_id, experiment_name=folder, save_report=False))
 
 
 def difference(task_id: str, folder: str) -> dict[str, Any]:
     """How the state saved in ``folder`` differs from the task's initial one, by business fields."""
     from appworld.apps.model_lib import get_db_home_path
-    from appworld.collections.models import ModelCollection, ModelCollectionPair
+    from appworld.collections.models import ModelCollection
     from appworld.task import Task
 
     task = Task.load(task_id=task_id, load_ground_truth=False)
@@ -39,16 +33,7 @@ def difference(task_id: str, folder: str) -> dict[str, Any]:
         from_db_home_path=str(Path(folder) / "tasks" / task_id / "dbs"),
         load_apps=task.allowed_apps,
     )
-    start = task.model_collection
-    pair = ModelCollectionPair(
-        start_db_home_path=start.from_db_home_path,
-        start_model_collection=start,
-        end_db_home_path=memory,
-        end_model_collection=end,
-    )
-    changes = business_difference(pair)
-    given = pair.end.supervisor.Task.first()
-    return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
+    return told_difference(task.model_collection, end, memory)
 
 
 def _warm(root: Path) -> None:

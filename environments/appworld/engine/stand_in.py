@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.world import World
 
 
@@ -66,13 +67,7 @@ class StandIn:
         return self._world.adopt(self._appworld, instruction)
 
     def _evaluate(self) -> dict[str, Any]:
-        report = self._appworld.evaluate(suppress_errors=True)
-        return {
-            "success": bool(report.success),
-            "difficulty": report.difficulty,
-            "passes": [{key: check[key] for key in ("requirement", "label")} for check in report.passes],
-            "failures": [{key: check[key] for key in ("requirement", "label")} for check in report.failures],
-        }
+        return told(self._appworld.evaluate(suppress_errors=True))
 
 
 def stand_in(episode: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +11,7 @@ from typing import Any
 from environments.appworld.engine.api_calls import ApiCallRecorder
 from environments.appworld.engine.code_filter import refusal
 from environments.appworld.engine.confinement import confine
-from environments.appworld.engine.differences import business_difference
+from environments.appworld.engine.differences import told_difference
 from environments.appworld.engine.memory_limit import MemoryLimit
 from environments.appworld.engine.namespace import restrict
 
@@ -100,7 +99,7 @@ class World:
 
     def difference(self) -> dict[str, Any]:
         """How the world differs from its task's start, by business fields, with the task's status and answer."""
-        from appworld.collections.models import ModelCollection, ModelCollectionPair
+        from appworld.collections.models import ModelCollection
 
         world = self._world
         memory = world.output_db_home_path_in_memory
@@ -114,15 +113,7 @@ class World:
             from_db_home_path=world.output_db_home_path_on_disk,
             load_apps=world.task.allowed_apps,
         )
-        pair = ModelCollectionPair(
-            start_db_home_path=start.from_db_home_path,
-            start_model_collection=start,
-            end_db_home_path=memory,
-            end_model_collection=end,
-        )
-        changes = business_difference(pair)
-        given = pair.end.supervisor.Task.first()
-        return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
+        return told_difference(start, end, memory)
 
     def _begin(self, instruction: str | None) -> dict[str, Any]:
         if instruction is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from installed_appworld import installed_appworld
 
 from agents.chat.abstractor import ChatAbstractor
 from agents.chat.explorer import ChatExplorer
@@ -15,9 +16,8 @@ from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.installation import find_installation
 from environments.appworld.records import Limits
-from environments.base import InputError, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
+from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.settings import VerificationSettings
 from environments.verification import verify
 from memory.records import FailureContext, Interaction
@@ -57,11 +57,7 @@ def run(code: str) -> ToolCall:
 
 @pytest.fixture(scope="module")
 def appworld() -> Iterator[AppWorldEnvironment]:
-    try:
-        installation = find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
-    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+    with AppWorldEngine(installed_appworld(), Limits(execute=30, grace=10.0, megabytes=256)) as engine:
         yield AppWorldEnvironment(engine=engine)
 
 

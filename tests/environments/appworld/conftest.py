@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from installed_appworld import installed_appworld
 
 from environments.appworld.client import AppWorldEngine, World
-from environments.appworld.installation import Installation, find_installation
+from environments.appworld.installation import Installation
 from environments.appworld.records import Limits
-from environments.base import InputError
 
 
 @pytest.fixture(scope="session")
 def installation() -> Installation:
-    try:
-        return find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    return installed_appworld()
 
 
 @pytest.fixture(scope="session")

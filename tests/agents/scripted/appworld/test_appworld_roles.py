@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from installed_appworld import installed_appworld
 
 from agents.cuts import call_of
 from agents.scripted.abstractor import TemplateAbstractor
@@ -10,8 +11,7 @@ from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.installation import find_installation
-from environments.base import InputError, StartState
+from environments.base import StartState
 from environments.settings import VerificationSettings
 from environments.verification import verify
 from memory.records import FailureContext
@@ -21,10 +21,7 @@ EXPLORATION = ExplorationSettings(rounds=1, steps=12, drafts_per_context=2, max_
 
 @pytest.fixture(scope="module")
 def environment() -> AppWorldEnvironment:
-    try:
-        find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    installed_appworld()
     return AppWorldEnvironment()
 
 

@@ -1,0 +1,15 @@
+"""The tiny policy that rounds of these tests begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_policy import make_policy, small_tasks
+
+
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("starter")
+    make_policy(folder, small_tasks())
+    return folder
