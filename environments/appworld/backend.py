@@ -21,6 +21,11 @@ class BackendWorld(Protocol):
         """What is known at the start."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether the world is there, as far as can be told without asking it."""
+        ...
+
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does."""
         ...

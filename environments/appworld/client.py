@@ -170,6 +170,11 @@ class World:
         """The process's id, which is also its group's."""
         return self._connection.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there and can be asked."""
+        return self._connection.alive
+
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, and keep the databases' changes where the judge finds them."""
         seconds = self._limits.execute + self._limits.grace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -157,6 +158,15 @@ class Connection:
         self.pid = pid
         self._socket = connection
         self._open = True
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child is there: nothing comes from one that was not asked but the end of its connection."""
+        if not self._open:
+            return False
+        heard = select.poll()
+        heard.register(self._socket, select.POLLIN)
+        return not heard.poll(0)
 
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
         """Have the child do ``operation``. Raises EnvironmentFault; the child is then gone."""

@@ -61,7 +61,7 @@ class AppWorldEnvironment:
     def __init__(self, max_steps: int = MAX_STEPS, engine: Backend | None = None) -> None:
         self._engine = engine or shared_engine(find_installation())
         self._max_steps = max_steps
-        self._record = WorldRecord()
+        self._record = WorldRecord() if self._engine.at_once is None else WorldRecord(worlds=0)
         self._recalls = False
         self._references = References(self._play_recorded)
 

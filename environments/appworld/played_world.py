@@ -35,6 +35,11 @@ class PlayedWorld:
         """What is known at the start."""
         return self._world.opening
 
+    @property
+    def alive(self) -> bool:
+        """Whether the world is there."""
+        return self._world.alive
+
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool.
 

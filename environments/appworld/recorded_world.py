@@ -2,8 +2,9 @@
 
 Worlds are deterministic: time stands still and the seed is fixed, which verification shows for each reference with
 fresh worlds. What a sequence of changing calls leads to, and what reads answer there, is therefore kept in a tree, one
-for a start, and an episode walks it. Its world opens when something is asked that the tree does not hold, and does the
-earlier changes first. Code is never remembered, and neither is what depends on a task's own words.
+for a start, and an episode walks it. A world is needed when something is asked that the tree does not hold: one that
+an earlier episode left at a place on the way, or a new one, does the changes that it lacks first. Code is never
+remembered, and neither is what depends on a task's own words; both have a world that nobody used before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from environments.appworld.parked_worlds import MOST, ParkedWorlds
 from environments.appworld.played_world import PYTHON, PlayedWorld
 from environments.appworld.records import Difference, Evaluation, Opening
 from environments.base import Observation, ToolCall
@@ -32,9 +34,13 @@ class _Node:
 
 
 class WorldRecord:
-    """What was done from every start, by task id. May be shared by threads: at worst something is kept twice."""
+    """What was done from every start, by task id. May be shared by threads: at worst something is kept twice.
 
-    def __init__(self) -> None:
+    ``worlds`` are kept open for later episodes, up to that many (``parked_worlds``).
+    """
+
+    def __init__(self, worlds: int = MOST) -> None:
+        self.parked = ParkedWorlds(worlds)
         self._starts: dict[str, _Node] = {}
         self._openings: dict[str, Opening] = {}
         self._calls = 0
@@ -89,9 +95,12 @@ class RecordedWorld:
         self._reads = reads
         self._recalls = recalls
         self._world: PlayedWorld | None = None
+        self._borrowed = False
         self._closed = False
-        self._due: list[ToolCall] = []
-        self._node: _Node | None = record.start(task_id)
+        self._changes: list[ToolCall] = []
+        self._path = [record.start(task_id)]  # a place before the first of the changes, and one after each
+        self._done = 0  # of the changes, in the world
+        self._strayed = False  # something was done that the record cannot hold
 
     @property
     def opening(self) -> Opening:
@@ -100,51 +109,52 @@ class RecordedWorld:
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool, or say what it did before."""
-        if self._node is None or call.name in _UNREMEMBERED:
-            if call.name not in self._reads:
-                self._node = None
-            return self._current().run(call)
-        key, reads = call.model_dump_json(), call.name in self._reads
-        known = self._known(self._node, key, reads=reads) if self._recalls else None
+        reads = call.name in self._reads
+        if self._strayed or call.name in _UNREMEMBERED:
+            world = self._own()
+            self._strayed = self._strayed or not reads
+            return world.run(call)
+        key = call.model_dump_json()
+        known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
         if known is not None:
             if not reads:
-                self._due.append(call)
-                self._node = self._node.after[key]
+                self._changes.append(call)
+                self._path.append(self._path[-1].after[key])
             return known
         observation = self._current().run(call)
-        self._node = self._record.keep(self._node, key, observation, reads=reads)
+        place = self._record.keep(self._path[-1], key, observation, reads=reads)
+        if not reads:
+            self._changes.append(call)
+            self._path.append(place)
+            self._done += 1
         return observation
 
     def state(self) -> str:
         """Canonical text of the state."""
-        node = self._node
-        if node is not None and node.state is not None and self._recalls:
-            return node.state
-        state = self._current().state()
-        if node is not None:
-            node.state = state
-        return state
+        if self._strayed:
+            return self._current().state()
+        place = self._path[-1]
+        if place.state is None or not self._recalls:
+            place.state = self._current().state()
+        return place.state
 
     def difference(self) -> Difference:
         """What changed since the start."""
-        node = self._node
-        if node is not None and node.difference is not None and self._recalls:
-            return node.difference
-        difference = self._current().difference()
-        if node is not None:
-            node.difference = difference
-        return difference
+        if self._strayed:
+            return self._current().difference()
+        place = self._path[-1]
+        if place.difference is None or not self._recalls:
+            place.difference = self._current().difference()
+        return place.difference
 
     def evaluation(self) -> Evaluation:
         """The official verdict on the state, which is never remembered."""
         return self._current().evaluation()
 
     def close(self) -> None:
-        """End the world if there is one. Idempotent."""
+        """Leave the world to later episodes, or end it where its place cannot be told. Idempotent."""
         self._closed = True
-        if self._world is not None:
-            self._world.close()
-            self._world = None
+        self._leave()
 
     @staticmethod
     def _known(node: _Node, key: str, *, reads: bool) -> Observation | None:
@@ -154,12 +164,30 @@ class RecordedWorld:
         return None if after is None else after.observation
 
     def _current(self) -> PlayedWorld:
-        """The world, with every change made in it that was made so far."""
+        """A world with every change made in it that was made so far."""
         if self._closed:
             raise RuntimeError("the world is closed: open another one")
         if self._world is None:
-            self._world = self._open_world()
-        for call in self._due:
-            self._world.run(call)
-        self._due.clear()
+            taken = self._record.parked.take(self._path) if self._recalls else None
+            self._done, self._world = taken or (0, self._open_world())
+            self._borrowed = taken is not None
+        while self._done < len(self._changes):
+            self._world.run(self._changes[self._done])
+            self._done += 1
         return self._world
+
+    def _own(self) -> PlayedWorld:
+        """The same, a world that shows this task's words and holds nobody else's variables."""
+        if self._borrowed:
+            self._leave()
+            self._world, self._done = self._open_world(), 0
+        return self._current()
+
+    def _leave(self) -> None:
+        world, self._world, self._borrowed = self._world, None, False
+        if world is None:
+            return
+        if self._recalls and not self._strayed:
+            self._record.parked.park(self._path[self._done], world)
+        else:
+            world.close()

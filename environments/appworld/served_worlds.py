@@ -131,6 +131,11 @@ class ServedWorld:
             self._fail(f"the episode could not be prepared: {str(prepared)[-QUOTED:]}")
         self.opening = Opening.model_validate(self._ask("open", limits.open, instruction=instruction))
 
+    @property
+    def alive(self) -> bool:
+        """Whether the world was not closed and none of its answers has failed."""
+        return self._open
+
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, after the code filter."""
         return Executed.model_validate(self._ask("execute", self._limits.execute + self._limits.grace, code=code))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,16 @@ from environments.appworld.engine.warm import settle
 from environments.appworld.engine.world import World
 from environments.appworld.engine.zygote import Operation, inherited_control, serve
 
-_FIRST_CODE = "print(apis.supervisor.show_profile())"
+_FIRST_CODE = """
+profile = apis.supervisor.show_profile()
+for account in apis.supervisor.show_account_passwords():
+    app = account["account_name"]
+    name = profile["phone_number" if app == "phone" else "email"]
+    try:
+        apis[app].login(username=name, password=account["password"])
+    except Exception as error:
+        print(f"{app}: {error}")
+"""
 
 
 def operations(root: Path) -> dict[str, Operation]:
@@ -23,14 +33,18 @@ def operations(root: Path) -> dict[str, Operation]:
 
 
 def _warm(root: Path) -> None:
-    """Play a task's first moments, so that children find everything imported and built."""
+    """Play a task's first moments, so that children find everything imported and built.
+
+    The first sign-in to an app takes up to ten times what the next ones do: its models are bound and its routes built.
+    A sign-in that fails is told in the log and makes worlds no worse, only their first use of that app slower.
+    """
     from appworld import AppWorld
 
     first = min(folder.name for folder in (root / "data" / "tasks").iterdir())
     with tempfile.TemporaryDirectory() as folder:
         world = AppWorld(task_id=first, experiment_name=folder, load_ground_truth=False)
         _ = world.task.model_collection
-        world.execute(_FIRST_CODE)
+        print(world.execute(_FIRST_CODE), file=sys.stderr)
         world.close()
 
 
