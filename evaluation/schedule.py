@@ -71,7 +71,8 @@ class _Schedule:
 
     async def run(self) -> list[str]:
         self._read_starts()
-        work = asyncio.gather(*(self._worker() for _ in range(self._at_once)))
+        workers = [asyncio.create_task(self._worker()) for _ in range(self._at_once)]
+        work = asyncio.gather(*workers)
         received: list[signal.Signals] = []
 
         def stop(number: signal.Signals) -> None:
@@ -85,6 +86,7 @@ class _Schedule:
         except asyncio.CancelledError:
             if not received:
                 raise
+            await asyncio.wait(workers)  # each ends its child; gather tells of the first alone
             print(f"stopped by {received[0].name}: the same command goes on", file=sys.stderr)
             raise SystemExit(128 + received[0]) from None
         return self._failures

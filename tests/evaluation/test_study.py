@@ -99,7 +99,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: Path) -> None:
-    assert "stopped by SIGTERM: the same command goes on" in (finished.parent / "stopped.txt").read_text()
+    stopped = (finished.parent / "stopped.txt").read_text()
+    assert "stopped by SIGTERM: the same command goes on" in stopped
+    assert "is closed" not in stopped, "a child was not waited for"
     partial = (finished.parent / "partial.txt").read_text()
     assert "**Partial**: 3 arms and seeds" in partial
     assert "not there: grpo-101, full-101, starter-100" in partial
