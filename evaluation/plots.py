@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 200, 40, 50
+WIDTH_OF_A_LETTER = 7  # of the 12 px sans-serif that names are set in, on average
 CURVES = 7
 """Arms in a plot of curves at most, the first of the recipe: more cannot be told apart."""
 
@@ -103,7 +104,8 @@ def difference_chart(title: str, rows: Sequence[Row]) -> str:
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]
     marks = ticks(min(ends), max(ends))
     height = TOP + 26 * len(rows) + BOTTOM
-    place = _scale(marks, RIGHT, WIDTH - 20)
+    left = max(RIGHT, 20 + WIDTH_OF_A_LETTER * max(len(row.name) for row in rows))
+    place = _scale(marks, left, WIDTH - 20)
     parts = [_text(20, TOP - 18, title, size=14)]
     for tick in marks:
         colour = "#555555" if tick == 0 else "#dddddd"
@@ -111,7 +113,7 @@ def difference_chart(title: str, rows: Sequence[Row]) -> str:
         parts.append(_text(place(tick), height - BOTTOM + 18, f"{tick:g}", anchor="middle"))
     for number, row in enumerate(rows):
         y = TOP + 26 * number + 13
-        parts.append(_text(RIGHT - 10, y + 4, row.name, anchor="end"))
+        parts.append(_text(left - 10, y + 4, row.name, anchor="end"))
         if row.interval is not None:
             low, high = (place(end) for end in row.interval)
             parts.append(f'<line x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}" stroke="#0072b2" stroke-width="3"/>')
@@ -119,7 +121,7 @@ def difference_chart(title: str, rows: Sequence[Row]) -> str:
             f'<circle cx="{place(value):.1f}" cy="{y}" r="3" fill="none" stroke="#777777"/>' for value in row.values
         ]
         parts.append(f'<circle cx="{place(row.mean):.1f}" cy="{y}" r="5" fill="#0072b2"/>')
-    parts.append(_text((RIGHT + WIDTH) / 2, height - 8, "dot: mean, bar: 95 % interval, rings: seeds", anchor="middle"))
+    parts.append(_text((left + WIDTH) / 2, height - 8, "dot: mean, bar: 95 % interval, rings: seeds", anchor="middle"))
     return _svg(WIDTH, height, parts)
 
 

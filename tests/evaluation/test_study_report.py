@@ -1,6 +1,7 @@
 """Reports from results made by hand: paired differences, budgets, what is partial or outdated, and the plots."""
 
 import json
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -130,6 +131,13 @@ def test_what_seal_saw_and_showed_is_in_the_report(study, place):
     assert read_result(place.result("full", 100)).header.iterations == rounds
     land(place, result(study, "full", 100, [YES]))
     assert "**SEAL**" not in write_report(study, "dev", place)
+
+
+def test_a_long_name_of_an_arm_has_room_in_the_plot():
+    name = "no-verification-perturbed (n = 3)"
+    drawn = difference_chart("templated-dev", [Row(name=name, mean=1.0, interval=None, values=(1.0,))])
+    (end,) = re.findall(rf'x="([0-9.]+)"[^>]*>{re.escape(name)}<', drawn)
+    assert float(end) >= 7 * len(name)
 
 
 def test_a_report_of_nothing_says_so(study, place):
