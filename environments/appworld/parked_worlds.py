@@ -24,10 +24,11 @@ class ParkedWorlds:
 
     def park(self, place: object, world: PlayedWorld) -> None:
         """Keep ``world``, which stands at ``place``, and end the one that was kept longest when there are too many."""
+        ended = []
         with self._lock:
             self._parked.append((place, world))
-            ended = self._parked[: len(self._parked) - self._most]
-            del self._parked[: len(ended)]
+            while len(self._parked) > self._most:
+                ended.append(self._parked.pop(0))
         for _, left in ended:
             left.close()
 

@@ -111,21 +111,19 @@ class RecordedWorld:
         """Run one call of a documented tool, or say what it did before."""
         reads = call.name in self._reads
         if self._strayed or call.name in _UNREMEMBERED:
-            world = self._own()
+            world = self._current(own=True)
             self._strayed = self._strayed or not reads
             return world.run(call)
         key = call.model_dump_json()
         known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
         if known is not None:
             if not reads:
-                self._changes.append(call)
-                self._path.append(self._path[-1].after[key])
+                self._go(call, self._path[-1].after[key])
             return known
         observation = self._current().run(call)
         place = self._record.keep(self._path[-1], key, observation, reads=reads)
         if not reads:
-            self._changes.append(call)
-            self._path.append(place)
+            self._go(call, place)
             self._done += 1
         return observation
 
@@ -163,12 +161,17 @@ class RecordedWorld:
         after = node.after.get(key)
         return None if after is None else after.observation
 
-    def _current(self) -> PlayedWorld:
-        """A world with every change made in it that was made so far."""
+    def _current(self, *, own: bool = False) -> PlayedWorld:
+        """A world with every change made in it that was made so far.
+
+        ``own``: one that shows this task's words and holds nobody else's variables.
+        """
         if self._closed:
             raise RuntimeError("the world is closed: open another one")
+        if own and self._borrowed:
+            self._leave()
         if self._world is None:
-            taken = self._record.parked.take(self._path) if self._recalls else None
+            taken = self._record.parked.take(self._path) if self._recalls and not own else None
             self._done, self._world = taken or (0, self._open_world())
             self._borrowed = taken is not None
         while self._done < len(self._changes):
@@ -176,12 +179,9 @@ class RecordedWorld:
             self._done += 1
         return self._world
 
-    def _own(self) -> PlayedWorld:
-        """The same, a world that shows this task's words and holds nobody else's variables."""
-        if self._borrowed:
-            self._leave()
-            self._world, self._done = self._open_world(), 0
-        return self._current()
+    def _go(self, call: ToolCall, place: _Node) -> None:
+        self._changes.append(call)
+        self._path.append(place)
 
     def _leave(self) -> None:
         world, self._world, self._borrowed = self._world, None, False

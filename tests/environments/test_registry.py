@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from installed_appworld import installed_appworld
 from pydantic import ValidationError
 
-from environments.appworld.installation import find_installation
 from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named
 from environments.settings import BFCL_DEFAULTS, EnvironmentSettings
@@ -84,10 +84,7 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="make appworld"):
         open_environment(EnvironmentSettings(name="appworld"))
     monkeypatch.delenv("COEVOLVE_APPWORLD")
-    try:
-        find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    installed_appworld()
     environment = open_environment(EnvironmentSettings(name="appworld"))
     assert isinstance(environment, Environment)
     assert environment.name == "appworld"
@@ -97,10 +94,7 @@ def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there():
     settings = EnvironmentSettings(name="appworld", **SERVERS, trust_agent_code=True)
     assert settings.servers == ("http://127.0.0.1:9",)  # nothing listens there
     assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
-    try:
-        find_installation()
-    except InputError as error:
-        pytest.skip(str(error))
+    installed_appworld()
     with pytest.raises(InputError, match=r"^environment\.servers: AppWorld's server http://127.0.0.1:9: ") as caught:
         open_environment(settings)
     assert "\n" not in str(caught.value)

@@ -45,6 +45,11 @@ def test_the_one_kept_longest_is_ended_when_there_are_too_many() -> None:
     assert kept.take((START,)) is None
 
 
+def test_as_many_are_kept_as_may_be() -> None:
+    _, worlds = parked(*([START] * 9), most=8)
+    assert [world.closed for world in worlds] == [True, *[False] * 8]
+
+
 def test_none_is_kept_where_none_may_be() -> None:
     kept, worlds = parked(START, most=0)
     assert worlds[0].closed

@@ -130,6 +130,19 @@ def test_code_and_the_tasks_words_have_a_world_that_nobody_used(own: str) -> Non
     assert opened.worlds[1].calls[:2] == ["a", "b"], "a new one, caught up with"
 
 
+@pytest.mark.parametrize("own", ["python", "supervisor.show_active_task"])
+def test_so_they_have_where_nothing_was_asked_of_a_world_before(own: str) -> None:
+    opened = Opened()
+    with closing(opened.world()) as first:
+        first.run(call("a"))
+    with closing(opened.world()) as second:
+        second.run(call("a"))
+        second.run(call(own))
+    assert opened.worlds[0].calls == ["a"]
+    assert opened.worlds[1].calls[:1] == ["a"]
+    assert opened.executed == ["a", "a", own]
+
+
 def test_a_world_in_which_code_ran_is_left_to_nobody() -> None:
     opened = Opened()
     with closing(opened.world()) as first:
