@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
+from environments.base import MalformedCall, Observation, ToolCall
 from environments.learning_interface.cues import split_guidelines, split_hint
 from memory.records import Evidence, Step, Task, Trajectory
 
@@ -23,11 +23,6 @@ _TEXT_VALUE = re.compile(r"\"([^\"\n]{1,80})\"|(?<![\w.$])(-?\d+(?:\.\d+)?)(?![\
 _MAX_CLASS = 160
 _MAX_FACT = 200
 _MAX_FACTS = 16
-
-
-def failed(observation: Observation) -> bool:
-    """Whether the action was refused, raised or was no call."""
-    return observation.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
 
 
 def error_message(text: str) -> str:
@@ -45,7 +40,7 @@ def error_class(observation: Observation) -> str:
 
     Quoted strings become <text>, numbers <number>, and a listing after the last colon <list>.
     """
-    if not failed(observation):
+    if not observation.failed:
         return ""
     message = _QUOTED.sub("<text>", error_message(observation.text))
     message = _PATH.sub("<text>", message)
@@ -106,7 +101,7 @@ def _action_facts(step: Step, errors: bool) -> list[str]:
     if isinstance(step.action, MalformedCall):
         return [f"wrote={_json(step.action.text[:_MAX_FACT])}"] if errors else []
     given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
-    if failed(step.observation) and not errors:
+    if step.observation.failed and not errors:
         return given
     return [*given, f"observed={_json(split_hint(step.observation.text)[0][:_MAX_FACT])}"]
 

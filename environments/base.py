@@ -155,6 +155,11 @@ class Observation(Record):
     status: ObservationStatus
     calls: tuple[ToolCall, ...] = ()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the action was refused, raised or was no call."""
+        return self.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
+
 
 class TurnOutcome(Record):
     """The checks of one user turn, all evaluated, none hidden behind an earlier failure.

@@ -22,7 +22,7 @@ from collections import Counter
 
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.grounding import ungrounded
-from environments.replay import Replay, failed, replay, succeeds, tells
+from environments.replay import Replay, replay, succeeds, tells
 
 Calls = tuple[tuple[ToolCall, ...], ...]
 
@@ -102,4 +102,4 @@ def _told(played: Replay, turn: int) -> set[str]:
 
 def _heard(played: Replay, turn: int) -> set[str]:
     """All results up to the end of the turn."""
-    return {o.text for replayed in played.turns[: turn + 1] for o in replayed.observations if not failed(o)}
+    return {o.text for replayed in played.turns[: turn + 1] for o in replayed.observations if not o.failed}

@@ -39,13 +39,8 @@ class Replay(Record):
             (t, c)
             for t, turn in enumerate(self.turns)
             for c, observation in enumerate(turn.observations)
-            if failed(observation)
+            if observation.failed
         )
-
-
-def failed(observation: Observation) -> bool:
-    """Whether the action was refused, raised or was no call."""
-    return observation.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
 
 
 def tells(observation: Observation) -> bool:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
 from environments.grounding import Seen, documented
-from environments.replay import failed
 
 CONNECTIVES = (", then ", ", after that ", " and ")
 """What joins the clauses of a user turn."""
@@ -105,6 +104,6 @@ def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int |
         for c, call in enumerate(spec.reference[turn]):
             if c != left_out:
                 observation = episode.step(call)
-                if failed(observation):
+                if observation.failed:
                     errors[c] = observation.text
     return errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from environments.base import Environment, TaskSpec, ToolCall
-from environments.replay import failed, succeeds
+from environments.replay import succeeds
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -43,4 +43,4 @@ def _reads(environment: Environment, task: TaskSpec, call: ToolCall) -> bool:
     with closing(environment.open(task)) as episode:
         episode.start()
         before = episode.state()
-        return not failed(episode.step(call)) and episode.state() == before
+        return not episode.step(call).failed and episode.state() == before

@@ -12,7 +12,6 @@ from pydantic import JsonValue
 
 from environments.base import Action, Observation, ToolCall, ToolSpec
 from environments.programs import called
-from environments.replay import failed
 
 
 class Played(Protocol):
@@ -85,7 +84,7 @@ class TurnComparison:
         action, ran = step.action, step.observation.calls
         if not isinstance(action, ToolCall):
             return ran
-        if not failed(step.observation) and self._makes(action, place):
+        if not step.observation.failed and self._makes(action, place):
             return ()
         return tuple(call for call in ran if call.name == action.name or not self._makes(call, place))
 

@@ -23,7 +23,7 @@ from environments.fingerprints import fingerprint
 from environments.grounding import ungrounded
 from environments.minimality import reduce, superfluous
 from environments.recording import recorded
-from environments.replay import Replay, attempt, failed, replay, setup_as_turns, tells
+from environments.replay import Replay, attempt, replay, setup_as_turns, tells
 from environments.settings import VerificationSettings
 from environments.trivial_policies import solving_policy
 
@@ -190,7 +190,7 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling 
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
     results = [observation for turn in turns for observation in turn.observations]
     for (place, call), observation in zip(_places(draft), results, strict=True):
-        if failed(observation):
+        if observation.failed:
             detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
             return Ruling(reason=Refusal.ERROR_RESULT, detail=detail)
     return None

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from environments.base import Action, Environment, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.fingerprints import fingerprint
-from environments.replay import failed
 from environments.sealed import sealed_fingerprints
 from memory.records import Task
 from memory.run import read_jsonl
@@ -85,13 +84,13 @@ def demonstrate(
                 if slip is not None and (turn.index, place) == (0, slip[0]):
                     before = episode.state()
                     wrong = episode.step(slip[1])
-                    if not failed(wrong) or episode.state() != before:
+                    if not wrong.failed or episode.state() != before:
                         return demonstrate(environment, task, leave_out)
                     slipped = len(steps)
                     steps.append((slip[1], wrong))
                 observation = episode.step(call)
                 steps.append((call, observation))
-                errors += [call.name] if failed(observation) else []
+                errors += [call.name] if observation.failed else []
             if errors and leave_out is None:
                 raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
             turns.append((turn, tools, tuple(steps)))

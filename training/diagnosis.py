@@ -15,7 +15,6 @@ from environments.appworld.observations import came_too_late, refused_by_an_app
 from environments.arguments import argument_problem
 from environments.base import MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
 from environments.learning_interface.profile import EXCLUDED, FAILED, TurnCause, TurnLabel
-from environments.replay import failed
 from environments.turn_comparison import Played, TurnComparison
 from memory.records import Trajectory
 
@@ -132,13 +131,13 @@ def _errors(compared: TurnComparison) -> list[Played]:
     return [
         step
         for place, step in enumerate(compared.steps)
-        if failed(step.observation) and not came_too_late(step.observation.text) and not _recovered(compared, place)
+        if step.observation.failed and not came_too_late(step.observation.text) and not _recovered(compared, place)
     ]
 
 
 def _recovered(compared: TurnComparison, place: int) -> bool:
     due = _names(compared, compared.steps[place]) & compared.missing_tools()
-    later = (step for step in compared.steps[place + 1 :] if not failed(step.observation))
+    later = (step for step in compared.steps[place + 1 :] if not step.observation.failed)
     return any(not due or due & _names(compared, step) for step in later)
 
 

@@ -14,7 +14,6 @@ from environments.learning_interface.profile import (
     LabelStatistics,
     TurnLabel,
 )
-from environments.replay import failed
 from memory.records import Step, Trajectory, TrajectoryTurn
 from training.diagnosis import Diagnosis
 
@@ -66,7 +65,7 @@ def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
     for trajectory in trajectories:
         for turn in trajectory.turns:
             for place, step in enumerate(turn.steps):
-                if not failed(step.observation):
+                if not step.observation.failed:
                     continue
                 recovered, succeeded = _is_recovered(turn, place), trajectory.success
                 found.update(errors=1, recovered=recovered, succeeded=succeeded)
@@ -77,7 +76,7 @@ def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
 
 def _is_recovered(turn: TrajectoryTurn, place: int) -> bool:
     action = turn.steps[place].action
-    later = [step for step in turn.steps[place + 1 :] if not failed(step.observation)]
+    later = [step for step in turn.steps[place + 1 :] if not step.observation.failed]
     return any(isinstance(action, MalformedCall) or _same_tool(step, action.name) for step in later)
 
 

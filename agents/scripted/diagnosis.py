@@ -11,7 +11,6 @@ from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
-from agents.evidence import failed
 from agents.scripted.requirements import remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from environments.turn_comparison import Played, TurnComparison
@@ -51,7 +50,7 @@ def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence
     next_tool = compared.reference[compared.missing[0]].name
     if isinstance(step.action, MalformedCall):
         return Diagnosis(Cause.MALFORMED, where, next_tool)
-    if failed(step.observation):
+    if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
         return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agents.evidence import failed
 from agents.live import LiveRun
 from agents.scripted.arguments import GuidedArguments
 from agents.scripted.knowledge import Knowledge
@@ -75,7 +74,7 @@ class GuidedRound:
         for last in (False, True):
             call = draw()
             observation = self._act(call)
-            if not failed(observation):
+            if not observation.failed:
                 return True
             if not self._may_act() or depth >= _MAX_DEPTH:
                 return False
@@ -100,7 +99,7 @@ class GuidedRound:
             if not self._may_act():
                 return False
             observation = self._act(call)
-            if not failed(observation):
+            if not observation.failed:
                 return True
             if observation.text != text and depth < _MAX_DEPTH:
                 further = remedies(call, observation.text, tuple(self._known.tools.values()))
@@ -153,7 +152,7 @@ class GuidedRound:
         observation, tool = interaction.observation, self._known.tools[call.name]
         self._known.record(call, observation.status is ObservationStatus.OK)
         self._known.experience.learn(call, observation, self._sightings)
-        if failed(observation):
+        if observation.failed:
             self._sightings.doubt(call, observation.text)
             return observation
         self._done.append(call)

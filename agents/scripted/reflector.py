@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from agents.context import failed_turn, failure_context
-from agents.evidence import error_message, executed, failed, step_at
+from agents.evidence import error_message, executed, step_at
 from agents.roles import RoleRefused
 from agents.scripted.diagnosis import Diagnosis, diagnose
 from agents.scripted.words import about
@@ -78,7 +78,7 @@ def _how(evidence: Evidence, found: Diagnosis) -> str:
     step = step_at(evidence.trajectory, found.where)
     if step is None:
         return f"Turn {turn + 1} ended after {place} actions."
-    kind = "was refused" if failed(step.observation) else "was answered"
+    kind = "was refused" if step.observation.failed else "was answered"
     answer = error_message(step.observation.text)[:200]
     return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
 
@@ -90,7 +90,7 @@ def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSp
         for turn in evidence.trajectory.turns
         for step in turn.steps
         for call in step.observation.calls
-        if not failed(step.observation)
+        if not step.observation.failed
     }
     wanted = [call.name for turn in evidence.task.reference for call in turn]
     named = [found.tool, *found.asked, *(name for name in wanted if name not in succeeded), *evidence.signal.pattern]

@@ -13,7 +13,6 @@ from environments.appworld.played_world import PlayedWorld
 from environments.appworld.recorded_world import RecordedWorld
 from environments.appworld.records import Difference
 from environments.base import TaskSpec
-from environments.replay import failed
 
 KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
@@ -57,6 +56,6 @@ class References:
             turns = []
             for calls in task.reference:
                 observations = [world.run(call) for call in calls]
-                error = any(failed(observation) for observation in observations)
+                error = any(observation.failed for observation in observations)
                 turns.append(ReferenceTurn(calls=len(calls), error=error, end=world.difference(), untouched=untouched))
         return tuple(turns)

@@ -27,7 +27,6 @@ from environments.learning_interface.recovery import hint_for
 from environments.learning_interface.schema import with_schema_cues
 from environments.learning_interface.settings import InterfaceSettings
 from environments.learning_interface.state import InterfaceState
-from environments.replay import failed
 
 
 class LearningInterface:
@@ -94,7 +93,7 @@ class LearningEpisode:
     def step(self, action: Action) -> Observation:
         """Execute one action; the answer to an error has a line more where there is a hint for it."""
         observation = self._inside.step(action)
-        if not self._interface.settings.recovery_hints or not failed(observation):
+        if not self._interface.settings.recovery_hints or not observation.failed:
             return observation
         hint = hint_for(action, observation, self._interface.documented(self._shown))
         if hint is None:

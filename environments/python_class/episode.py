@@ -16,7 +16,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.python_class.world import World, unknown_tool
-from environments.replay import failed, tells
+from environments.replay import tells
 from environments.turns import FailureNames, Turns, verdict
 
 STATE_MISMATCH = "state_mismatch"
@@ -75,7 +75,7 @@ class PythonEpisode:
             return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
         self._calls += 1
         observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
-        if not failed(observation):
+        if not observation.failed:
             self._heard.add(observation.text)
         return observation
 
@@ -127,7 +127,7 @@ class PythonEpisode:
         for calls in self._task.reference:
             observations = [world.run(call) for call in calls]
             told = frozenset(observation.text for observation in observations if tells(observation))
-            turns.append(_Wanted(world.state(), told, any(failed(observation) for observation in observations)))
+            turns.append(_Wanted(world.state(), told, any(observation.failed for observation in observations)))
         return tuple(turns)
 
     def _live(self) -> World:

@@ -9,7 +9,6 @@ from contextlib import closing
 from pydantic import JsonValue
 
 from environments.base import Environment, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
-from environments.replay import failed
 
 
 def strings(value: JsonValue) -> Iterator[str]:
@@ -57,7 +56,7 @@ def random_tasks(environment: Environment, start: StartState, calls: int, rng: r
         episode.start()
         for _ in range(calls):
             call = random_call(tools, pool, rng)
-            if not failed(episode.step(call)):
+            if not episode.step(call).failed:
                 path.append(call)
     position = 0
     while position < len(path):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from pydantic import JsonValue
 
-from agents.evidence import failed
 from agents.live import LiveRun
 from agents.scripted.appworld import session
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value
@@ -65,7 +64,7 @@ class AppWorldEpisode:
             if call is None or not self._may_act():
                 return False
             observation = self._act(call)
-            if not failed(observation):
+            if not observation.failed:
                 return True
             if attempt == 0 and _INVALID in observation.text and self._may_act():
                 self._read_up(tool)
@@ -136,7 +135,7 @@ class AppWorldEpisode:
 
     def _act(self, call: ToolCall) -> Observation:
         interaction = self._run.act(call)
-        if not failed(interaction.observation):
+        if not interaction.observation.failed:
             self._reached(call.name)
         if call.name != _DOCUMENTATION:
             app = self._tools[call.name].group
