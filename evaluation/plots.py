@@ -52,11 +52,11 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
     plots = {}
     for name, title, value in curves:
         series = [
-            Series(name=arm, points=(*_start(one, name), *_over(one, value)))
+            Series(name=f"{arm} (n = {len(one.budgets)})", points=(*_start(one, name), *_over(one, value)))
             for arm, one in list(arms.items())[:CURVES]
         ]
         if any(one.points for one in series):
-            plots[name] = line_chart(f"{title}, mean over seeds", "optimizer steps", series)
+            plots[name] = line_chart(f"{title}, mean over an arm's n seeds", "optimizer steps", series)
     for panel in facts.panels:
         rows = []
         for arm, cells in summary.cells.items():
@@ -78,12 +78,13 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
         raise ValueError("no series has a point")
     x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
     y_ticks = ticks(min(0.0, *(y for _, y in points)), max(y for _, y in points))
-    place_x = _scale(x_ticks, LEFT, WIDTH - RIGHT)
+    right = WIDTH - max(RIGHT, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in series))
+    place_x = _scale(x_ticks, LEFT, right)
     place_y = _scale(y_ticks, HEIGHT - BOTTOM, TOP)
     parts = [_text(LEFT, TOP - 18, title, size=14)]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label, anchor="middle"))
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, x_label, anchor="middle"))
     for tick in y_ticks:
-        parts.append(_line(LEFT, place_y(tick), WIDTH - RIGHT, place_y(tick), "#dddddd"))
+        parts.append(_line(LEFT, place_y(tick), right, place_y(tick), "#dddddd"))
         parts.append(_text(LEFT - 6, place_y(tick) + 4, f"{tick:g}", anchor="end"))
     for tick in x_ticks:
         parts.append(_line(place_x(tick), HEIGHT - BOTTOM, place_x(tick), HEIGHT - BOTTOM + 4, "#555555"))
@@ -93,7 +94,7 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
         path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in one.points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{place_x(x):.1f}" cy="{place_y(y):.1f}" r="3" fill="{colour}"/>' for x, y in one.points]
-        parts.append(_text(WIDTH - RIGHT + 14, TOP + 18 * number + 10, one.name, fill=colour))
+        parts.append(_text(right + 14, TOP + 18 * number + 10, one.name, fill=colour))
     return _svg(WIDTH, HEIGHT, parts)
 
 

@@ -1,4 +1,4 @@
-"""What SEAL saw and showed in an arm of a study: labels, errors with and without a hint, guidelines, and its cost."""
+"""What SEAL saw and showed in an arm of a study: labels, errors and what became of them, guidelines, and its cost."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ HEAD = (
     "turns by label",
     "errors",
     "recovered",
+    "by seed",
     "in a success",
-    "errors with a hint",
+    "of these with a hint",
     "recovered",
     "in a success",
     "guidelines, steps shown (times mastered)",
     "diagnosis and weights, % of the rounds",
 )
-"""Of the rows of ``seal_rows``; the first errors are those without a hint."""
+"""Of the rows of ``seal_rows``.
+
+Hints answer some kinds of errors and not others, so that errors with and without one do not compare: arms do.
+"""
 
 
 class SealFacts(Record):
     """All rounds of an arm's seeds together (see ``environments.learning_interface.profile.SealFigures``).
 
+    ``recovered``: by seed, the share of all errors that were recovered from; None where there was no error.
     ``cost_share``: SEAL's share of the rounds' wall-clock; None where no time was measured.
     """
 
     steps: int
     labels: dict[TurnLabel, int]
     errors: ErrorStatistics
+    recovered: dict[int, float | None]
     guidelines: dict[TurnLabel, int]
     retired: dict[TurnLabel, int]
     cost_share: float | None
@@ -51,7 +57,8 @@ def seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
     return SealFacts(
         steps=sum(one.steps for one in found),
         labels=_sum([one.labels for one in found]),
-        errors=ErrorStatistics.total(one.errors for one in found),
+        errors=_errors(headers),
+        recovered={one.seed: _recovered(_errors([one])) for one in headers},
         guidelines=_sum([one.guidelines for one in found]),
         retired=_sum([one.retired for one in found]),
         cost_share=seconds["round seal"] / whole if whole else None,
@@ -63,15 +70,16 @@ def seal_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]
     for name, one in facts.items():
         if one is None:
             continue
-        plain, errors = one.errors.unhinted, one.errors
+        errors = one.errors
         turns = sum(one.labels.values())
         shown = (f"{label} {n} of {one.steps} ({one.retired.get(label, 0)})" for label, n in one.guidelines.items())
         yield (
             name,
             ", ".join(f"{label} {_percent(n, turns)} %" for label, n in one.labels.items()),
-            f"{plain.errors:,}",
-            _percent(plain.recovered, plain.errors),
-            _percent(plain.succeeded, plain.errors),
+            f"{errors.errors:,}",
+            _percent(errors.recovered, errors.errors),
+            ", ".join(f"{seed}: {share * 100:.1f}" for seed, share in one.recovered.items() if share is not None),
+            _percent(errors.succeeded, errors.errors),
             f"{errors.hinted:,}",
             _percent(errors.hinted_recovered, errors.hinted),
             _percent(errors.hinted_succeeded, errors.hinted),
@@ -80,11 +88,20 @@ def seal_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]
         )
 
 
+def _errors(headers: Sequence[ArmHeader]) -> ErrorStatistics:
+    rounds = (one.seal for header in headers for one in header.iterations)
+    return ErrorStatistics.total(one.errors for one in rounds if one is not None)
+
+
 def _sum(parts: Sequence[Mapping[TurnLabel, int]]) -> dict[TurnLabel, int]:
     counted: Counter[TurnLabel] = Counter()
     for part in parts:
         counted.update(part)
     return {label: counted[label] for label in TurnLabel if counted[label]}
+
+
+def _recovered(errors: ErrorStatistics) -> float | None:
+    return errors.recovered / errors.errors if errors.errors else None
 
 
 def _percent(part: int, of: int) -> str:

@@ -113,7 +113,10 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:
     rows = list(seal_rows({name: facts.seal for name, facts in arms.items()}))
-    told = "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn)"
+    told = (
+        "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
+        "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"
+    )
     return [told, "", *_table(HEAD, rows), ""] if rows else []
 
 

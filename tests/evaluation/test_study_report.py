@@ -125,8 +125,9 @@ def test_what_seal_saw_and_showed_is_in_the_report(study, place):
     assert facts["grpo"].seal is None
     found = facts["full"].seal
     assert (found.steps, found.labels) == (20, {"state_mismatch": 60, "pass": 20})
-    assert (found.errors.hinted, found.errors.unhinted.recovered, found.cost_share) == (80, 4, pytest.approx(0.01))
-    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 20 | 20.0 | 10.0 | 80 | 45.0 | 25.0 |"
+    assert (found.errors.hinted, found.errors.recovered, found.cost_share) == (80, 40, pytest.approx(0.01))
+    assert found.recovered == {100: pytest.approx(0.4)}
+    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 100 | 40.0 | 100: 40.0 | 22.0 | 80 | 45.0 | 25.0 |"
     assert f"{row} state_mismatch 14 of 20 (2) | 1.00 |" in write_report(study, "dev", place)
     assert read_result(place.result("full", 100)).header.iterations == rounds
     land(place, result(study, "full", 100, [YES]))
