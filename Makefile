@@ -80,7 +80,7 @@ study: install  ## run what is missing of the study, on the development panels
 	$(BIN)/python -m evaluation.study recipes/study.yaml
 
 test: install appworld  ## run the tests, AppWorld's on its made world
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .

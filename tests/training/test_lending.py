@@ -343,12 +343,16 @@ def test_a_policy_takes_up_what_it_is_lent(starter: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("lend", ["none", "off_policy", "supervised"])
 def test_a_chat_model_with_an_adapter_learns_from_references_too(lend: str, tmp_path: Path) -> None:
-    """A random model, whose groups never succeed: without lending its first step has no gradient at all."""
+    """A random model, whose groups never succeed: without lending its first step has no gradient at all.
+
+    Tasks offer two tools alone: the documentation of all would make prompts of thousands of tokens.
+    """
+    tasks = [task.model_copy(update={"tools": ("pwd", "mv")}) for task in (beyond(), small_tasks()[0])]
     with pytest.MonkeyPatch.context() as monkeypatch:
         run = play(
             save_model(tmp_path / "chat", "qwen3"),
             tmp_path / "out",
-            [[beyond(), small_tasks()[0]]],
+            [tasks],
             BFCLEnvironment(CLASSES),
             monkeypatch,
             policy={"lora": {"rank": 2}},
