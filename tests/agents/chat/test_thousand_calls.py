@@ -16,8 +16,8 @@ from agents.spending import Ledger, Request, read_requests
 
 QUESTIONS = 1000
 AT_ONCE = 32
-LATENCY = 0.3  # seconds: 32 at once take 9.4 s at least, above what they cost in CPU
-TIMEOUT = 1.5
+LATENCY = 0.3  # seconds: 32 at once take 9.4 s at least, above what they cost in CPU on a machine of usual speed
+TIMEOUT = 5  # latencies
 MOST = 1.5
 KINDS = (*tuple(kind for kind in Fault if kind is not Fault.STALL) * 3, Fault.STALL)
 """A stall holds a place at the endpoint for five times as long as a request: one fault in 28 is one."""
@@ -55,10 +55,17 @@ def echo(request: ChatRequest) -> dict[str, str]:
     return {"word": request.prompt}
 
 
-async def play(connect, path, faults: Schedule | None) -> Played:
-    with FaultyServer(echo, latency=LATENCY, faults=faults) as server:
+async def play(connect, path, faults: Schedule | None, latency: float) -> Played:
+    with FaultyServer(echo, latency=latency, faults=faults) as server:
         ledger = Ledger(path, BudgetSettings())
-        model = connect(server, ledger=ledger, concurrency=AT_ONCE, timeout=TIMEOUT, deadline=30.0, retry_pause=0.1)
+        model = connect(
+            server,
+            ledger=ledger,
+            concurrency=AT_ONCE,
+            timeout=TIMEOUT * latency,
+            deadline=100 * latency,
+            retry_pause=0.1,
+        )
 
         async def ask(number: int) -> Echo | RoleRefused:
             try:
@@ -68,7 +75,7 @@ async def play(connect, path, faults: Schedule | None) -> Played:
 
         await ask(-1)  # imports, and the first connection
         started = time.monotonic()
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(1000 * latency / 3):
             results = await asyncio.gather(*(ask(number) for number in range(QUESTIONS)))
         seconds = time.monotonic() - started
         served = len(server.requests)
@@ -77,17 +84,20 @@ async def play(connect, path, faults: Schedule | None) -> Played:
 
 
 async def test_a_thousand_calls_with_a_fifth_of_them_failing(connect, tmp_path) -> None:
-    """Measured a second time when another process took the machine during the first."""
-    ratio = await compare(connect, tmp_path / "first")
+    """Waiting is what is measured, so that a machine on which the calls' CPU takes longer gets a slower endpoint."""
+    ratio, slowness = await compare(connect, tmp_path / "first", LATENCY)
     if ratio >= MOST:
-        ratio = await compare(connect, tmp_path / "second")
+        ratio, _ = await compare(connect, tmp_path / "second", LATENCY * slowness)
     assert ratio < MOST
 
 
-async def compare(connect, folder) -> float:
-    """Seconds with faults over seconds without, after everything else about both runs was checked."""
-    good = await play(connect, folder / "good.jsonl", None)
-    bad = await play(connect, folder / "bad.jsonl", Schedule(0.2, KINDS))
+async def compare(connect, folder, latency: float) -> tuple[float, float]:
+    """Seconds with faults over seconds without, and those without over what the endpoint alone takes.
+
+    Everything else about both runs is checked before.
+    """
+    good = await play(connect, folder / "good.jsonl", None, latency)
+    bad = await play(connect, folder / "bad.jsonl", Schedule(0.2, KINDS), latency)
     assert good.results == [Echo(word=f"word {number}") for number in range(QUESTIONS)]
     check_recorded(bad)
     ratio, share = bad.seconds / good.seconds, sum(bad.injected.values()) / bad.served
@@ -96,7 +106,7 @@ async def compare(connect, folder) -> float:
         f"ratio {ratio:.2f}"
     )
     assert 0.15 < share < 0.25
-    return ratio
+    return ratio, good.seconds / (latency * QUESTIONS / AT_ONCE)
 
 
 def check_recorded(bad: Played) -> None:
@@ -111,9 +121,13 @@ def check_recorded(bad: Played) -> None:
             assert line.outcome in ("refused", "failed")
             assert line.measured.calls == len(line.faults) > 0
     recorded = Counter(fault.partition(":")[0] for request in bad.requests for fault in request.faults)
-    # A machine that is busy with other tests may be late itself.
-    assert recorded.pop("timeout") >= bad.injected[Fault.STALL] > 0
-    assert recorded == Counter({CAUSES[kind]: count for kind, count in bad.injected.items() if kind != Fault.STALL})
+    injected = Counter({CAUSES[kind]: count for kind, count in bad.injected.items()})
+    # On a busy machine an answer, faulty or not, may come too late: then that is what is recorded.
+    late = recorded["timeout"] - injected["timeout"]
+    assert injected["timeout"] > 0
+    assert recorded.keys() == injected.keys()
+    assert all(recorded[cause] <= count for cause, count in injected.items() if cause != "timeout")
+    assert late >= injected.total() - injected["timeout"] - (recorded.total() - recorded["timeout"])
     assert set(bad.injected) == set(Fault)
     assert sum(request.measured.calls for request in bad.requests) == bad.served
     assert sum(isinstance(result, Echo) for result in bad.results) > 0.9 * QUESTIONS
