@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -86,6 +87,8 @@ class Interruption:
             self._cancel()
 
     def _cancel(self) -> None:
+        # LangGraph drops the branches that had not begun, which is what the signal asks for and no fault to tell of.
+        warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
         if self._task is not None:
             self._task.cancel()
 

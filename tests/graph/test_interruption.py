@@ -96,6 +96,36 @@ def test_a_second_signal_does_not_wait() -> None:
         interruption.run(work())
 
 
+FAN_OUT = """
+import asyncio, os, signal
+from typing import TypedDict
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send
+from graph.interruption import Interrupted, Interruption
+
+class State(TypedDict):
+    begun: int
+
+async def branch(state: State) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(30)
+
+builder = StateGraph(State)
+builder.add_node("branch", branch)
+builder.add_conditional_edges(START, lambda state: [Send("branch", state)] * 4, ["branch"])
+builder.add_edge("branch", END)
+try:
+    Interruption().run(builder.compile().ainvoke({"begun": 0}, {"max_concurrency": 1}))
+except Interrupted as stop:
+    raise SystemExit(stop.status)
+"""  # Three of the four branches wait for the first when the signal comes.
+
+
+def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
+    done = subprocess.run([sys.executable, "-c", FAN_OUT], check=False, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
     code = (
