@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from evaluation.study_report import StudySummary
 
 WIDTH, HEIGHT = 720, 420
-LEFT, RIGHT, TOP, BOTTOM = 60, 200, 40, 50
+LEFT, TOP, BOTTOM = 60, 40, 50
+ROOM = 200  # for names, at least
 WIDTH_OF_A_LETTER = 7  # of the 12 px sans-serif that names are set in, on average
 CURVES = 7
 """Arms in a plot of curves at most, the first of the recipe: more cannot be told apart."""
@@ -78,7 +79,7 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
         raise ValueError("no series has a point")
     x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
     y_ticks = ticks(min(0.0, *(y for _, y in points)), max(y for _, y in points))
-    right = WIDTH - max(RIGHT, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in series))
+    right = WIDTH - _room(series)
     place_x = _scale(x_ticks, LEFT, right)
     place_y = _scale(y_ticks, HEIGHT - BOTTOM, TOP)
     parts = [_text(LEFT, TOP - 18, title, size=14)]
@@ -105,7 +106,7 @@ def difference_chart(title: str, rows: Sequence[Row]) -> str:
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]
     marks = ticks(min(ends), max(ends))
     height = TOP + 26 * len(rows) + BOTTOM
-    left = max(RIGHT, 20 + WIDTH_OF_A_LETTER * max(len(row.name) for row in rows))
+    left = _room(rows)
     place = _scale(marks, left, WIDTH - 20)
     parts = [_text(20, TOP - 18, title, size=14)]
     for tick in marks:
@@ -145,6 +146,11 @@ def _start(facts: ArmFacts, plot: str) -> list[tuple[float, float]]:
 def _over(facts: ArmFacts, value: Callable[[Point], float | None]) -> list[tuple[float, float]]:
     points = ((point.steps, value(point)) for point in facts.curve)
     return [(steps, y) for steps, y in points if y is not None]
+
+
+def _room(named: Sequence[Series | Row]) -> int:
+    """Pixels that the names take, with a margin."""
+    return max(ROOM, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in named))
 
 
 def _scale(marks: Sequence[float], begin: float, end: float) -> Callable[[float], float]:

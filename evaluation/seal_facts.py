@@ -50,6 +50,10 @@ def seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
     found = [one.seal for one in iterations if one.seal is not None]
     if not found:
         return None
+    by_seed = {
+        header.seed: ErrorStatistics.total(one.seal.errors for one in header.iterations if one.seal is not None)
+        for header in headers
+    }
     seconds: Counter[str] = Counter()
     for one in iterations:
         seconds.update({name: spent for name, spent in one.measured.items() if name.startswith("round ")})
@@ -57,8 +61,8 @@ def seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
     return SealFacts(
         steps=sum(one.steps for one in found),
         labels=_sum([one.labels for one in found]),
-        errors=_errors(headers),
-        recovered={one.seed: _recovered(_errors([one])) for one in headers},
+        errors=ErrorStatistics.total(by_seed.values()),
+        recovered={seed: one.recovered / one.errors if one.errors else None for seed, one in by_seed.items()},
         guidelines=_sum([one.guidelines for one in found]),
         retired=_sum([one.retired for one in found]),
         cost_share=seconds["round seal"] / whole if whole else None,
@@ -88,20 +92,11 @@ def seal_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]
         )
 
 
-def _errors(headers: Sequence[ArmHeader]) -> ErrorStatistics:
-    rounds = (one.seal for header in headers for one in header.iterations)
-    return ErrorStatistics.total(one.errors for one in rounds if one is not None)
-
-
 def _sum(parts: Sequence[Mapping[TurnLabel, int]]) -> dict[TurnLabel, int]:
     counted: Counter[TurnLabel] = Counter()
     for part in parts:
         counted.update(part)
     return {label: counted[label] for label in TurnLabel if counted[label]}
-
-
-def _recovered(errors: ErrorStatistics) -> float | None:
-    return errors.recovered / errors.errors if errors.errors else None
 
 
 def _percent(part: int, of: int) -> str:

@@ -44,8 +44,6 @@ THREADS = 4
 class EnvironmentContract:
     """The tests; each takes a fresh environment and verified tasks of it."""
 
-    starts_opened: int | None = None
-    """Starts that are opened, the first ones; all if None. For environments where one takes long."""
     _kept: Sequence[TaskSpec]
 
     def make(self) -> Environment:
@@ -99,7 +97,7 @@ class EnvironmentContract:
         assert {start.environment for start in starts} == {environment.name}, "a start names another environment"
         assert len({start.id for start in starts}) == len(starts), "two starts have one id"
         assert environment.starts() == starts == self.make().starts(), "starts() differs between calls or instances"
-        for start in starts[: self.starts_opened]:
+        for start in starts:
             with closing(live(environment, start)) as episode:
                 assert set(episode.start().tools) == set(start.tools)
 

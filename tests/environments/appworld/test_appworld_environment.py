@@ -21,7 +21,6 @@ from environments.replay import replay
 
 
 class TestAppWorld(EnvironmentContract):
-    starts_opened = 12
     engine: AppWorldEngine
 
     @pytest.fixture(autouse=True)

@@ -49,7 +49,6 @@ def quick(installation: Installation, servers: Sequence[Serving]) -> AppWorldSer
 
 
 class TestServedAppWorld(EnvironmentContract):
-    starts_opened = 4
     backend: AppWorldServers
 
     @pytest.fixture(autouse=True)
