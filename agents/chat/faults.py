@@ -12,6 +12,7 @@ from agents.chat.endpoint import Endpoint
 from agents.chat.http_client import NoCompletion
 from agents.chat.replies import shortened
 from agents.chat.retrying import is_passing, retry_after
+from agents.spending import encodable
 
 FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
 """What a request that failed raises."""
@@ -40,7 +41,7 @@ class Fault:
 
 def fault_text(text: str, endpoint: Endpoint) -> str:
     """The text of a fault as it may be recorded: one line, bounded, without the key."""
-    return shortened(" ".join(endpoint.hide(text).split()).removesuffix(":"), LONGEST_FAULT)
+    return shortened(" ".join(encodable(endpoint.hide(text)).split()).removesuffix(":"), LONGEST_FAULT)
 
 
 def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
@@ -55,6 +56,9 @@ def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
 
 def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
     status = error.status_code
+    if error.response.is_redirect:
+        place = error.response.headers.get("location", "")
+        return Fault("mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint))
     text = fault_text(f"HTTP {status}: {error.message.removeprefix(f'Error code: {status} - ')}", endpoint)
     if is_passing(status):
         return Fault("passing", text, retry_after(error.response.headers.get("retry-after"), datetime.now(UTC)))
