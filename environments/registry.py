@@ -64,9 +64,9 @@ def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
         pass
     try:
         opened = factory(**options)
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: no run was made, which the user has to hear
         raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
     if not isinstance(opened, Environment):
         raise InputError(
@@ -88,7 +88,9 @@ def _callable(name: str) -> Callable[..., Any]:
             f"environment.name: there is no module {error.name!r}: start the command in the folder that holds it, or "
             "put that folder on PYTHONPATH"
         ) from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
     if not callable(found):
         what = "has no" if found is None else "cannot call"
@@ -96,7 +98,7 @@ def _callable(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """The error in one line, with the place in the user's code that raised it."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

@@ -43,7 +43,9 @@ class World:
         try:
             self._instance = made_of(**copy.deepcopy(given))
             self._state = self._written()
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: the user's class does not end this process
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{made_of.__name__} cannot be made of this initial state ({problem})") from error
         self._tools = tools
@@ -55,7 +57,7 @@ class World:
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
 
-        Raises EnvironmentFault when the tool raises anything but ToolRefused, or answers or leaves what is not JSON:
+        Raises EnvironmentFault when the tool raises anything but ToolRefused (SystemExit included), or answers or leaves what is not JSON:
         that is a mistake of the environment, not of the agent.
         """
         tool = self._tools.get(call.name)
@@ -73,7 +75,10 @@ class World:
                 refused = str(refusal)
             text = _text(result)
             self._state = self._written()
-        except Exception as error:
+            f"{refused}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             name = f"{type(self._instance).__name__}.{call.name}"
             problem = f"{type(error).__name__}: {error}"
             raise EnvironmentFault(
