@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
 from graph.settings import RunSettings
-from memory.strict_yaml import parse_yaml
+from memory.strict_yaml import parse_yaml, read_yaml
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
 """The recipe that is used when none is named."""
@@ -29,11 +29,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
 
     Raises InputError with one sentence that names the file or override and the key.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read this recipe ({_one_line(error)}): name a YAML file") from error
-    tree = parse_yaml(text, str(path))
+    tree = read_yaml(path)
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
@@ -112,7 +108,3 @@ def _suggestion(location: tuple[str, ...]) -> str:
     names = list(model.model_fields)
     near = difflib.get_close_matches(location[-1], names, n=1)
     return f": did you mean '{near[0]}'?" if near else f": choose from {', '.join(names)}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

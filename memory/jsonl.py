@@ -1,17 +1,23 @@
-"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong."""
+"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong.
+
+What is read may come from anybody: regular files alone, of a length that memory holds, and with the parser's own limits
+on depth (200 levels), digits and characters.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import from_json
 
 from environments.base import InputError, TaskSpec
 
@@ -19,8 +25,11 @@ __all__ = [
     "append_jsonl",
     "complaint",
     "dump_line",
+    "parse_json",
     "read_json",
     "read_jsonl",
+    "read_lines",
+    "read_whole",
     "remove_leftovers",
     "write_atomically",
     "write_json",
@@ -28,6 +37,9 @@ __all__ = [
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
+
+LONGEST = 2**26
+"""Bytes of a JSON file, or of one line of JSON lines, that are read (ours); what is written is far shorter."""
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
 _FIRST_KEYS = ("id", "environment", "split", "origin")
@@ -168,10 +180,50 @@ def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = Tr
     return length + len(lines)
 
 
+@contextmanager
+def _regular(path: Path) -> Iterator[BinaryIO]:
+    """The file, opened for reading; a pipe or a device may have no end. Raises InputError for these, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that nobody writes to opens at once
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path} is a folder, a pipe or a device: name a file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_whole(path: Path, longest: int = LONGEST) -> bytes:
+    """The whole regular file. Raises InputError that names it where it is none or has more than ``longest`` bytes, and
+    OSError where it cannot be read."""
+    with _regular(path) as file:
+        content = file.read(longest + 1)
+    if len(content) > longest:
+        raise InputError(f"{path} has more than {longest} bytes: it is not what is looked for")
+    return content
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a regular file with their numbers from 1. Raises like ``read_whole``, for one line's length."""
+    with _regular(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
+            if len(line) > LONGEST:
+                raise InputError(f"{path}, line {number}: the line has more than {LONGEST} bytes")
+            yield number, line
+
+
+def parse_json(text: bytes) -> JsonValue:
+    """The JSON value in ``text``, one that can be written to a record again.
+
+    Raises ValueError for what is none, and for what other parsers take: NaN and numbers that overflow, half of a
+    surrogate pair, more than 200 levels.
+    """
+    value: JsonValue = from_json(text, allow_inf_nan=False)
+    json.dumps(value, allow_nan=False)  # 1e999 is parsed as infinity
+    return value
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with path.open("rb") as file:
-            yield from enumerate(file, start=1)
+        yield from read_lines(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: check the path") from None
 
@@ -197,7 +249,7 @@ def write_json(path: Path, record: BaseModel) -> None:
 def read_json(path: Path, model: type[Model]) -> Model:
     """The file as a ``model``. Raises InputError that names the file and the key that is wrong."""
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(read_whole(path))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: check the path") from None
     except ValidationError as error:

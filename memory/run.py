@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from environments.base import InputError
@@ -36,6 +35,7 @@ from memory.jsonl import (
     write_jsonl,
 )
 from memory.locks import exclusive, forget
+from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
     "RunDirectory",
@@ -172,8 +172,7 @@ class RunDirectory:
 
     def save_settings(self, settings: BaseModel) -> None:
         """Replace settings.yaml atomically, for a run that is created, or continued with more iterations."""
-        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_atomically(self.settings_path, [text.encode()])
+        write_atomically(self.settings_path, [dump_yaml(settings.model_dump(mode="json")).encode()])
 
     def settings(self, model: type[Model]) -> Model:
         """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong."""
@@ -190,12 +189,9 @@ class RunDirectory:
         return self._checked(document[name], model, within=name)
 
     def _document(self) -> dict[str, Any]:
-        try:
-            document = yaml.safe_load(self.settings_path.read_bytes())
-        except FileNotFoundError:
-            raise InputError(f"{self.settings_path} does not exist: name a run's folder") from None
-        except yaml.YAMLError as error:
-            raise InputError(f"{self.settings_path} is no YAML: {' '.join(str(error).split())}") from None
+        if not self.settings_path.exists():
+            raise InputError(f"{self.settings_path} does not exist: name a run's folder")
+        document = read_yaml(self.settings_path, "file of settings")
         if not isinstance(document, dict):
             raise InputError(f"{self.settings_path} holds no sections: it must be a mapping of section names")
         return document

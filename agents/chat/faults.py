@@ -58,7 +58,9 @@ def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
     status = error.status_code
     if error.response.is_redirect:
         place = error.response.headers.get("location", "")
-        return Fault("mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint))
+        return Fault(
+            "mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint)
+        )
     text = fault_text(f"HTTP {status}: {error.message.removeprefix(f'Error code: {status} - ')}", endpoint)
     if is_passing(status):
         return Fault("passing", text, retry_after(error.response.headers.get("retry-after"), datetime.now(UTC)))

@@ -57,8 +57,8 @@ class World:
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
 
-        Raises EnvironmentFault when the tool raises anything but ToolRefused (SystemExit included), or answers or leaves what is not JSON:
-        that is a mistake of the environment, not of the agent.
+        Raises EnvironmentFault when the tool raises anything but ToolRefused, SystemExit included, or answers or leaves
+        what is not JSON: that is a mistake of the environment, not of the agent.
         """
         tool = self._tools.get(call.name)
         if tool is None:

@@ -107,7 +107,7 @@ def test_a_wrong_section_is_told_with_file_and_key(run, change, told):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("a: [", "is no YAML"), ("", "holds no sections"), ("!!python/object/apply:os.getcwd []", "is no YAML")],
+    [("a: [", "not YAML"), ("", "holds no sections"), ("!!python/object/apply:os.getcwd []", "not YAML")],
 )
 def test_broken_settings_are_told(run, text, told):
     run.settings_path.write_text(text)
