@@ -11,7 +11,7 @@ from environments.command import writing
 from graph.assembly import Rooms, open_rooms
 from graph.explored import explored_before
 from graph.state import IterationState, IterationUpdate, RunContext
-from memory.failures import FailureMemory, Judgement
+from memory.failures import FailureMemory, Judgement, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
 
@@ -42,9 +42,13 @@ def _judged(rooms: Rooms, iteration: int, contexts: Sequence[FailureContext]) ->
         return [Judgement(context_id=context.id, status="new") for context in contexts]
     # Older contexts make no other known any more: whether they are in the index changes no judgement.
     recent = explored_before(rooms.run, iteration, since=iteration - rooms.settings.memory.recur_after + 1)
-    with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+
+    def judge(memory: FailureMemory) -> Sequence[Judgement]:
         if not memory.holds([context.id for context in recent.contexts]):
-            # The index was dropped, or belongs to another embedder: the records are what counts.
+            # The index was dropped or damaged, or belongs to another embedder: the records are what counts.
             explored = explored_before(rooms.run, iteration)
             memory.rebuild(explored.contexts, explored.admitted)
         return memory.judge(contexts, iteration)
+
+    with writing(rooms.run.failures_path):
+        return use_memory(rooms.run.failures_path, rooms.settings.memory, judge)
