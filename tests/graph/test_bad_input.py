@@ -111,9 +111,18 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("database", "removed"), [("checkpoints.sqlite",) * 2, ("failures/chroma.sqlite3", "failures")]
-)
+def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path: Path) -> None:
+    a_run(tmp_path, made)
+    database = tmp_path / "run" / "failures" / "chroma.sqlite3"
+    database.parent.mkdir(exist_ok=True)
+    database.write_bytes(b"no database" * 1000)
+    arguments = ["--run", str(tmp_path / "run"), "--resume", "--iterations", "1", "--json"]
+    ended = run_command("graph.run_iteration", arguments)
+    assert (ended.returncode, json.loads(ended.stdout)["contexts"]["new"] > 0) == (0, True), ended.stderr
+    assert ended.stderr.count(f"warning: {database.parent} cannot be read (file is not a database): ") == 1
+
+
+@pytest.mark.parametrize(("database", "removed"), [("checkpoints.sqlite",) * 2])
 def test_a_damaged_index_is_told_and_made_anew_once_it_is_removed(
     made: Path, tmp_path: Path, database: str, removed: str
 ) -> None:
