@@ -29,6 +29,7 @@ WIDEST_INTEGER = 64
 """Bits of an integer (ours); larger ones are neither counts nor seeds."""
 
 _FLOAT = "tag:yaml.org,2002:float"
+_INTEGER = "tag:yaml.org,2002:int"
 _DATE = "tag:yaml.org,2002:timestamp"
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
@@ -56,12 +57,16 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - what the node holds
         try:
             value = super().construct_object(node, deep=deep)
+            if isinstance(value, str):
+                value.encode()  # half of a surrogate pair could be written nowhere
         except (ValueError, ArithmeticError) as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
-        if isinstance(value, int) and value.bit_length() > WIDEST_INTEGER:
-            problem = f"a number of more than {WIDEST_INTEGER} bits"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return value
+            if node.tag != _INTEGER:
+                raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+        else:
+            if not isinstance(value, int) or value.bit_length() <= WIDEST_INTEGER:
+                return value
+        problem = f"a number of more than {WIDEST_INTEGER} bits"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()
