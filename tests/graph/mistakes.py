@@ -131,7 +131,7 @@ CASES = {
     "recipe that is no text": Case(
         "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "cannot read this recipe", recipe(b"\xff\xfe\x00a")
     ),
-    "recipe that is a folder": Case("graph.run_iteration", f"{NEW} --recipe {{}}", "Is a directory"),
+    "recipe that is a folder": Case("graph.run_iteration", f"{NEW} --recipe {{}}", "is a folder, a pipe or a device"),
     "model that is not there": Case(
         "graph.run_iteration",
         f"{NEW} --recipe {{}}/mine.yaml --set policy.path={{}}/none",
