@@ -29,7 +29,7 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
         from environments.appworld.environment import AppWorldEnvironment
 
         if settings.servers is None:
-            return AppWorldEnvironment(settings.max_steps)
+            return AppWorldEnvironment(settings.max_steps, trust_agent_code=settings.trust_agent_code is True)
         from environments.appworld.served_worlds import AppWorldServers
 
         return AppWorldEnvironment(settings.max_steps, AppWorldServers(settings.servers))
@@ -39,14 +39,19 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
     return BFCLEnvironment(settings.classes, settings.max_steps)
 
 
-def open_named(name: str, max_steps: int | None = None, **of_bfcl: object) -> Environment:
+def open_named(
+    name: str, max_steps: int | None = None, *, trust_agent_code: bool = False, **of_bfcl: object
+) -> Environment:
     """The environment that a command's ``--environment`` names; ``of_bfcl`` are options if that is BFCL.
 
-    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it.
+    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it, and so is one that
+    runs no agents' code without ``trust_agent_code``.
 
     Raises InputError like ``open_environment``, and for what is neither bfcl nor appworld nor module:callable.
     """
-    options = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
+    options: dict[str, object] = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
+    if name == APPWORLD and trust_agent_code:
+        options["trust_agent_code"] = True
     try:
         settings = EnvironmentSettings.model_validate({"name": name} | options | (of_bfcl if name == BFCL else {}))
     except ValidationError as error:

@@ -34,9 +34,9 @@ class OpenedPanel(Record):
     panel: Panel
     items: tuple[Item, ...]
 
-    def environment(self, max_actions: int) -> Environment:
+    def environment(self, max_actions: int, *, trust_agent_code: bool = False) -> Environment:
         """The environment that opens this panel's worlds."""
-        return PanelEnvironment(self.panel, max_actions)
+        return PanelEnvironment(self.panel, max_actions, trust_agent_code=trust_agent_code)
 
 
 def open_appworld_panel(name: str, limit: int | None, openings: Path | None, model: str) -> OpenedPanel:

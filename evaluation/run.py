@@ -62,6 +62,9 @@ def main(
     thinking: Annotated[
         bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
     ] = None,
+    trust_agent_code: Annotated[
+        bool, typer.Option("--trust-agent-code", help="appworld: run agents' code where it cannot be walled in")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
@@ -81,6 +84,7 @@ def main(
             split=split,
             limit=limit,
             openings=openings,
+            trust_agent_code=trust_agent_code,
         )
         selected, budget = select(chosen), budget_of(environment)
         decoding = Decoding(

@@ -125,6 +125,8 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     command += ["--threads", str(settings.training.threads)]
     if settings.policy.thinking is not None:
         command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
+    if settings.environment.trust_agent_code:
+        command += ["--trust-agent-code"]
     if settings.evaluation.batch is not None:
         command += ["--batch", str(settings.evaluation.batch)]
     if settings.evaluation.limit is not None:

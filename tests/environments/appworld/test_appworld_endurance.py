@@ -13,8 +13,10 @@ from collections import Counter
 from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]
+from processes import world_pid, zygote_pid
 from solutions import solve
 
+from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
 from environments.appworld.records import Limits
@@ -37,7 +39,8 @@ def test_every_episode_is_accounted_for_and_memory_stays(installation: Installat
             if engine._worker is not None:
                 with suppress(psutil.Error):  # it was the one to be killed
                     sizes.append(
-                        psutil.Process().memory_info().rss + psutil.Process(engine._worker.pid).memory_info().rss
+                        psutil.Process().memory_info().rss
+                        + psutil.Process(zygote_pid(engine._worker)).memory_info().rss
                     )
         assert sum(outcomes.values()) == EPISODES
         assert {outcome for kind, outcome in outcomes if kind == "none"} == {"solved"}
@@ -54,8 +57,8 @@ def play(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
     timer = None
     try:
         with engine.open(task_id) as world:
-            process = {"world": lambda: world.pid, "worker": lambda: psutil.Process(world.pid).ppid()}
-            process["judge"] = lambda: engine._judge.pid if engine._judge else world.pid
+            process = {"world": lambda: world_pid(world), "worker": lambda: zygote_pid(world.process)}
+            process["judge"] = lambda: zygote_pid(engine._judge) if engine._judge else world_pid(world)
             if kind != "none":
                 timer = threading.Timer(after, _kill, (process[kind](),))
                 timer.start()
@@ -66,7 +69,7 @@ def play(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
                 if timer is not None:
                     timer.cancel()
                     timer.join()
-    except EnvironmentFault:
+    except (EnvironmentFault, WorldLost):
         return "fault"
 
 
