@@ -23,7 +23,7 @@ BUBBLEWRAP = "bwrap"
 PACKAGES = "bubblewrap libseccomp2"
 """Debian's names of what the wall needs beside the engine's own environment."""
 
-_PROGRAMS = "environments"  # the engine runs as environments.appworld.engine
+PROGRAMS = ("environments",)  # the engine runs as environments.appworld.engine
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _PROBE_SECONDS = 60.0
@@ -45,7 +45,7 @@ def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequ
     command += ["--proc", "/proc", "--perms", "1777", "--tmpfs", "/tmp", "--tmpfs", "/dev"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
-    places = (*_python(installation.python), REPOSITORY / _PROGRAMS, *roots)
+    places = (*_python(installation.python), *(REPOSITORY / name for name in PROGRAMS), *roots)
     for folder in sorted({parent for place in places for parent in place.parents} - {Path("/"), Path("/usr")}):
         command += _made(str(folder))
     for place in places:
