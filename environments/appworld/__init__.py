@@ -7,8 +7,8 @@ what episodes saved. Neither shares code objects with this process; ``client.App
 Who runs `appworld serve environment` already can play there instead (``served_worlds.AppWorldServers``), over HTTP and
 with fewer walls than those below: that module says which, and why it must be asked for.
 
-What keeps an agent's code from answers and from everything else on the machine is the kernel (``sandbox``, and inside it
-``engine/wall.py``). Worker and judge run under bubblewrap: read-only file systems that hold programs, the engine and
+What keeps an agent's code from answers and from everything else on the machine is the kernel (``sandbox``, and inside
+it ``engine/wall.py``). Worker and judge run under bubblewrap: read-only file systems that hold programs, the engine and
 one root, no network, no other process, never root. Each episode is in namespaces of its own inside that, without a
 capability, with one place in memory to write to and a short list of system calls. Assume that Python is lost there: no
 file of the user is in reach, nor an answer, a process, a connection or another episode. Limits on memory, processor

@@ -159,7 +159,7 @@ class World:
 
     @property
     def pid(self) -> int:
-        """Its process's id, which is also its group's, as the worker knows it."""
+        """Its process's id on this machine. Raises psutil.NoSuchProcess."""
         return self._connection.pid
 
     @property

@@ -25,6 +25,7 @@ LOG_TAIL = 4000  # bytes of a log that a fault quotes
 MAX_REPLY = 16 * 1024 * 1024  # bytes of what a world answers
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
+_ZYGOTE = 2  # its number behind the wall, where bubblewrap's own process is the first
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
@@ -70,8 +71,14 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started: the zygote or, behind the wall, bubblewrap."""
-        return self._process.pid
+        """The zygote's id on this machine. Raises psutil.NoSuchProcess."""
+        if not self.walled:
+            return self._process.pid
+        for first in psutil.Process(self._process.pid).children():
+            for child in first.children():
+                if numbers(child.pid)[-1] == _ZYGOTE:
+                    return int(child.pid)
+        raise psutil.NoSuchProcess(self._process.pid)
 
     @property
     def busy(self) -> int:
@@ -113,13 +120,13 @@ class EngineProcess:
         Behind the wall a child's number means nothing here, and no child outlives its zygote.
         """
         with self._lock, suppress(EnvironmentFault):
-            if self._connections.pop(connection.pid, None) is None:
+            if self._connections.pop(connection.number, None) is None:
                 return
             if self._process.poll() is None:
-                self._ask({"op": "kill", "pid": connection.pid}, _CONTROL_SECONDS)
+                self._ask({"op": "kill", "pid": connection.number}, _CONTROL_SECONDS)
                 return
         if not self.walled:
-            _kill_group(connection.pid)
+            _kill_group(connection.number)
 
     def end(self) -> None:
         """End it and all its children, and remove what they wrote. Idempotent."""
@@ -173,9 +180,19 @@ class Connection:
 
     def __init__(self, process: EngineProcess, connection: socket.socket, pid: int) -> None:
         self.process = process
-        self.pid = pid
+        self.number = pid  # as the zygote knows it
         self._socket = connection
         self._open = True
+
+    @property
+    def pid(self) -> int:
+        """The id on this machine of the process that answers. Raises psutil.NoSuchProcess."""
+        if not self.process.walled:
+            return self.number
+        for child in psutil.Process(self.process.pid).children():
+            if numbers(child.pid)[-1] == self.number:  # it waits for the one that is enclosed
+                return int(next((own.pid for own in child.children()), child.pid))
+        raise psutil.NoSuchProcess(self.number)
 
     @property
     def alive(self) -> bool:
@@ -213,6 +230,15 @@ class Connection:
             self._open = False
             self._socket.close()
             self.process.kill(self)
+
+
+def numbers(pid: int) -> list[int]:
+    """A process's numbers, from this machine's to that of its innermost namespace. Raises psutil.NoSuchProcess."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return [int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]]
 
 
 def _kill_group(pid: int) -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]
-from processes import world_pid, zygote_pid
 from solutions import solve
 
 from environments.appworld.backend import WorldLost
@@ -39,8 +38,7 @@ def test_every_episode_is_accounted_for_and_memory_stays(installation: Installat
             if engine._worker is not None:
                 with suppress(psutil.Error):  # it was the one to be killed
                     sizes.append(
-                        psutil.Process().memory_info().rss
-                        + psutil.Process(zygote_pid(engine._worker)).memory_info().rss
+                        psutil.Process().memory_info().rss + psutil.Process(engine._worker.pid).memory_info().rss
                     )
         assert sum(outcomes.values()) == EPISODES
         assert {outcome for kind, outcome in outcomes if kind == "none"} == {"solved"}
@@ -57,8 +55,8 @@ def play(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
     timer = None
     try:
         with engine.open(task_id) as world:
-            process = {"world": lambda: world_pid(world), "worker": lambda: zygote_pid(world.process)}
-            process["judge"] = lambda: zygote_pid(engine._judge) if engine._judge else world_pid(world)
+            process = {"world": lambda: world.pid, "worker": lambda: world.process.pid}
+            process["judge"] = lambda: engine._judge.pid if engine._judge else world.pid
             if kind != "none":
                 timer = threading.Timer(after, _kill, (process[kind](),))
                 timer.start()

@@ -19,7 +19,6 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 from escape_attempts import ATTEMPTS, ESCAPED, lost_python_attempts
-from processes import waiting_pid, world_pid
 from solutions import answer, solve
 
 from environments.appworld import client, sandbox
@@ -211,7 +210,7 @@ def test_worlds_cannot_see_each_other(lost: Lost) -> None:
 
 def test_the_process_is_nobody_without_a_capability(lost: Lost) -> None:
     status = {}
-    for pid in (waiting_pid(lost.bystander), world_pid(lost.bystander)):
+    for pid in (psutil.Process(lost.bystander.pid).ppid(), lost.bystander.pid):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         status = dict(line.split(":\t", 1) for line in lines)
         assert set(status["Uid"].split()) == {str(os.geteuid() or 65534)}

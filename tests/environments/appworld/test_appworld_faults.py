@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from processes import waiting_pid, world_pid, zygote_pid
 from solutions import note, solve
 
 from environments.appworld.backend import WorldLost
@@ -66,11 +65,11 @@ def works(engine: AppWorldEngine) -> bool:
         return world.evaluate().success
 
 
-@pytest.mark.parametrize("which", [world_pid, waiting_pid])
+@pytest.mark.parametrize("which", [lambda world: world.pid, lambda world: psutil.Process(world.pid).ppid()])
 def test_a_killed_world_is_lost_and_the_others_go_on(quick: AppWorldEngine, which: Callable[[World], int]) -> None:
     with quick.open("made01_1") as other, quick.open("made01_1") as world:
         other.execute(note("Kept", "x"))
-        enclosed = world_pid(world)
+        enclosed = world.pid
         lost = killed_while_busy(world, which(world))
         assert "the episode's process ended during execute" in str(lost)
         with pytest.raises(WorldLost, match="an episode that is over"):
@@ -82,8 +81,8 @@ def test_a_killed_world_is_lost_and_the_others_go_on(quick: AppWorldEngine, whic
 
 def test_a_killed_worker_takes_its_worlds_and_is_replaced(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world, quick.open("made01_1") as other:
-        pids = [world_pid(world), world_pid(other)]
-        killed_while_busy(world, zygote_pid(world.process))
+        pids = [world.pid, other.pid]
+        killed_while_busy(world, world.process.pid)
         with pytest.raises(WorldLost):
             other.execute("1")
         assert eventually(lambda: all(map(gone, pids)))
@@ -92,7 +91,7 @@ def test_a_killed_worker_takes_its_worlds_and_is_replaced(quick: AppWorldEngine)
 
 def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        os.kill(world_pid(world), signal.SIGKILL)
+        os.kill(world.pid, signal.SIGKILL)
         with pytest.raises(EnvironmentFault, match="the end of its log:"):
             world.evaluate()
 
@@ -100,8 +99,8 @@ def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEn
 def test_a_killed_bubblewrap_leaves_nothing(installation: Installation) -> None:
     with AppWorldEngine(installation) as engine:
         world = engine.open("made01_1")
-        pids = [zygote_pid(world.process), world_pid(world)]
-        os.kill(world.process.pid, signal.SIGKILL)
+        pids = [world.process.pid, world.pid]
+        os.kill(world.process._process.pid, signal.SIGKILL)
         assert works(engine)
     assert eventually(lambda: all(map(gone, pids)))
 
@@ -126,7 +125,7 @@ def test_endless_code_is_told_so_and_the_world_goes_on(quick: AppWorldEngine) ->
 
 def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        pid = world_pid(world)
+        pid = world.pid
         with pytest.raises(WorldLost, match="execute did not end within 4 s, the episode was killed"):
             world.execute(SWALLOWING)
         assert eventually(lambda: gone(pid))
@@ -140,11 +139,11 @@ def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEng
 )
 def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str) -> None:
     with engine.open("made01_1") as world:
-        before = psutil.Process(world_pid(world)).memory_info().rss
+        before = psutil.Process(world.pid).memory_info().rss
         executed = world.execute(bomb)
         assert executed.status is ExecutionStatus.FAILED
         assert "MemoryError" in executed.output
-        grown = psutil.Process(world_pid(world)).memory_info().rss - before
+        grown = psutil.Process(world.pid).memory_info().rss - before
         assert grown < (256 + 512) * 2**20  # its share and the reserve
         world.execute("x = None")
         assert world.execute("print(1)").output == "1\n"
@@ -153,7 +152,7 @@ def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str
 
 def test_a_time_bomb_in_native_code_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        pid = world_pid(world)
+        pid = world.pid
         with pytest.raises(WorldLost, match="was killed"):
             world.execute("sum(itertools.repeat(1))")
         assert eventually(lambda: gone(pid))
@@ -174,9 +173,9 @@ def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(install
     with AppWorldEngine(installation, Limits(episodes=2)) as engine:
         first = engine.open("made01_1")
         engine.open("made01_1").close()
-        old = zygote_pid(first.process)
+        old = first.process.pid
         third = engine.open("made01_1")
-        assert zygote_pid(third.process) != old
+        assert third.process.pid != old
         assert first.execute("print(1)").output == "1\n"
         assert not gone(old)
         first.close()
@@ -187,7 +186,7 @@ def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(install
 def test_a_closed_engine_leaves_no_process_and_no_file(installation: Installation) -> None:
     engine = AppWorldEngine(installation)
     world = engine.open("made01_1")
-    pids = [zygote_pid(world.process), world_pid(world), world.process.pid]
+    pids = [world.process.pid, world.pid, world.process._process.pid]
     engine.close()
     engine.close()
     assert eventually(lambda: all(map(gone, pids)))
@@ -198,12 +197,10 @@ def test_a_closed_engine_leaves_no_process_and_no_file(installation: Installatio
 @pytest.mark.skipif(sys.platform != "linux", reason="the death of a zygote's children is Linux's")
 def test_the_engine_ends_with_the_process_that_started_it(installation: Installation) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from processes import world_pid, zygote_pid\n"
         "from environments.appworld.client import AppWorldEngine\n"
         "engine = AppWorldEngine()\n"
         "world = engine.open('made01_1')\n"
-        "print(world_pid(world), zygote_pid(world.process), flush=True)\n"
+        "print(world.pid, world.process.pid, flush=True)\n"
         f"world.execute({BUSY!r})\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -220,7 +217,7 @@ def test_worlds_see_none_of_this_processs_variables(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
     with AppWorldEngine(installation) as engine, engine.open("made01_1") as world:
-        for pid in (world_pid(world), zygote_pid(world.process)):
+        for pid in (world.pid, world.process.pid):
             assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
