@@ -140,7 +140,7 @@ class RecordedWorld:
             return self._current().state()
         place = self._path[-1]
         if place.state is None or not self._recalls:
-            place.state = self._not_lost(self._current(), PlayedWorld.state)
+            place.state = self._not_lost(self._current(), lambda world: world.state())
         return place.state
 
     def difference(self) -> Difference | None:
@@ -149,7 +149,7 @@ class RecordedWorld:
             return self._current().difference()
         place = self._path[-1]
         if place.difference is None or not self._recalls:
-            place.difference = self._not_lost(self._current(), PlayedWorld.difference)
+            place.difference = self._not_lost(self._current(), lambda world: world.difference())
         return place.difference
 
     def evaluation(self) -> Evaluation | None:
