@@ -8,6 +8,7 @@ from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from graph.stages import Run, evolve, make_tasks, score_after, score_before, train
 from graph.summary import SUMMARY_FILE, Summary, summarise
+from memory.jsonl import check_end
 from memory.run import read_json, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.round_record import RECORD_FILE
@@ -42,6 +43,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     """Raises what ``iterate`` raises, and BudgetReached before a stage that a spent budget forbids."""
     if run.resumed:
         check_tasks(run)
+        check_ends(run)
     try:
         await make_tasks(run)
         await _train(run, 0)
@@ -57,6 +59,18 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             await evolve(run, iteration)
             write_json(path, summarise(run.directory, run.settings, iteration))
         yield read_json(path, Summary)
+
+
+def check_ends(run: Run) -> None:
+    """Look at the ends of the records of finished iterations. Raises InputError for half a line.
+
+    Those of an unfinished one may have one, of a killed writer: its stages cut or replace them.
+    """
+    for iteration in range(run.settings.iterations):
+        folder = run.directory.iteration(iteration)
+        if (folder / SUMMARY_FILE).exists():
+            for path in sorted(folder.glob("*.jsonl")):
+                check_end(path)
 
 
 def check_tasks(run: Run) -> None:

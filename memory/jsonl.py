@@ -6,6 +6,7 @@ on depth (200 levels), digits and characters.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import psutil  # type: ignore[import-untyped]
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
@@ -23,6 +25,7 @@ from environments.base import InputError, TaskSpec
 
 __all__ = [
     "append_jsonl",
+    "check_end",
     "complaint",
     "dump_line",
     "parse_json",
@@ -42,6 +45,7 @@ LONGEST = 2**26
 """Bytes of a JSON file, or of one line of JSON lines, that are read (ours); what is written is far shorter."""
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
+_BLOCK = 1 << 16  # bytes read at once
 _FIRST_KEYS = ("id", "environment", "split", "origin")
 _LEFT_OUT_WHEN_DEFAULT = ("withheld", "long_context")
 
@@ -79,9 +83,10 @@ def dump_line(record: BaseModel) -> str:
     return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) -> None:
     """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
 
+    ``new``: refuse a file that is there, also one that appeared a moment ago (FileExistsError).
     Whatever goes wrong (a full disk raises OSError, which names ``path``), the old file stays as it was and the
     temporary one is removed. The folder is made when it is missing.
     """
@@ -93,11 +98,28 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
                 for chunk in chunks:
                     file.write(chunk)
                 _flush(file)
-            os.replace(temporary, path)
+            if new:
+                _put_in_place(temporary, path)
+            else:
+                os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file its name, unlike a rename never that of another file. Raises FileExistsError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # some network and USB drives have no links
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
 
 
 @contextmanager
@@ -135,18 +157,18 @@ def remove_leftovers(folder: Path) -> tuple[Path, ...]:
 
 
 def _alive(pid: int) -> bool:
+    """Whether the process may still write; one that ended and waits to be collected (a zombie) does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return True
 
 
-def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
-    """Replace the file by one line a record, atomically (see ``write_atomically``)."""
-    write_atomically(path, (dump_line(record).encode() for record in records))
+def write_jsonl(path: Path, records: Iterable[BaseModel], *, new: bool = False) -> None:
+    """Replace the file by one line a record, atomically; ``new`` refuses one that exists (see ``write_atomically``)."""
+    write_atomically(path, (dump_line(record).encode() for record in records), new=new)
 
 
 def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = True) -> int:
@@ -237,6 +259,30 @@ def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
         except ValidationError as error:
             raise InputError(f"{path}, line {number}: {complaint(error)}") from None
     return records
+
+
+def check_end(path: Path) -> None:
+    """Raises InputError that names the file and the line when the file ends in half a line; reads only its end.
+
+    An editor may have left out the newline: a last line that is whole JSON passes.
+    """
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        while end and b"\n" not in tail:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+            end = start
+        last = tail.rpartition(b"\n")[2]
+        if not last:
+            return
+        try:
+            json.loads(last)
+        except (ValueError, RecursionError):
+            file.seek(0)
+            number = sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b"")) + 1
+            raise InputError(f"{path}, line {number}: the file ends in half a line: restore the file") from None
 
 
 def write_json(path: Path, record: BaseModel) -> None:
