@@ -144,7 +144,8 @@ CASES = {
     ),
     "run path that is a file": Case("graph.run_iteration", NEW, "cannot be made, File exists", a_file),
     "run path below a file": Case("graph.run_iteration", "--run {}/run/below", "Not a directory", a_file),
-    "resumed run path that is a file": Case("graph.run_iteration", RESUME, "cannot be made, File exists", a_file),
+    "resumed run path that is a file": Case("graph.run_iteration", RESUME, "there is nothing to resume", a_file),
+    "resumed run that was never made": Case("graph.run_iteration", RESUME, "{}/run is no run, there is nothing to"),
     "parts of a run": Case("graph.run_iteration", NEW, "holds parts of a run but no settings.yaml", parts),
     "corrupt settings": Case(
         "graph.run_iteration",
