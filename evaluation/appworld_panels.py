@@ -56,7 +56,7 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     installation = find_installation()
     panel = read_panel(installation, name)
     if openings is not None:
-        check_output("--openings", openings)
+        check_output("--openings", openings, "ledger")
         note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
 

@@ -118,7 +118,7 @@ def main(
             from memory.run import write_jsonl
 
             output.parent.mkdir(parents=True, exist_ok=True)
-            write_jsonl(output, written(outcomes, environment))
+            write_jsonl(output, written(outcomes, environment), new=True)
     if as_json:
         print(report.model_dump_json())
     else:

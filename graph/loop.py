@@ -18,7 +18,7 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     """The summary of each iteration, from the first, as soon as it is there; those of an earlier process at once.
 
     A new run that ends with a user's mistake before its first round is unmade, so that the command can be repeated
-    with the mistake put right. Raises InputError for that and for a damaged tasks.jsonl, ChildFailure when a round or
+    with the mistake put right; the ledger of what was paid stays. Raises InputError for that and for a damaged tasks.jsonl, ChildFailure when a round or
     an evaluation failed.
 
     A budget of the chat roles that is spent ends the run after the iteration in which that happened (or before the
@@ -50,6 +50,8 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     except InputError:
         if not run.resumed:
             run.directory.unmake()
+            if (paid := run.directory.spending_path).exists():
+                run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration) / SUMMARY_FILE

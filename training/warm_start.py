@@ -24,7 +24,7 @@ import typer
 from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record
-from environments.command import exit_statuses, writing
+from environments.command import check_output, exit_statuses, writing
 from environments.recording import recorded
 from environments.settings import BFCL
 from memory.ids import derive_seed
@@ -200,8 +200,7 @@ def warm_start(
 
     ``environment_name`` is bfcl, or module:callable of the environment that the tasks are of. Raises InputError.
     """
-    if out.exists():
-        raise InputError(f"{out} exists: choose another --out")
+    check_output("--out", out, "folder")
     started = time.monotonic()
     learnt = read_tasks(tasks)
 

@@ -172,6 +172,15 @@ CASES = {
         "graph.seed_tasks", "--count 1 --output {}/run/b", "lies below the file {}/run: choose", a_file
     ),
     "tasks into a folder": Case("graph.seed_tasks", "--count 1 --output {}/run", "is a folder: name a file", a_folder),
+    "tasks over a file": Case(
+        "graph.seed_tasks", "--count 1 --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "outcomes over a file": Case(
+        "evaluation.run", "--panel templated-dev --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "table over a file": Case(
+        "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is no run, it has no settings.yaml"),
     "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),
     "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +11,21 @@ from chat_table import KEY, reply, settings_of
 from faulty_server import FaultyServer
 from made_run import settings_for
 from official_audit import audit
+from typer.testing import CliRunner
 
 import graph.seeding
 from agents.spending import read_requests
+from environments.base import InputError
 from graph.assembly import assemble
 from graph.costs import cost_of
 from graph.interruption import Interruption
 from graph.loop import iterate
 from graph.progress import Progress
 from graph.recipe import load_recipe
+from graph.seed_tasks import app
 from graph.seeding import make_seeds
 from graph.stages import Run
+from graph.summary import Summary
 from memory.run import RunDirectory
 
 
@@ -58,6 +63,37 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
     assert sum(one.measured.calls for one in requests) == 9
     cost = cost_of(unguided, 0, admitted=3)
     assert (cost.model_calls, list(cost.stages), cost.per_admitted) == (9, ["seed"], None)
+
+
+def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(graph.seeding, "CHUNK", 2)
+    monkeypatch.setattr(graph.seeding, "BARREN_CHUNKS", 1)
+    output = tmp_path / "d0.jsonl"
+    ledger = output.with_name("d0.jsonl.spending.jsonl")
+    with FaultyServer(lambda request: "I would rather not.") as server:
+        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=6", "roles.concurrency=1"]
+        run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
+        for paid in (4, 6):  # two contexts, each with a repair turn; then what is left of the budget
+            directory = RunDirectory.create(run, settings)
+            assemble.cache_clear()
+            with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
+                asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
+            assert sum(one.measured.calls for one in read_requests(directory.spending_path)) == paid
+            assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
+        recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]
+        given = [word for option in options for word in ("--set", option)]
+        for paid in (4, 6):
+            assert CliRunner().invoke(app, [*recipe, *given]).exit_code == 2
+            assert sum(one.measured.calls for one in read_requests(ledger)) == paid
+    assert not output.exists()
+    assert f"{run / 'spending.jsonl'} is kept" in capsys.readouterr().err
+
+
+async def _summaries(run: Run) -> list[Summary]:
+    return [summary async for summary in iterate(run)]
 
 
 @pytest.mark.parametrize("unguided", [200], indirect=True)
