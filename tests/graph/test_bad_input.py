@@ -122,21 +122,6 @@ def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path
     assert ended.stderr.count(f"warning: {database.parent} cannot be read (file is not a database): ") == 1
 
 
-@pytest.mark.parametrize(("database", "removed"), [("checkpoints.sqlite",) * 2])
-def test_a_damaged_index_is_told_and_made_anew_once_it_is_removed(
-    made: Path, tmp_path: Path, database: str, removed: str
-) -> None:
-    a_run(tmp_path, made)
-    root = tmp_path / "run"
-    (root / database).parent.mkdir(exist_ok=True)
-    (root / database).write_bytes(b"no database" * 1000)
-    arguments = ["--run", str(root), "--resume", "--iterations", "1"]
-    refused(run_command("graph.run_iteration", arguments), f"{root / removed} is damaged")
-    shutil.rmtree(root / removed) if (root / removed).is_dir() else (root / removed).unlink()
-    ended = run_command("graph.run_iteration", [*arguments, "--json"])
-    assert (ended.returncode, json.loads(ended.stdout)["contexts"]["new"] > 0) == (0, True), ended.stderr
-
-
 def _without_override() -> list[str]:
     """What keeps root from writing where permissions forbid it."""
     if os.geteuid() != 0:
