@@ -99,7 +99,7 @@ format: install  ## format the code
 	$(BIN)/ruff check --fix .
 
 studio: install  ## open the newest run's graph in LangGraph Studio
-	$(BIN)/langgraph dev
+	$(BIN)/python -m graph.studio
 
 clean:  ## remove the virtual environment and caches, keep runs
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .langgraph_api

@@ -24,14 +24,15 @@ RUNS = Path("runs")
 
 
 def studio_run() -> Path:
-    """The run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/.
+    """The run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/ that is no fork's copy.
 
     Raises InputError when there is none.
     """
     named = os.environ.get(STUDIO_RUN)
     if named:
         return Path(named)
-    runs = sorted(RUNS.glob("*/settings.yaml"), key=lambda path: path.stat().st_mtime)
+    found = (path for path in RUNS.glob("*/settings.yaml") if not RunDirectory(path.parent).fork_path.exists())
+    runs = sorted(found, key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run below {RUNS}/: make one with python -m graph.run_iteration or set {STUDIO_RUN}")
     return runs[-1].parent
@@ -95,6 +96,12 @@ async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
 # The server opens its checkpointer once an event loop, and it may have several: they share the process's lock.
 _guard = threading.Lock()
 _held: dict[Path, tuple[int, ExitStack]] = {}
+
+
+def served_runs() -> tuple[Path, ...]:
+    """Paths of the runs whose checkpoints a server in this process has opened; none in a command."""
+    with _guard:
+        return tuple(_held)
 
 
 def _take() -> RunDirectory:

@@ -18,8 +18,8 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     """The summary of each iteration, from the first, as soon as it is there; those of an earlier process at once.
 
     A new run that ends with a user's mistake before its first round is unmade, so that the command can be repeated
-    with the mistake put right; the ledger of what was paid stays. Raises InputError for that and for a damaged tasks.jsonl, ChildFailure when a round or
-    an evaluation failed.
+    with the mistake put right; the ledger of what was paid stays. Raises InputError for that and for damaged records,
+    ChildFailure when a round or an evaluation failed.
 
     A budget of the chat roles that is spent ends the run after the iteration in which that happened (or before the
     first, when it happened in making D_0), with a line that says so: no round is trained whose weaknesses nobody could

@@ -16,6 +16,7 @@ from graph.admission import admitted_task, quota_of, refuse_repeated, within_quo
 from graph.assembly import Rooms, open_rooms
 from graph.branches import refuse_mistake
 from graph.explored import explored_in
+from graph.forks import on_its_run
 from graph.perturbation import PERTURBATIONS_FILE, Perturbation
 from graph.records import FAILURE_FILE, Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate, RunContext
@@ -28,6 +29,7 @@ from memory.tasks import admit
 Row = TypeVar("Row", bound=Record)
 
 
+@on_its_run
 async def update(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads every branch's folder, in order of id; writes interactions, drafts, verdicts, tasks, memory.
 
