@@ -105,6 +105,20 @@ def test_a_wrong_section_is_told_with_file_and_key(run, change, told):
     assert told in str(caught.value)
 
 
+def test_settings_that_were_edited_are_read_by_nobody(run):
+    _changed(run, lambda d: d["memory"].update(recur_after=9))
+    told = r"settings\.yaml: 'memory\.recur_after' is 9, the run was made with 3: put it back"
+    with pytest.raises(InputError, match=told):
+        run.section("seed", int)
+    with pytest.raises(InputError, match=told):
+        run.settings(Small)
+    run.recorded_path.write_text(run.recorded_path.read_text().replace("recur_after: 3", "recur_after: 9"))
+    with pytest.raises(InputError, match=r"settings\.recorded\.yaml is not as the run wrote it"):
+        run.settings(Small)
+    run.recorded_path.unlink()  # as a run of an earlier version
+    assert run.settings(Small).memory.recur_after == 9
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [("a: [", "not YAML"), ("", "holds no sections"), ("!!python/object/apply:os.getcwd []", "not YAML")],
