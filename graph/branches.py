@@ -15,7 +15,7 @@ from langgraph.types import Command, Send
 from environments.base import InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import open_rooms
-from graph.forks import on_its_run
+from graph.forks import copy_name, on_its_run, working_run
 from graph.records import FAILURE_FILE, Failure
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
 from memory.run import write_json
@@ -23,12 +23,12 @@ from memory.run import write_json
 TRACEBACK_FILE = "failure.log"
 
 
-@on_its_run
 async def send_branches(state: IterationState, runtime: Runtime[RunContext]) -> list[Send] | str:
     """A branch for each new context; straight to ``update`` when there is none (an empty list would end the graph)."""
-    return (
-        await _sends(iteration_stage(state.iteration), state.new, runtime, Path(runtime.context.run).name) or "update"
-    )
+    async with working_run(state, runtime, "send_branches") as run:
+        # Empty for the run itself, so that a run may be moved between two processes that work on it.
+        copy = await asyncio.to_thread(copy_name, run, runtime.context)
+        return await _sends(iteration_stage(state.iteration), state.new, runtime, copy) or "update"
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Send]:
@@ -36,10 +36,10 @@ async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Sen
     return await _sends(SEED_STAGE, state.contexts, runtime)
 
 
-async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext], run: str = "") -> list[Send]:
+async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext], copy: str = "") -> list[Send]:
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     timeout = rooms.settings.roles.branch_timeout
-    return [Send("branch", BranchState(stage=stage, context_id=one, run=run), timeout=timeout) for one in contexts]
+    return [Send("branch", BranchState(stage=stage, context_id=one, run=copy), timeout=timeout) for one in contexts]
 
 
 @on_its_run

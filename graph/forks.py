@@ -111,6 +111,11 @@ def _named(context: RunContext | None) -> RunDirectory:
     return run
 
 
+def copy_name(run: RunDirectory, context: RunContext | None) -> str:
+    """The name of ``run`` where it is a copy of the run that ``context`` names, else empty."""
+    return "" if run == _named(context) else run.root.name
+
+
 def _choose(base: RunDirectory, thread: str | None, state: IterationState | BranchState, node: str) -> RunDirectory:
     with _choosing:
         if isinstance(state, BranchState):
@@ -140,7 +145,7 @@ def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> Ru
         raise InputError(f"stage: {state.stage}/branches/{state.context_id} is no branch of an iteration")
     number = int(stage[1])
     copies = _copies(base, thread, number)
-    given = next((run for run in (base, *copies) if run.root.name == (state.run or base.root.name)), None)
+    given = next((run for run in copies if run.root.name == state.run), None if state.run else base)
     if given is None:
         raise InputError(f"run: {state.run} is no copy of {base.root} for this thread: take one that is")
     if not is_done(given, number):

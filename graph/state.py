@@ -70,7 +70,7 @@ class BranchState(BaseModel):
 
     stage: str = Field(description="folder below the run directory: iterations/NNN, or seed")
     context_id: str
-    run: str = Field("", description="name of the run, or of its copy in which a fork works; empty: the run")
+    run: str = Field("", description="name of the copy of the run in which a fork works; empty: the run itself")
     finished: list[str] = []
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -199,8 +200,10 @@ class RunDirectory:
         ``check_settings`` permits.
         """
         plain = settings.model_dump(mode="json")
-        write_atomically(self.settings_path, [dump_yaml(plain).encode()])
-        write_atomically(self.recorded_path, [dump_yaml({"sha256": _sha256(plain), "settings": plain}).encode()])
+        text = dump_yaml(plain)
+        write_atomically(self.settings_path, [text.encode()])
+        recorded = f"sha256: '{_sha256(plain)}'\nsettings:\n{indent(text, '  ')}"
+        write_atomically(self.recorded_path, [recorded.encode()])
 
     def check_settings(self) -> None:
         """Raises InputError naming the key of settings.yaml that is another than when the run's settings were recorded.

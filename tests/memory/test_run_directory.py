@@ -70,11 +70,12 @@ def test_a_folder_that_is_no_run_is_not_opened(tmp_path, kind):
 
 
 def test_the_whole_recipe_comes_back(tmp_path):
-    settings = RunSettings(seed=5)
+    settings = RunSettings(seed=5, training=TrainingSettings(learning_rate=1e-9))
     run = RunDirectory.create(tmp_path / "run", settings)
     assert run.settings(RunSettings) == settings
     assert run.section("training", TrainingSettings) == settings.training
     assert run.section("seed", int) == 5
+    run.check_settings()
     continued = settings.model_copy(update={"iterations": 9})
     run.save_settings(continued)
     assert RunDirectory.open(run.root).section("iterations", int) == 9
