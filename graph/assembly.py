@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
 from agents.spending import Ledger
 from environments.base import Environment
+from environments.decontamination import HeldOut, held_out, record_of
 from environments.fingerprints import fingerprint
 from environments.registry import open_environment
-from environments.sealed import sealed_fingerprints
 from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
@@ -25,7 +26,7 @@ class Rooms:
     """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
     ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
-    fingerprints of every panel, and of the file of held-out tasks that the settings name.
+    held-out sets: every panel and held-out official task, and the file of held-out tasks that the settings name.
     """
 
     run: RunDirectory
@@ -33,7 +34,7 @@ class Rooms:
     environment: Environment
     roles: Roles
     unguided: Roles
-    sealed: frozenset[str]
+    sealed: Collection[str]
     ledger: Ledger
 
     @property
@@ -74,11 +75,16 @@ def assemble(root: Path) -> Rooms:
         environment=environment,
         roles=build_roles(settings.roles, ledger),
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
-        sealed=sealed_fingerprints(environment.name) | _held_out(settings.evaluation.tasks),
+        sealed=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
     )
 
 
-def _held_out(path: str | None) -> frozenset[str]:
-    """Fingerprints of a file of tasks. Raises InputError when it cannot be read or a line of it is no task."""
-    return frozenset() if path is None else frozenset(map(fingerprint, read_jsonl(Path(path), Task)))
+def _held_out(environment: Environment, path: str | None) -> HeldOut:
+    """What the environment holds out, with a file of tasks. Raises InputError when a file cannot be read or a line of
+    it is no task."""
+    sets = held_out(environment.name)
+    if path is None:
+        return sets
+    tasks = read_jsonl(Path(path), Task)
+    return sets.joined(map(fingerprint, tasks), record_of(environment, [(task.id, task) for task in tasks]))
