@@ -148,6 +148,40 @@ def folder_renamed(task, rng):
     return renamed_in(task, sorted(found), rng)
 
 
+def all_files_renamed(task, rng):
+    other: TaskSpec | None = task
+    for name in sorted({name for _, name in files(task.initial_state.get(FILES))}):
+        other = renamed_in(other, [name], rng)
+    return other if other is not task else None
+
+
+def contents_reordered(task, rng):
+    return in_contents(task, lambda content: " ".join(reversed(content.split())))
+
+
+def setup_played(task, rng):
+    """The last calls of the setup are asked for too."""
+    if not task.setup:
+        return None
+    kept = rng.randrange(len(task.setup))
+    first = (*task.setup[kept:], *task.reference[0])
+    return copied(task, setup=task.setup[:kept], reference=(first, *task.reference[1:]))
+
+
+def first_call_in_setup(task, rng):
+    if len(task.reference[0]) < 2:
+        return None
+    moved, *rest = task.reference[0]
+    return copied(task, setup=(*task.setup, moved), reference=(tuple(rest), *task.reference[1:]))
+
+
+def change_more(task, rng):
+    more = {FILES: ToolCall(name="mkdir", arguments={"dir_name": f"more{rng.randint(0, 9)}"})}
+    more[CAR] = ToolCall(name="setHeadlights", arguments={"mode": "auto"})
+    extra = [call for name, call in more.items() if name in task.classes and call.name in task.tools]
+    return extra and copied(task, reference=(*task.reference[:-1], (*task.reference[-1], rng.choice(extra))))
+
+
 def in_contents(task, change):
     def alter(configuration):
         found = [(folder, name) for folder, name in files(configuration) if folder[name].get("content", "").strip()]
@@ -268,6 +302,11 @@ CHANGES: dict[str, Change] = {
         number_unused,
         file_renamed,
         folder_renamed,
+        all_files_renamed,
+        contents_reordered,
+        setup_played,
+        first_call_in_setup,
+        change_more,
         blank_at_end,
         blank_inside,
         read_in_setup,

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,18 @@ from environments.verification import Refusal, can_train, verify
 
 ENVIRONMENT = BFCLEnvironment()
 SETS = ("panel", "dev", "test", "reserved")
-EACH = 5
+EACH = 3
 """Tasks of each set for a change, where as many can be changed so."""
 
-PAIRS = 60
+PAIRS = 50
+OTHER_CALLS = {"setup_played", "first_call_in_setup", "change_more"}
+"""Changes of what is asked for: another task, and of training where training begins in the same state."""
+
 HONEST = Path(__file__).with_name("honest_drafts.jsonl.gz")
 """700 drafts of graph.seed_tasks, unguided and guided: start state, setup, reference and turns of each."""
 
 
+@cache
 def attacks() -> list[tuple[str, str, TaskSpec]]:
     """(kind, id, changed task): each change alone, each on reworded text, and pairs of changes on reworded text."""
     rng = random.Random("leaks")
@@ -40,11 +45,25 @@ def attacks() -> list[tuple[str, str, TaskSpec]]:
         for members_of in members.values():
             wanted = 1 if kind == "two changes" else EACH
             for task_id, task in rng.sample(members_of, min(40, len(members_of))):
-                other = changed(task, names, rng) if wanted else None
+                if not wanted:
+                    break
+                if OTHER_CALLS & set(names) and begins_in_training(task):
+                    continue
+                other = changed(task, names, rng)
                 if other is not None:
                     found.append((kind, task_id, other))
                     wanted -= 1
     return found
+
+
+@cache
+def training_parts() -> frozenset[tuple[str, str]]:
+    (record,) = held_out("bfcl").records
+    return frozenset((start.part, start.digest) for start in record.training)
+
+
+def begins_in_training(task: TaskSpec) -> bool:
+    return _digests(canonical(ENVIRONMENT, task)) <= training_parts()
 
 
 def test_no_changed_held_out_task_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +84,7 @@ def test_no_changed_held_out_task_is_accepted(capsys: pytest.CaptureFixture[str]
     assert not passed, "\n".join(passed)
     assert len(tried) >= 500
     assert refused.keys() >= {*CHANGES, *(f"{name}, reworded" for name in CHANGES), "two changes"}
-    assert min(refused.values()) >= 3
+    assert min(refused.values()) >= EACH
 
 
 def test_verification_refuses_what_training_refuses() -> None:
