@@ -112,8 +112,9 @@ def audit(path: Path, findings: Sequence[Finding], near: float) -> Audit:
 
 
 def _open(path: Path, environment: str | None) -> tuple[Environment, Sequence[Task], HeldOut]:
-    from environments.decontamination import held_out, record_of
+    from environments.decontamination import held_out
     from environments.fingerprints import fingerprint
+    from environments.held_out_records import record_of
     from environments.registry import open_environment
     from environments.settings import EnvironmentSettings
     from memory.records import Task

@@ -16,7 +16,7 @@ from environments.base import InputError, TaskSpec
 from environments.command import exit_statuses
 
 if TYPE_CHECKING:
-    from environments.decontamination import HeldOutRecord
+    from environments.held_out_records import HeldOutRecord
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -29,7 +29,8 @@ def main(
     force: Annotated[bool, typer.Option("--force", help="replace the file that exists")] = False,
 ) -> None:
     """Record the held-out sets of BFCL by content. Takes some minutes; equal data give equal files."""
-    from environments.decontamination import RECORD_FILE, write_record
+    from environments.decontamination import RECORD_FILE
+    from environments.held_out_records import write_record
     from environments.sealed import panels_folder
     from environments.settings import BFCL
 
@@ -51,7 +52,7 @@ def make_record() -> HeldOutRecord:
     from environments.bfcl.environment import BFCLEnvironment
     from environments.bfcl.official import load_category
     from environments.bfcl.package import CATEGORIES
-    from environments.decontamination import Recorder
+    from environments.held_out_records import Recorder
 
     environment = BFCLEnvironment()
     training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
@@ -62,7 +63,7 @@ def make_record() -> HeldOutRecord:
         neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
         recorder.add(name, task, start=label, neighbour=neighbour)
         recorder.mark_distinctive(name, task)
-    return recorder.record()
+    return recorder.record(by_start=True)
 
 
 def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:

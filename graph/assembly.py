@@ -10,8 +10,9 @@ from pathlib import Path
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
 from agents.spending import Ledger
 from environments.base import Environment
-from environments.decontamination import HeldOut, held_out, record_of
+from environments.decontamination import HeldOut, held_out
 from environments.fingerprints import fingerprint
+from environments.held_out_records import record_of
 from environments.registry import open_environment
 from graph.checkpoints import studio_run
 from graph.recipe import load_recipe

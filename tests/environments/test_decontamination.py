@@ -15,9 +15,10 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 from environments.bfcl.panels import load_panel
 from environments.canonical import canonical, canonical_call, state_words
-from environments.decontamination import HeldOut, Recorder, held_out, read_record, record_of, write_record
+from environments.decontamination import HeldOut, held_out
 from environments.example import depot
 from environments.fingerprints import fingerprint
+from environments.held_out_records import Recorder, read_record, record_of, write_record
 from environments.sealed import panels_folder
 from environments.verification import Refusal, can_train, verify
 
@@ -141,13 +142,19 @@ def test_tasks_of_an_own_environment_are_compared_by_content(own: HeldOut) -> No
     honest = [
         parcels(call("load_parcel", label=label, van="south")),
         parcels(call("weigh_parcel", label=first_label(1)), start=1),
+        parcels(  # another task of a start that training lacks
+            call("weigh_parcel", label="kite"),
+            initial_state={
+                "Depot": {"parcels": {"harp": {"kilograms": 31}, "kite": {"kilograms": 1}}, "gate_open": True}
+            },
+        ),
     ]
     for task in honest:
         ruling = can_train(task, DEPOT, (), own)
         assert ruling.accepted, ruling
         assert ruling.nearest is not None
         assert ruling.nearest.text == 1.0
-        assert 0 < ruling.nearest.calls < 1
+        assert ruling.nearest.calls < 1
 
 
 def test_a_task_that_cannot_be_compared_is_refused(own: HeldOut) -> None:
@@ -242,7 +249,7 @@ def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
         held_out("bfcl")
     record = Recorder(DEPOT, [parcels(call("list_parcels"))])
     record.add("one", parcels(call("list_parcels"), start=1))
-    write_record(tmp_path / "held-out.json", record.record())
+    write_record(tmp_path / "held-out.json", record.record(by_start=True))
     content = json.loads((tmp_path / "held-out.json").read_text())
     change(content)
     (tmp_path / "held-out.json").write_text(json.dumps(content))
