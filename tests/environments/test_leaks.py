@@ -22,7 +22,7 @@ from environments.verification import Refusal, can_train, verify
 
 ENVIRONMENT = BFCLEnvironment()
 SETS = ("panel", "dev", "test", "reserved")
-EACH = 3
+EACH = 2
 """Tasks of each set for a change, where as many can be changed so."""
 
 PAIRS = 50
