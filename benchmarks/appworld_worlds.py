@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from statistics import median
 from typing import NamedTuple
 
@@ -191,5 +192,8 @@ def _cpu(process: psutil.Process) -> float:
 
 def _memory() -> float:
     """MB of all processes that this one has started, and those of theirs, a shared page once (Linux)."""
-    shares = [process.memory_full_info().pss for process in psutil.Process().children(recursive=True)]
+    shares = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # the judge's children come and go
+            shares.append(process.memory_full_info().pss)
     return float(sum(shares)) / _MB

@@ -110,8 +110,9 @@ def test_a_killed_judge_is_replaced(quick: AppWorldEngine) -> None:
         assert not world.evaluate().success
         judge = quick._judge
         assert judge is not None
-        os.kill(judge.pid, signal.SIGKILL)
-        assert eventually(lambda: gone(judge.pid))
+        pid = judge.pid
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: gone(pid))
         assert not world.evaluate().success
 
 
