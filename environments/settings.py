@@ -34,6 +34,7 @@ class EnvironmentSettings(BaseModel):
     max_steps: int | None = Field(
         None,
         ge=1,
+        le=10_000,
         description="bfcl, appworld: actions in one user turn before it is cut off (official: 20 and 30)",
     )
     servers: tuple[str, ...] | None = Field(
@@ -121,8 +122,8 @@ class VerificationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    replays: int = Field(2, ge=2, description="fresh replays that must agree")
-    max_calls: int = Field(6, ge=1, description="longest reference of a draft, all turns together")
+    replays: int = Field(2, ge=2, le=100, description="fresh replays that must agree")
+    max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together")
     enabled: bool = Field(
         True,
         description="false: every draft of an iteration that can be opened becomes a task, unless it is a panel's or a "

@@ -19,9 +19,9 @@ class EvaluationSettings(Section):
         description="a JSONL file of held-out tasks to score, for an environment without panels: D_0 and drafts are "
         "refused where they equal one of them (ours)",
     )
-    limit: int | None = Field(None, ge=1, description="score the first N tasks only (labelled as such)")
+    limit: int | None = Field(None, ge=1, le=1_000_000, description="score the first N tasks only (labelled as such)")
     batch: int | None = Field(
-        None, ge=1, description="episodes decoded together; null: as many as suit the environment, 128 or 8"
+        None, ge=1, le=65_536, description="episodes decoded together; null: as many as suit the environment, 128 or 8"
     )
 
     @model_validator(mode="after")
