@@ -148,6 +148,13 @@ class RolesSettings(Section):
     cache: str | None = Field(
         None, description="chat: SQLite file that answers identical requests; keep it out of the run to share it"
     )
+    failures_in_a_row: int = Field(
+        5,
+        ge=1,
+        le=1000,
+        description="questions of a role without a readable reply, or branches that fail alike, in a row, after which "
+        "the run stops with the last cause; five times as many once there was a success (ours)",
+    )
     budget: BudgetSettings = BudgetSettings()
 
     def chat(self) -> Mapping[str, RoleSettings]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
+from agents.breaker import Breaker
 from agents.spending import Ledger
 from environments.base import Environment
 from environments.fingerprints import fingerprint
@@ -25,7 +26,8 @@ class Rooms:
     """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
     ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
-    fingerprints of every panel, and of the file of held-out tasks that the settings name.
+    fingerprints of every panel, and of the file of held-out tasks that the settings name. ``breaker`` counts the
+    branches that fail in a row.
     """
 
     run: RunDirectory
@@ -35,6 +37,7 @@ class Rooms:
     unguided: Roles
     sealed: frozenset[str]
     ledger: Ledger
+    breaker: Breaker
 
     @property
     def deduplicates(self) -> bool:
@@ -75,6 +78,7 @@ def assemble(root: Path) -> Rooms:
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
         sealed=sealed_fingerprints(environment.name) | _held_out(settings.evaluation.tasks),
         ledger=ledger,
+        breaker=Breaker(settings.roles.failures_in_a_row),
     )
 
 

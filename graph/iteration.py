@@ -6,7 +6,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
-from environments.base import EnvironmentFault
+from environments.base import EnvironmentDefect, EnvironmentFault
 from graph.branches import fail_to_update, record_failure, send_branches, send_seeds
 from graph.drawing import described
 from graph.nodes.abstract import abstract
@@ -22,8 +22,13 @@ IterationGraph = StateGraph[IterationState, RunContext, IterationState, Iteratio
 SeedGraph = StateGraph[SeedState, RunContext, SeedState, SeedState]
 Branch = CompiledStateGraph[BranchState, RunContext, BranchState, BranchEnd]
 
-# A dead worker is worth another attempt; anything else would fail again.
-RETRY = RetryPolicy(max_attempts=3, retry_on=EnvironmentFault)
+
+def _may_pass(error: Exception) -> bool:
+    """A dead worker is worth another attempt; a bug of the environment's code, and anything else, would fail again."""
+    return isinstance(error, EnvironmentFault) and not isinstance(error, EnvironmentDefect)
+
+
+RETRY = RetryPolicy(max_attempts=3, retry_on=_may_pass)
 
 
 def branch() -> Branch:

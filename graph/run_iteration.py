@@ -52,9 +52,10 @@ def main(
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     stdout = sys.stdout
+    from agents.breaker import RepeatedFailure
     from memory.child_process import ChildFailure, watch_parent
 
-    with exit_statuses(ChildFailure):
+    with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
         try:
             with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for

@@ -43,7 +43,9 @@ def main(
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
-    with exit_statuses():
+    from agents.breaker import RepeatedFailure
+
+    with exit_statuses(RepeatedFailure):
         try:
             with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
                 tasks = _seed(recipe, given, run, output)
