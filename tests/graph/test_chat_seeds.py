@@ -66,7 +66,7 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
 HTML = Raw(200, "<html><body>Please log in</body></html>")
 BROKEN = {
     "limited": (Raw(429, {"error": {"message": "slow down"}}), "HTTP 429: ", "slow down", "base_url"),
-    "failing": (Raw(500, {"error": {"message": "Internal mess"}}), "HTTP 500: ", "Internal mess", "base_url"),
+    "failing": (Raw(500, "<html>Internal mess</html>"), "HTTP 500: ", "Internal mess", "base_url"),
     "html": (HTML, "no chat completion: ", "<html><body>Please log in", "base_url"),
     "prose": ("I would rather talk about the weather.", "malformed JSON: ", "", "structured: tool_call"),
 }
