@@ -22,7 +22,7 @@ from graph.loop import iterate
 from graph.progress import Progress
 from graph.recipe import load_recipe
 from graph.seed_tasks import app
-from graph.seeding import make_seeds
+from graph.seeding import make_seeds, start_states
 from graph.stages import Run
 from memory.run import RunDirectory
 
@@ -104,3 +104,13 @@ async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
         seeds = await make_seeds(assemble(unguided.root.resolve()), 2, stage)
     assert len(seeds.tasks) == 2
     assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)
+
+
+@pytest.mark.parametrize(
+    ("missing", "barren", "asks", "explored"),
+    [(10, 0, True, 10), (100, 0, True, 32), (1, 0, True, 1), (1, 5, True, 6), (1, 99, True, 32), (10, 0, False, 32)],
+)
+def test_a_paid_chunk_has_no_more_start_states_than_are_needed(
+    missing: int, barren: int, asks: bool, explored: int
+) -> None:
+    assert start_states(32, missing, barren, asks) == explored
