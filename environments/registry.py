@@ -55,7 +55,7 @@ def open_named(name: str, max_steps: int | None = None, **of_bfcl: object) -> En
 
 
 def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
-    factory = _callable(name)
+    factory = find_factory(name)
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
@@ -77,7 +77,9 @@ def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
     return opened
 
 
-def _callable(name: str) -> Callable[..., Any]:
+def find_factory(name: str) -> Callable[..., Any]:
+    """The callable that ``module:callable`` names. Raises InputError that names the module which is not there, or what
+    failed in it."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute, None)

@@ -20,6 +20,11 @@ APPWORLD_STEPS = 30
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
+def is_import_path(name: str) -> bool:
+    """Whether ``name`` is written as ``module:callable``, as an environment of the user's is."""
+    return _IMPORT_PATH.fullmatch(name) is not None
+
+
 class EnvironmentSettings(BaseModel):
     """Which environment, and its options: BFCL has two keys of its own, AppWorld three, a user's ``options``."""
 
@@ -53,7 +58,7 @@ class EnvironmentSettings(BaseModel):
     @field_validator("name")
     @classmethod
     def _openable(cls, name: str) -> str:
-        if name not in (BFCL, APPWORLD) and not _IMPORT_PATH.fullmatch(name):
+        if name not in (BFCL, APPWORLD) and not is_import_path(name):
             raise ValueError(
                 f"{name!r} is no environment: write {BFCL}, {APPWORLD}, or module:callable of your own, "
                 "for example environments.example:depot"

@@ -77,17 +77,18 @@ def open_run(
 
     ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
     Raises InputError when the run is there and ``resume`` is not given, when the options contradict its settings, and
-    for a new run whose policy is not there.
+    for a run without a finished round where something is missing that its settings name.
     """
+    from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
-    from training.policy_path import check_policy_path
+    from training.round_record import RECORD_FILE
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
     if not (resume and (root / "settings.yaml").exists()):
         settings = load_recipe(recipe or QUICKSTART, given)
-        check_policy_path(settings.policy.path)
+        check_run(settings)
         return RunDirectory.create(root, settings), settings, False
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
@@ -96,6 +97,8 @@ def open_run(
     settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
     if changed := difference(settings, asked.model_copy(update={"iterations": total})):
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
+    if not (directory.iteration(0) / RECORD_FILE).exists():
+        check_run(settings)
     return directory, settings, True
 
 

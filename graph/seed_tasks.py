@@ -60,12 +60,14 @@ def main(
 def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
     from tempfile import TemporaryDirectory
 
+    from graph.preflight import check_run
     from graph.recipe import QUICKSTART, load_recipe
     from memory.run import write_jsonl
 
     if (run is None) == (output is None):
         raise InputError("give either --run DIR or --output FILE, one of the two")
     settings = load_recipe(recipe or QUICKSTART, given)
+    check_run(settings, trains=False)
     if run is not None:
         return _make(run, settings)
     assert output is not None
