@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,10 @@ def main(
         bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
+    progress: Annotated[
+        bool,
+        typer.Option("--progress", help="print a line of JSON on stdout after each task"),
+    ] = False,
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
     from memory.child_process import watch_parent
@@ -95,7 +100,12 @@ def main(
             thinking=thinking,
             budget=budget,
         )
-        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding)
+
+        def report(done: int, successes: int) -> None:
+            if progress:
+                print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+
+        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding, report)
         groups = tuple(dict.fromkeys(item.group for item in selected.items))
         scores = tuple(selected.scoring(group, outcomes) for group in groups)
         report = Report(
