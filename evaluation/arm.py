@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError, Record
-from environments.command import MISTAKE, exit_statuses
+from environments.command import MISTAKE, NOTHING, exit_statuses
 
 JOB_FILE = "job.json"
 ONE_THREAD = {
@@ -150,7 +150,7 @@ async def _child(job: Job, command: list[str]) -> None:
     log = Path(job.folder) / "arm.log"
     start = log.stat().st_size if log.exists() else 0
     argv = [sys.executable, "-m", *command]
-    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE), env=ONE_THREAD)
+    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE, NOTHING), env=ONE_THREAD)
     if status == MISTAKE:
         said = log.read_bytes()[start:].decode(errors="replace").splitlines()
         reason = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import exit_statuses
+from environments.command import NOTHING, exit_statuses
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def main(
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised. When one is spent the run stops after that iteration, says so
-    and ends with 0; --resume stops at once while it is still spent. Progress goes to stderr.
+    (roles.budget.tokens, .calls, .money) may be raised. When one is spent the run stops after that iteration and says
+    so; --resume stops at once while it is still spent. Progress goes to stderr.
 
-    Exit status: 0, 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1 when a round of
-    training or an evaluation failed.
+    Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
+    succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
+    when a round of training, an evaluation, a role or the environment only failed (the state is kept).
     """
     exit_on_signals()
     given = list(overrides or [])
@@ -64,10 +65,12 @@ def main(
         except Interrupted as stop:
             print(f"{run}: {stop}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
-        if not as_json:
+        if summaries and not as_json:
             from graph.summary import summary_table
 
             _print(summary_table(summaries), stdout)
+        if all(summary.made_nothing for summary in summaries):
+            raise typer.Exit(NOTHING)
 
 
 def open_run(

@@ -37,7 +37,7 @@ def main(
     A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
     of that file are verified instead, and those refused are named by line. Equal options make equal files.
 
-    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when the environment failed.
+    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
     """
     exit_on_signals()
     given = list(overrides or [])
