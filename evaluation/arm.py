@@ -16,6 +16,7 @@ import typer
 
 from environments.base import InputError, Record
 from environments.command import MISTAKE, NOTHING, exit_statuses
+from environments.command_line import OneSentence
 
 JOB_FILE = "job.json"
 ONE_THREAD = {
@@ -62,7 +63,7 @@ class Job(Record):
     commit: str | None
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(job: Annotated[Path, typer.Argument(help="file that evaluation.study wrote")]) -> None:
     """Run one arm with one seed, score its last policy greedily, and write the result."""
     from memory.child_process import ChildFailure, watch_parent

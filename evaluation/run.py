@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from environments.command import check_output, exit_statuses
+from environments.command_line import OneSentence
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
 from evaluation.outcomes import Report, score_strata
@@ -21,7 +22,7 @@ from evaluation.selection import Selection, budget_of, notes_for, select, writte
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     environment: Annotated[str, typer.Option(help="bfcl, appworld, or module:callable of your own environment")] = BFCL,
     panel: Annotated[

@@ -9,11 +9,12 @@ import typer
 
 from environments.base import InputError
 from environments.command import exit_statuses
+from environments.command_line import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipes: Annotated[list[Path], typer.Argument(help="YAML files of settings")],
     settings_only: Annotated[

@@ -12,6 +12,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import NOTHING, exit_statuses
+from environments.command_line import OneSentence
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PLAIN_WIDTH = 140  # columns of a table that does not go to a terminal
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
     run: Annotated[Path, typer.Option(help="run directory")] = Path("runs/quickstart"),

@@ -12,6 +12,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import check_output, exit_statuses
+from environments.command_line import OneSentence
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
     run: Annotated[Path | None, typer.Option(help="a new run directory that begins with these tasks")] = None,
