@@ -102,11 +102,11 @@ def main(
             budget=budget,
         )
 
-        def report(done: int, successes: int) -> None:
+        def tell(done: int, successes: int) -> None:
             if progress:
                 print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
 
-        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding, report)
+        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding, tell)
         groups = tuple(dict.fromkeys(item.group for item in selected.items))
         scores = tuple(selected.scoring(group, outcomes) for group in groups)
         report = Report(

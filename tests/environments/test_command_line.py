@@ -21,12 +21,12 @@ import training.run_round
         (
             graph.run_iteration,
             ["--steps", "5"],
-            "there is no option --steps: settings are given as --set SECTION.steps=",
+            "there is no option --steps: settings are given as --set",
         ),
         (
             graph.run_iteration,
             ["--max-tokens=5"],
-            "there is no option --max-tokens: settings are given as --set SECTION.",
+            "there is no option --max-tokens: settings are given as --set",
         ),
         (graph.seed_tasks, ["--rn", "x"], "there is no option --rn: settings are given as "),
         (graph.seed_tasks, ["--count"], "option '--count' requires an argument"),
