@@ -29,6 +29,16 @@ class Breaker:
         self._kind = ""
         self._row = 0
         self._succeeded = False
+        self._stopped: Exception | None = None
+
+    def stop(self, why: Exception) -> None:
+        """Nothing more may begin: one failure said that all others would only fail."""
+        self._stopped = why
+
+    def check(self) -> None:
+        """Raises what the work was stopped for, where it was."""
+        if self._stopped is not None:
+            raise type(self._stopped)(str(self._stopped))
 
     def succeeded(self) -> None:
         """One piece of work succeeded."""

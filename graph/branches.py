@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Literal
 
@@ -14,13 +15,15 @@ from langgraph.types import Command, Send
 
 from agents.breaker import RepeatedFailure
 from agents.roles import RoleRefused
-from environments.base import EnvironmentDefect, InputError
+from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import Rooms, open_rooms
+from graph.interruption import expect_dropped_branches
 from graph.records import FAILURE_FILE, Failure
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
 from memory.run import write_json
 
+Node = Callable[[BranchState, Runtime[RunContext]], Awaitable[BranchUpdate]]
 TRACEBACK_FILE = "failure.log"
 DEADLINE = "deadline"
 
@@ -41,6 +44,30 @@ async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContex
     return [Send("branch", BranchState(stage=stage, context_id=one), timeout=timeout) for one in contexts]
 
 
+def may_pass(error: Exception) -> bool:
+    """A dead worker is worth another attempt; a bug of the environment's code, and anything else, would fail again."""
+    return isinstance(error, EnvironmentFault) and not isinstance(error, EnvironmentDefect)
+
+
+def stopping(node: Node) -> Node:
+    """The node of a branch; none begins any more once one found a bug of the environment or a role gave up for good.
+
+    The handler of a failed branch is asked only when those that wait had their turn.
+    """
+
+    @wraps(node)
+    async def guarded(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
+        rooms = await asyncio.to_thread(open_rooms, runtime.context)
+        rooms.breaker.check()
+        try:
+            return await node(state, runtime)
+        except (EnvironmentDefect, RepeatedFailure) as error:
+            rooms.breaker.stop(error)
+            raise
+
+    return guarded
+
+
 async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Writes the cause of a failed branch into its folder; its siblings go on.
 
@@ -48,6 +75,7 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
     a branch that a full disk or the like ended, InputError for one that a bug of the user's environment ended, and
     RepeatedFailure when a role gave up for good or too many branches in a row failed alike.
     """
+    expect_dropped_branches()
     if refusal := storage_refusal(error.error):
         raise StorageError(refusal)
     if isinstance(error.error, RepeatedFailure):
@@ -81,10 +109,12 @@ def _stop_where_hopeless(rooms: Rooms, failure: Failure, error: BaseException | 
         return
     row = rooms.breaker.failed(failure.cause)
     if row is not None:
-        raise RepeatedFailure(
+        stopped = RepeatedFailure(
             f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}"
             f"{'' if failure.cause == DEADLINE else _place(error)}: put that right and go on with --resume"
         )
+        rooms.breaker.stop(stopped)
+        raise stopped
 
 
 def _place(error: BaseException | str) -> str:
