@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
@@ -23,7 +23,6 @@ from graph.records import FAILURE_FILE, Failure
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
 from memory.run import write_json
 
-Node = Callable[[BranchState, Runtime[RunContext]], Awaitable[BranchUpdate]]
 TRACEBACK_FILE = "failure.log"
 DEADLINE = "deadline"
 
@@ -42,6 +41,14 @@ async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContex
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     timeout = rooms.settings.roles.branch_timeout
     return [Send("branch", BranchState(stage=stage, context_id=one), timeout=timeout) for one in contexts]
+
+
+class Node(Protocol):
+    """A node of a branch."""
+
+    async def __call__(self, state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
+        """Reads and writes the branch's folder."""
+        ...
 
 
 def may_pass(error: Exception) -> bool:
