@@ -14,7 +14,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld run run-appworld starter starter-seal benchmark study test check format studio clean
+.PHONY: help install appworld wall run run-appworld starter starter-seal benchmark study test check format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) install --no-deps bfcl-eval==2026.3.23 mpmath==1.3.0
 	@touch $@
 
-appworld: $(APPWORLD)/.installed  ## install AppWorld's engine and build a made world (DATA=download: get the benchmark's data)
+appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a made world (DATA=download: get the benchmark's data)
 ifeq ($(DATA),download)
 	mkdir -p .appworld/benchmark/full
 	$(APPWORLD)/bin/appworld download data --root .appworld/benchmark/full
@@ -38,10 +38,17 @@ else
 	$(if $(wildcard .appworld/made),@echo ".appworld/made is there; remove it to build it anew",$(APPWORLD_BUILD) --world .appworld/made)
 endif
 
+# Agents' code runs behind a wall of the kernel, which bubblewrap puts up.
+wall:
+	@if command -v bwrap >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install -y bubblewrap libseccomp2 >/dev/null; then :; \
+	else echo "to wall in agents' code, install bubblewrap and libseccomp2 (Debian: apt-get install bubblewrap libseccomp2)"; fi
+
 # AppWorld pins pydantic below 2, so it has a virtual environment of its own. What it unpacks may not be published.
-$(APPWORLD)/.installed:
+$(APPWORLD)/.installed: environments/appworld/requirements.txt
 	$(PYTHON) -m venv $(APPWORLD)
-	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install appworld==0.1.3.post1
+	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install -r environments/appworld/requirements.txt
 	APPWORLD_CACHE=$(abspath .appworld/cache) $(APPWORLD)/bin/appworld install
 	@touch $@
 
@@ -92,7 +99,7 @@ format: install  ## format the code
 	$(BIN)/ruff check --fix .
 
 studio: install  ## open the newest run's graph in LangGraph Studio
-	$(BIN)/langgraph dev
+	$(BIN)/python -m graph.studio
 
 clean:  ## remove the virtual environment and caches, keep runs
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .langgraph_api

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
@@ -14,7 +14,16 @@ from environments.base import InputError, Record
 from memory.jsonl import append_jsonl, complaint
 from memory.records import Measured
 
-__all__ = ["BudgetReached", "Ledger", "Request", "added", "read_requests"]
+__all__ = ["BudgetReached", "Ledger", "Request", "added", "encodable", "read_requests"]
+
+
+def encodable(text: str) -> str:
+    """The text with what UTF-8 cannot hold (half of a surrogate pair) written out as an escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+_Text = Annotated[str, BeforeValidator(encodable)]
+"""A text of a ledger's line, which is written whatever a fault says: what was paid is never lost."""
 
 
 class Request(Record):
@@ -30,12 +39,12 @@ class Request(Record):
     """
 
     role: str
-    subject: str
+    subject: _Text
     iteration: int | None
     outcome: Literal["answered", "refused", "failed"]
-    faults: tuple[str, ...] = ()
+    faults: tuple[_Text, ...] = ()
     cached: bool = False
-    model: str = ""
+    model: _Text = ""
     measured: Measured = Measured()
 
 

@@ -14,7 +14,7 @@ import typer
 
 from benchmarks.catalogue import BENCHMARKS, Benchmark, chosen
 from environments.base import InputError
-from environments.command import FAILURE, MISTAKE, exit_statuses
+from environments.command import FAILURE, MISTAKE, check_output, exit_statuses
 from environments.command_line import OneSentence
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ def main(
         benchmarks = chosen(only or [])
         if run is not None:
             _check_run(run, benchmarks)
+        if output is not None:
+            check_output("--output", output)
+            check_output("--output", output.with_suffix(".jsonl"))
         path = output or (
             TABLE if not only else Path("build/benchmarks") / f"{'-'.join(b.name for b in benchmarks)}.md"
         )

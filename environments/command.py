@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from environments.base import EnvironmentFault, InputError
 
@@ -102,10 +102,15 @@ def writing(place: Path) -> Iterator[None]:
         raise StorageError(f"{place}: {refusal}") from error
 
 
-def check_output(option: str, path: Path) -> None:
-    """Before long work: raises InputError where a file ``path`` could not be written at its end."""
-    if path.is_dir():
+def check_output(option: str, path: Path, kind: Literal["file", "folder", "ledger"] = "file") -> None:
+    """Before long work: raises InputError where ``path``, which a user named, could not be written at its end.
+
+    Nothing that is there is written over: a file and a folder must be new. A ledger is a file that grows.
+    """
+    if kind != "folder" and path.is_dir():
         raise InputError(f"{option} {path} is a folder: name a file")
+    if kind != "ledger" and (path.exists() or path.is_symlink()):
+        raise InputError(f"{path} exists: choose another {option}")
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
     if not nearest.is_dir():
         raise InputError(f"{option} {path} lies below the file {nearest}: choose another path")

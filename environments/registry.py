@@ -29,7 +29,7 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
         from environments.appworld.environment import AppWorldEnvironment
 
         if settings.servers is None:
-            return AppWorldEnvironment(settings.max_steps)
+            return AppWorldEnvironment(settings.max_steps, trust_agent_code=settings.trust_agent_code is True)
         from environments.appworld.served_worlds import AppWorldServers
 
         return AppWorldEnvironment(settings.max_steps, AppWorldServers(settings.servers))
@@ -39,14 +39,19 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
     return BFCLEnvironment(settings.classes, settings.max_steps)
 
 
-def open_named(name: str, max_steps: int | None = None, **of_bfcl: object) -> Environment:
+def open_named(
+    name: str, max_steps: int | None = None, *, trust_agent_code: bool = False, **of_bfcl: object
+) -> Environment:
     """The environment that a command's ``--environment`` names; ``of_bfcl`` are options if that is BFCL.
 
-    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it.
+    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it, and so is one that
+    runs no agents' code without ``trust_agent_code``.
 
     Raises InputError like ``open_environment``, and for what is neither bfcl nor appworld nor module:callable.
     """
-    options = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
+    options: dict[str, object] = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
+    if name == APPWORLD and trust_agent_code:
+        options["trust_agent_code"] = True
     try:
         settings = EnvironmentSettings.model_validate({"name": name} | options | (of_bfcl if name == BFCL else {}))
     except ValidationError as error:
@@ -64,9 +69,9 @@ def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
         pass
     try:
         opened = factory(**options)
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: no run was made, which the user has to hear
         raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
     if not isinstance(opened, Environment):
         raise InputError(
@@ -90,7 +95,9 @@ def find_factory(name: str) -> Callable[..., Any]:
             f"environment.name: there is no module {error.name!r}: start the command in the folder that holds it, or "
             "put that folder on PYTHONPATH"
         ) from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
     if not callable(found):
         what = "has no" if found is None else "cannot call"
@@ -98,7 +105,7 @@ def find_factory(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """The error in one line, with the place in the user's code that raised it."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

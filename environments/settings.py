@@ -50,8 +50,9 @@ class EnvironmentSettings(BaseModel):
     )
     trust_agent_code: bool | None = Field(
         None,
-        description="appworld with servers: true says that agents' code may run there, where neither the tasks' "
-        "solutions nor the files of the servers' user are out of its reach",
+        description="appworld: true says that agents' code may run where the kernel does not wall it in: on a machine "
+        "without bubblewrap, or on servers, where neither the tasks' solutions nor their user's files are out of its "
+        "reach",
     )
     options: dict[str, JsonValue] = Field({}, description="module:callable: the arguments that the callable is given")
 
@@ -99,8 +100,8 @@ class EnvironmentSettings(BaseModel):
     def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
         if "servers" not in info.data:  # they are wrong themselves, which is told
             return value
-        if info.data["servers"] is None and value is not None:
-            raise ValueError("this is for environment.servers, without them it would be ignored: remove it")
+        if info.data.get("name", APPWORLD) != APPWORLD and value is not None:
+            raise ValueError(f"this is for {APPWORLD}, {info.data['name']} would ignore it: remove it")
         if info.data["servers"] is not None and value is not True:
             raise ValueError(
                 "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "

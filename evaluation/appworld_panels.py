@@ -34,9 +34,9 @@ class OpenedPanel(Record):
     panel: Panel
     items: tuple[Item, ...]
 
-    def environment(self, max_actions: int) -> Environment:
+    def environment(self, max_actions: int, *, trust_agent_code: bool = False) -> Environment:
         """The environment that opens this panel's worlds."""
-        return PanelEnvironment(self.panel, max_actions)
+        return PanelEnvironment(self.panel, max_actions, trust_agent_code=trust_agent_code)
 
 
 def open_appworld_panel(name: str, limit: int | None, openings: Path | None, model: str) -> OpenedPanel:
@@ -56,7 +56,7 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     installation = find_installation()
     panel = read_panel(installation, name)
     if openings is not None:
-        check_output("--openings", openings)
+        check_output("--openings", openings, "ledger")
         note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
 

@@ -91,6 +91,7 @@ async def _work(job: Job) -> None:
         run = FinishedRun(folder / "run", job.iterations)
         policy = str(run.policy)
     outcomes = folder / "outcomes.jsonl"
+    outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
     await _child(job, _scoring_command(job.scoring, policy, outcomes))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     header = ArmHeader(

@@ -64,6 +64,9 @@ def main(
     thinking: Annotated[
         bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
     ] = None,
+    trust_agent_code: Annotated[
+        bool, typer.Option("--trust-agent-code", help="appworld: run agents' code where it cannot be walled in")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
     progress: Annotated[
         bool,
@@ -87,6 +90,7 @@ def main(
             split=split,
             limit=limit,
             openings=openings,
+            trust_agent_code=trust_agent_code,
         )
         selected, budget = select(chosen), budget_of(environment)
         decoding = Decoding(
@@ -125,7 +129,7 @@ def main(
             from memory.run import write_jsonl
 
             output.parent.mkdir(parents=True, exist_ok=True)
-            write_jsonl(output, written(outcomes, environment))
+            write_jsonl(output, written(outcomes, environment), new=True)
     if as_json:
         print(report.model_dump_json())
     else:

@@ -31,6 +31,7 @@ class Selection(Record):
     split: SplitChoice
     limit: int | None
     openings: Path | None = None
+    trust_agent_code: bool = False
 
 
 class Selected(NamedTuple):
@@ -56,7 +57,7 @@ def select(chosen: Selection) -> Selected:
         return _of_appworld(chosen)
     if chosen.openings is not None and not any(held_out(name) for name in chosen.panels):
         raise InputError("--openings is for held-out panels, and none is named: leave it out")
-    return Selected(_items(chosen), partial(_open, chosen.environment), score)
+    return Selected(_items(chosen), partial(_open, chosen), score)
 
 
 def notes_for(policy: Policy, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
@@ -95,7 +96,8 @@ def _of_appworld(chosen: Selection) -> Selected:
     if len(set(chosen.panels)) > 1:
         raise InputError(f"--panel is given {len(chosen.panels)} times: score one panel of {APPWORLD} a call")
     opened = open_appworld_panel(chosen.panels[0], chosen.limit, chosen.openings, chosen.model)
-    return Selected(opened.items, opened.environment, score_goals)
+    environment = partial(opened.environment, trust_agent_code=chosen.trust_agent_code)
+    return Selected(opened.items, environment, score_goals)
 
 
 def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutcome, ...]:
@@ -107,7 +109,7 @@ def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutc
     return tuple(map(publishable, outcomes))
 
 
-def _open(environment: str, actions: int) -> Environment:
+def _open(chosen: Selection, actions: int) -> Environment:
     from environments.registry import open_named
 
-    return open_named(environment, max_steps=actions)
+    return open_named(chosen.environment, max_steps=actions, trust_agent_code=chosen.trust_agent_code)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from environments.base import InputError, Record
 from evaluation.panels import held_out, panel_hash
 from memory.jsonl import complaint
-from memory.strict_yaml import parse_yaml
+from memory.strict_yaml import read_yaml
 
 BASELINE = "grpo"
 """The arm that every other one is compared with."""
@@ -206,11 +206,7 @@ def put(tree: Tree, key: str, value: JsonValue) -> None:
 
 
 def _mapping(path: Path) -> Tree:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read this recipe ({error}): name a YAML file") from None
-    tree = parse_yaml(text, str(path))
+    tree = read_yaml(path)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     return tree

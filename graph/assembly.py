@@ -67,6 +67,7 @@ def assemble(root: Path) -> Rooms:
     """The rooms of the run at ``root``, an absolute path."""
     run = RunDirectory.open(root)
     settings = load_recipe(run.settings_path)
+    run.check_settings()
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
     unguided = unguided_exploration(settings.roles.exploration, environment.name)

@@ -18,6 +18,7 @@ from agents.roles import RoleRefused
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import Rooms, open_rooms
+from graph.forks import copy_name, on_its_run, working_run
 from graph.interruption import expect_dropped_branches
 from graph.records import FAILURE_FILE, Failure
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
@@ -29,7 +30,10 @@ DEADLINE = "deadline"
 
 async def send_branches(state: IterationState, runtime: Runtime[RunContext]) -> list[Send] | str:
     """A branch for each new context; straight to ``update`` when there is none (an empty list would end the graph)."""
-    return await _sends(iteration_stage(state.iteration), state.new, runtime) or "update"
+    async with working_run(state, runtime, "send_branches") as run:
+        # Empty for the run itself, so that a run may be moved between two processes that work on it.
+        copy = await asyncio.to_thread(copy_name, run, runtime.context)
+        return await _sends(iteration_stage(state.iteration), state.new, runtime, copy) or "update"
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Send]:
@@ -37,10 +41,10 @@ async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Sen
     return await _sends(SEED_STAGE, state.contexts, runtime)
 
 
-async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext]) -> list[Send]:
+async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext], copy: str = "") -> list[Send]:
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
     timeout = rooms.settings.roles.branch_timeout
-    return [Send("branch", BranchState(stage=stage, context_id=one), timeout=timeout) for one in contexts]
+    return [Send("branch", BranchState(stage=stage, context_id=one, run=copy), timeout=timeout) for one in contexts]
 
 
 class Node(Protocol):
@@ -75,6 +79,7 @@ def stopping(node: Node) -> Node:
     return guarded
 
 
+@on_its_run
 async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Writes the cause of a failed branch into its folder; its siblings go on.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import sqlite3
+import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,24 +24,57 @@ RUNS = Path("runs")
 
 
 def studio_run() -> Path:
-    """The run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/.
+    """The run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/ that is no fork's copy.
 
     Raises InputError when there is none.
     """
     named = os.environ.get(STUDIO_RUN)
     if named:
         return Path(named)
-    runs = sorted(RUNS.glob("*/settings.yaml"), key=lambda path: path.stat().st_mtime)
+    found = (path for path in RUNS.glob("*/settings.yaml") if not RunDirectory(path.parent).fork_path.exists())
+    runs = sorted(found, key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run below {RUNS}/: make one with python -m graph.run_iteration or set {STUDIO_RUN}")
     return runs[-1].parent
 
 
+def set_damaged_aside(path: Path) -> Path | None:
+    """Give a database that cannot be read another name, so that it is made anew; the new name, None for a whole one.
+
+    Nothing that counts is lost: every record is in the JSON lines, an iteration's graph begins afresh. Raises
+    sqlite3.OperationalError where the disk, not the file, is the cause.
+    """
+    if not path.exists() or (path.is_file() and _is_whole(path)):
+        return None
+    numbers = itertools.count(1)
+    aside = next(name for n in numbers if not (name := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):  # of the damaged file: a new one must not replay them
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            return bool(database.execute("pragma quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.OperationalError:  # a full disk, a missing permission
+        raise
+    except sqlite3.DatabaseError:
+        return False
+
+
 @asynccontextmanager
 async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
-    """The checkpointer of ``run``, for whoever holds the run's lock."""
+    """The checkpointer of ``run``, for whoever holds the run's lock. One that is damaged is made anew, with a warning.
+
+    It is looked at before the library opens it in a thread of its own, which cannot be told of a failure.
+    """
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+    if aside := await asyncio.to_thread(set_damaged_aside, run.checkpoints_path):
+        text = f"warning: {run.checkpoints_path} is damaged, it is kept as {aside.name} and made anew"
+        print(text, file=sys.stderr, flush=True)
     async with AsyncSqliteSaver.from_conn_string(str(run.checkpoints_path)) as saver:
         yield saver
 
@@ -60,6 +96,12 @@ async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
 # The server opens its checkpointer once an event loop, and it may have several: they share the process's lock.
 _guard = threading.Lock()
 _held: dict[Path, tuple[int, ExitStack]] = {}
+
+
+def served_runs() -> tuple[Path, ...]:
+    """Paths of the runs whose checkpoints a server in this process has opened; none in a command."""
+    with _guard:
+        return tuple(_held)
 
 
 def _take() -> RunDirectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agents.breaker import RepeatedFailure
@@ -35,7 +36,9 @@ async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interrupt
     StorageError and OSError where the disk takes no more, and whatever a node outside the fan-out raises.
     """
     from graph.checkpoints import run_checkpoints
+    from graph.forks import refuse_unfinished
 
+    refuse_unfinished(run, iteration)
     try:
         with writing(run.checkpoints_path):
             async with run_checkpoints(run) as saver:
@@ -60,7 +63,7 @@ async def _evolve(
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
     config = _config(iteration, run.section("roles", RolesSettings).concurrency)
-    begun = await _has_begun(graph, saver, config)
+    begun = await _has_begun(graph, saver, config, run)
     events = graph.astream(
         None if begun else IterationState(iteration=iteration),
         config,
@@ -88,17 +91,31 @@ def _config(iteration: int, branches_at_once: int) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": branches_at_once}
 
 
-async def _has_begun(graph: Any, saver: AsyncSqliteSaver, config: RunnableConfig) -> bool:  # noqa: ANN401 - a generic
+async def _has_begun(
+    graph: Any,  # noqa: ANN401 - a generic
+    saver: AsyncSqliteSaver,
+    config: RunnableConfig,
+    run: RunDirectory,
+) -> bool:
     """Whether the thread stands in its middle.
 
-    One that is at its end is forgotten: its files are not there. So is one that a full disk ended, where not even that
-    could be written down.
+    One that is at its end is forgotten: its files are not there. So is one whose state was edited in Studio, since the
+    run's records are made from its own, and one that a full disk ended, where not even that could be written down.
     """
     state = await graph.aget_state(config)
-    if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
+    stands = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
+    if stands and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
         return True
     await saver.adelete_thread(config["configurable"]["thread_id"])
     return False
+
+
+def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
+    from graph.forks import as_recorded
+    from graph.state import IterationState
+
+    state = values if isinstance(values, IterationState) else IterationState(**values)
+    return all(as_recorded(run, state, node) for node in nodes)
 
 
 class _Branches:

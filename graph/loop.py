@@ -8,6 +8,7 @@ from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from graph.stages import Run, evolve, make_tasks, score_after, score_before, train
 from graph.summary import SUMMARY_FILE, Summary, summarise
+from memory.jsonl import check_end
 from memory.run import read_json, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.round_record import RECORD_FILE
@@ -17,8 +18,8 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     """The summary of each iteration, from the first, as soon as it is there; those of an earlier process at once.
 
     A new run that ends with a user's mistake before its first round is unmade, so that the command can be repeated
-    with the mistake put right. Raises InputError for that and for a damaged tasks.jsonl, ChildFailure when a round or
-    an evaluation failed.
+    with the mistake put right; the ledger of what was paid stays. Raises InputError for that and for damaged records,
+    ChildFailure when a round or an evaluation failed.
 
     A budget of the chat roles that is spent ends the run after the iteration in which that happened (or before the
     first, when it happened in making D_0), with a line that says so: no round is trained whose weaknesses nobody could
@@ -44,12 +45,15 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     """Raises what ``iterate`` raises, and BudgetReached before a stage that a spent budget forbids."""
     if run.resumed:
         check_tasks(run)
+        check_ends(run)
     try:
         await make_tasks(run)
         await _train(run, 0)
     except InputError:
         if not run.resumed:
             run.directory.unmake()
+            if (paid := run.directory.spending_path).exists():
+                run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration) / SUMMARY_FILE
@@ -59,6 +63,18 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             await evolve(run, iteration)
             write_json(path, summarise(run.directory, run.settings, iteration))
         yield read_json(path, Summary)
+
+
+def check_ends(run: Run) -> None:
+    """Look at the ends of the records of finished iterations. Raises InputError for half a line.
+
+    Those of an unfinished one may have one, of a killed writer: its stages cut or replace them.
+    """
+    for iteration in range(run.settings.iterations):
+        folder = run.directory.iteration(iteration)
+        if (folder / SUMMARY_FILE).exists():
+            for path in sorted(folder.glob("*.jsonl")):
+                check_end(path)
 
 
 def check_tasks(run: Run) -> None:

@@ -18,7 +18,7 @@ from environments.base import InputError
 from environments.registry import find_factory
 from environments.settings import is_import_path
 from graph.settings import RunSettings
-from memory.strict_yaml import parse_yaml
+from memory.strict_yaml import parse_yaml, read_yaml
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
 """The recipe that is used when none is named."""
@@ -32,12 +32,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
 
     Raises InputError with one sentence that names the file or override and the key.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise InputError(f"{path}: cannot read this recipe ({reason}): name a YAML file") from error
-    tree = parse_yaml(text, str(path))
+    tree = read_yaml(path)
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):

@@ -80,8 +80,9 @@ def open_run(
     """The run at ``root``, its settings, and whether it was there before.
 
     ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
-    Raises InputError when the run is there and ``resume`` is not given, when the options contradict its settings, and
-    for a run without a finished round where something is missing that its settings name.
+    Raises InputError when the run is there and ``resume`` is not given or the other way round, when the options
+    contradict its settings or its settings.yaml is another than it was, and for a run without a finished
+    round where something is missing that its settings name.
     """
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
@@ -90,12 +91,15 @@ def open_run(
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
-    if not (resume and (root / "settings.yaml").exists()):
+    if not resume:
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
         return RunDirectory.create(root, settings), settings, False
+    if not (root / "settings.yaml").is_file():
+        raise InputError(f"{root} is no run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
+    directory.check_settings()
     asked = load_recipe(recipe or directory.settings_path, given)
     total = asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)
     settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
@@ -126,7 +130,10 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     with directory.lock(), Progress() as progress:
         kept = load_recipe(directory.settings_path)
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
-        if longest != kept:
+        recorded = directory.recorded_path.exists()
+        if not recorded:
+            progress.say(f"{directory.root}: an earlier version made this run, its settings are recorded from now on")
+        if longest != kept or not recorded:
             directory.save_settings(longest)
         return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
 

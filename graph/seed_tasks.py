@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +38,8 @@ def main(
     """Make tasks without a weakness to aim at: D_0, and the file that the starter policy is warm-started on.
 
     A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
-    of that file are verified instead, and those refused are named by line. Equal options make equal files.
+    of that file are verified instead, and those refused are named by line. Equal options make equal files. What chat
+    roles are paid is kept in the run, or in FILE.spending.jsonl, and counts against the budgets of the next attempt.
 
     Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
     """
@@ -73,10 +76,28 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
         return _make(run, settings)
     assert output is not None
     check_output("--output", output)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _spending_kept(output, Path(folder)):
         tasks = _make(Path(folder), settings)
-    write_jsonl(output, tasks)
+        write_jsonl(output, tasks, new=True)
     return tasks
+
+
+@contextmanager
+def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
+    """Count what earlier attempts at ``output`` paid to chat roles, and keep what this one pays, beside the file."""
+    from agents.spending import read_requests
+    from memory.jsonl import write_atomically
+    from memory.run import RunDirectory
+
+    kept, used = output.with_name(f"{output.name}.spending.jsonl"), RunDirectory(folder).spending_path
+    if kept.exists():
+        read_requests(kept)  # a file of something else is refused by its own name
+        shutil.copyfile(kept, used)
+    try:
+        yield
+    finally:
+        if used.exists():
+            write_atomically(kept, [used.read_bytes()])
 
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
@@ -93,6 +114,8 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
             interruption.run(make_tasks(Run(directory, settings, progress, interruption, resumed=False)))
         except InputError:
             directory.unmake()
+            if directory.spending_path.exists():
+                progress.say("what was paid is kept and counts at the next start: see spending.jsonl")
             raise
         except BudgetReached as reached:
             told = str(reached).partition(":")[0]

@@ -126,10 +126,13 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     command += ["--progress", *_limits(settings)]
     if settings.policy.thinking is not None:
         command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
+    if settings.environment.trust_agent_code:
+        command += ["--trust-agent-code"]
     if settings.evaluation.batch is not None:
         command += ["--batch", str(settings.evaluation.batch)]
     if settings.evaluation.limit is not None:
         command += ["--limit", str(settings.evaluation.limit)]
+    (folder / f"panel_{when}.jsonl").unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: panel {when} training"
     with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:

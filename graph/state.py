@@ -9,7 +9,9 @@ from __future__ import annotations
 import operator
 from typing import Annotated, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+Ids = SkipValidation[tuple[str, ...]]
 
 SEED_STAGE = "seed"
 """The stage of D_0: a folder below the run directory, like each iteration's."""
@@ -26,22 +28,27 @@ class RunContext(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str = Field(
-        "", description="path of the run directory; empty: the run named by COEVOLVE_RUN, else the newest under runs/"
+        "",
+        description="path of the run directory; empty: the run named by COEVOLVE_RUN, else the newest under runs/. A "
+        "server of LangGraph Studio works on the run that it opened and refuses another",
     )
 
 
 class IterationState(BaseModel):
     """One iteration: its number, then the ids that each node found.
 
-    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended.
+    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. Wrong values
+    are refused by the nodes (``graph.forks``): a schema that refused them would refuse to show their thread, too.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    iteration: int = Field(ge=0, description="number of the iteration whose trajectories are read, from 0")
-    signals: tuple[str, ...] = Field((), description="ids of the signals that were chosen")
-    contexts: tuple[str, ...] = Field((), description="ids of the failure contexts that were reflected")
-    new: tuple[str, ...] = Field((), description="ids of the contexts that memory did not know")
+    iteration: SkipValidation[Annotated[int, Field(ge=0)]] = Field(
+        -1, description="number of the iteration whose trajectories are read, from 0"
+    )
+    signals: Ids = Field((), description="ids of the signals that were chosen")
+    contexts: Ids = Field((), description="ids of the failure contexts that were reflected")
+    new: Ids = Field((), description="ids of the contexts that memory did not know")
     finished: Annotated[list[str], operator.add] = Field([], description="contexts whose branch finished")
     failed: Annotated[list[str], operator.add] = Field([], description="contexts whose branch failed")
 
@@ -63,6 +70,7 @@ class BranchState(BaseModel):
 
     stage: str = Field(description="folder below the run directory: iterations/NNN, or seed")
     context_id: str
+    run: str = Field("", description="name of the copy of the run in which a fork works; empty: the run itself")
     finished: list[str] = []
 
 

@@ -10,9 +10,13 @@ differently.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
@@ -20,20 +24,23 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from environments.base import InputError, Record
+from environments.base import Record
 from environments.command import storage_refusal
 from memory.locks import exclusive
 from memory.records import FailureContext
 from memory.settings import MemorySettings
 
-__all__ = ["FailureMemory", "Judgement", "embedded_text"]
+__all__ = ["FailureMemory", "Judgement", "embedded_text", "use_memory"]
 
 _LISTED_AT_ONCE = 5000  # Chroma fails above 32,766, the variables of one SQL statement.
 _WRITTEN_AT_ONCE = 1000  # Chroma refuses batches above about 5,000.
 _READ_AT_ONCE = 250  # Chroma's time a vector quadruples when thousands of ids are asked for at once.
+_DATABASE = "chroma.sqlite3"
+_LOCK = "owner.lock"
 _DECIMALS = 4  # float32 sums differ behind this; a stored judgement must not depend on them.
 
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 Vectors = NDArray[np.float32]
 
 
@@ -85,29 +92,31 @@ class FailureMemory:
     a task was admitted. A weakness that recurs later, or whose exploration admitted nothing, is new again.
 
     What is read does not grow with the memory: of the signatures that are judged, the vectors of those contexts, 4 kB
-    each, which are kept until something is written. Raises InputError when the folder is in use, or the embedder
-    cannot be had.
+    each, which are kept until something is written. An index that cannot be opened is set aside, with a warning, and an
+    empty one begun: see ``holds``. Raises InputError when the folder is in use, or the embedder cannot be had.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
-        import chromadb
-        from chromadb.config import Settings
         from chromadb.errors import ChromaError
 
         from memory.embedding import open_embedder
 
         self._settings = settings
         self._embedder = open_embedder(settings)
+        if folder.exists() and not folder.is_dir():
+            _set_aside(folder, [folder], "it is no folder")
         with ExitStack() as opening:
-            opening.enter_context(exclusive(folder / "owner.lock", f"the failure memory {folder}"))
+            opening.enter_context(exclusive(folder / _LOCK, f"the failure memory {folder}"))
+            if problem := _damage(folder / _DATABASE):
+                _set_aside(folder, _index(folder), problem)
             try:
-                self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+                client = self._open(folder)
             except ChromaError as error:
                 if storage_refusal(error):
                     raise
-                raise InputError(f"{folder} is damaged ({error}): remove it, it is rebuilt from the records") from error
-            opening.callback(cast(Any, self._client).close)
-            self._open_collections()
+                _set_aside(folder, _index(folder), str(error))
+                client = self._open(folder)
+            opening.callback(client.close)
             self._pools: dict[tuple[str, int], _Pool] = {}
             self._closing = opening.pop_all()
 
@@ -180,6 +189,17 @@ class FailureMemory:
         self._client.delete_collection(self._covering.name)
         self._open_collections()
         self._write(contexts, admitted)
+
+    def _open(self, folder: Path) -> Any:  # noqa: ANN401 - Chroma's client has no type for its own close
+        import chromadb
+        from chromadb.config import Settings
+
+        with ExitStack() as opening:
+            self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            opening.callback(cast(Any, self._client).close)
+            self._open_collections()
+            opening.pop_all()
+        return self._client
 
     def _open_collections(self) -> None:
         self._contexts = self._client.get_or_create_collection(
@@ -260,6 +280,64 @@ class FailureMemory:
                 embeddings=np.ones((len(part), 1), dtype=np.float32),  # Chroma wants some; nothing is searched here
                 metadatas=[{"iterations": json.dumps(listed[signature])} for signature in part],
             )
+
+
+def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
+    """What ``use`` makes of the memory in ``folder``.
+
+    An index that turns out to be damaged meanwhile is set aside, with a warning, and ``use`` gets an empty one: it
+    has to look whether the memory holds what it needs. Raises like ``FailureMemory``.
+    """
+    from chromadb.errors import ChromaError
+
+    try:
+        with FailureMemory(folder, settings) as memory:
+            return use(memory)
+    except ChromaError as error:
+        if storage_refusal(error):
+            raise
+        _set_aside(folder, _index(folder), str(error))
+    with FailureMemory(folder, settings) as memory:
+        return use(memory)
+
+
+def _damage(database: Path) -> str | None:
+    """What is wrong with the pages of the database, which Chroma itself would meet by a panic or a wrong answer."""
+    if not database.exists():
+        return None
+    if not database.is_file():
+        return f"{database.name} is no file"
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError:  # locked, or a disk that refuses: Chroma tells which
+        return None
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return None if found == "ok" else " ".join(str(found).split())
+
+
+def _index(folder: Path) -> list[Path]:
+    """What Chroma keeps in the folder; the lock, which is held, is another's."""
+    return [path for path in folder.iterdir() if not path.name.startswith(_LOCK)]
+
+
+def _set_aside(folder: Path, parts: Sequence[Path], problem: str) -> None:
+    """Move what cannot be read beside ``folder``, and warn."""
+    aside = next(
+        place
+        for number in itertools.count(1)
+        if not (place := folder.with_name(f"{folder.name}-damaged-{number}")).exists()
+    )
+    aside.mkdir(parents=True)
+    for path in parts:
+        os.replace(path, aside / path.name)
+    print(
+        f"warning: {folder} cannot be read ({' '.join(problem.split())}): it was moved to {aside} and is rebuilt from "
+        "the records",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _note(context: FailureContext, admitted: int) -> dict[str, str | int]:

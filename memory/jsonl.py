@@ -1,26 +1,38 @@
-"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong."""
+"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong.
+
+What is read may come from anybody: regular files alone, of a length that memory holds, and with the parser's own limits
+on depth (200 levels), digits and characters.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pydantic import BaseModel, ValidationError
+import psutil  # type: ignore[import-untyped]
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import from_json
 
 from environments.base import InputError, TaskSpec
 
 __all__ = [
     "append_jsonl",
+    "check_end",
     "complaint",
     "dump_line",
+    "parse_json",
     "read_json",
     "read_jsonl",
+    "read_lines",
+    "read_whole",
     "remove_leftovers",
     "write_atomically",
     "write_json",
@@ -29,7 +41,11 @@ __all__ = [
 
 Model = TypeVar("Model", bound=BaseModel)
 
+LONGEST = 2**26
+"""Bytes of a JSON file, or of one line of JSON lines, that are read (ours); what is written is far shorter."""
+
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
+_BLOCK = 1 << 16  # bytes read at once
 _FIRST_KEYS = ("id", "environment", "split", "origin")
 _LEFT_OUT_WHEN_DEFAULT = ("withheld", "long_context")
 
@@ -67,9 +83,10 @@ def dump_line(record: BaseModel) -> str:
     return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) -> None:
     """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
 
+    ``new``: refuse a file that is there, also one that appeared a moment ago (FileExistsError).
     Whatever goes wrong (a full disk raises OSError, which names ``path``), the old file stays as it was and the
     temporary one is removed. The folder is made when it is missing.
     """
@@ -81,11 +98,28 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
                 for chunk in chunks:
                     file.write(chunk)
                 _flush(file)
-            os.replace(temporary, path)
+            if new:
+                _put_in_place(temporary, path)
+            else:
+                os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file its name, unlike a rename never that of another file. Raises FileExistsError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # some network and USB drives have no links
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
 
 
 @contextmanager
@@ -123,18 +157,18 @@ def remove_leftovers(folder: Path) -> tuple[Path, ...]:
 
 
 def _alive(pid: int) -> bool:
+    """Whether the process may still write; one that ended and waits to be collected (a zombie) does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return True
 
 
-def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
-    """Replace the file by one line a record, atomically (see ``write_atomically``)."""
-    write_atomically(path, (dump_line(record).encode() for record in records))
+def write_jsonl(path: Path, records: Iterable[BaseModel], *, new: bool = False) -> None:
+    """Replace the file by one line a record, atomically; ``new`` refuses one that exists (see ``write_atomically``)."""
+    write_atomically(path, (dump_line(record).encode() for record in records), new=new)
 
 
 def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = True) -> int:
@@ -168,10 +202,50 @@ def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = Tr
     return length + len(lines)
 
 
+@contextmanager
+def _regular(path: Path) -> Iterator[BinaryIO]:
+    """The file, opened for reading; a pipe or a device may have no end. Raises InputError for these, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that nobody writes to opens at once
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path} is a folder, a pipe or a device: name a file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_whole(path: Path, longest: int = LONGEST) -> bytes:
+    """The whole regular file. Raises InputError that names it where it is none or has more than ``longest`` bytes, and
+    OSError where it cannot be read."""
+    with _regular(path) as file:
+        content = file.read(longest + 1)
+    if len(content) > longest:
+        raise InputError(f"{path} has more than {longest} bytes: it is not what is looked for")
+    return content
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a regular file with their numbers from 1. Raises like ``read_whole``, for one line's length."""
+    with _regular(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
+            if len(line) > LONGEST:
+                raise InputError(f"{path}, line {number}: the line has more than {LONGEST} bytes")
+            yield number, line
+
+
+def parse_json(text: bytes) -> JsonValue:
+    """The JSON value in ``text``, one that can be written to a record again.
+
+    Raises ValueError for what is none, and for what other parsers take: NaN and numbers that overflow, half of a
+    surrogate pair, more than 200 levels.
+    """
+    value: JsonValue = from_json(text, allow_inf_nan=False)
+    json.dumps(value, allow_nan=False)  # 1e999 is parsed as infinity
+    return value
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with path.open("rb") as file:
-            yield from enumerate(file, start=1)
+        yield from read_lines(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: check the path") from None
 
@@ -187,6 +261,30 @@ def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
     return records
 
 
+def check_end(path: Path) -> None:
+    """Raises InputError that names the file and the line when the file ends in half a line; reads only its end.
+
+    An editor may have left out the newline: a last line that is whole JSON passes.
+    """
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        while end and b"\n" not in tail:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+            end = start
+        last = tail.rpartition(b"\n")[2]
+        if not last:
+            return
+        try:
+            json.loads(last)
+        except (ValueError, RecursionError):
+            file.seek(0)
+            number = sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b"")) + 1
+            raise InputError(f"{path}, line {number}: the file ends in half a line: restore the file") from None
+
+
 def write_json(path: Path, record: BaseModel) -> None:
     """Replace the file by one record, indented for reading, atomically (see ``write_atomically``)."""
     write_atomically(
@@ -197,7 +295,7 @@ def write_json(path: Path, record: BaseModel) -> None:
 def read_json(path: Path, model: type[Model]) -> Model:
     """The file as a ``model``. Raises InputError that names the file and the key that is wrong."""
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(read_whole(path))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: check the path") from None
     except ValidationError as error:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from environments.base import InputError
 
-__all__ = ["exclusive", "forget", "holder"]
+__all__ = ["exclusive", "forget", "holder", "shared"]
+
+# Locks that this process holds, by resolved path: the process that took each (a forked child holds none of them).
+_held: dict[Path, int] = {}
+# How many parts of this process share a lock, and what gives it up.
+_shares: dict[Path, tuple[int, ExitStack]] = {}
+_guard = threading.Lock()
 
 
 def _holder_file(lock: Path) -> Path:
@@ -43,13 +50,43 @@ def exclusive(lock: Path, subject: str) -> Iterator[None]:
         file_lock.acquire()
     except Timeout:
         raise InputError(_in_use(holder(lock), subject)) from None
+    resolved = lock.resolve()
+    _held[resolved] = os.getpid()
     try:
         with suppress(OSError):  # on a full disk: the lock holds without it
             _holder_file(lock).write_text(str(os.getpid()))
         yield
     finally:
+        del _held[resolved]
         _holder_file(lock).unlink(missing_ok=True)
         file_lock.release()
+
+
+@contextmanager
+def shared(lock: Path, subject: str) -> Iterator[None]:
+    """Hold ``lock`` together with every other part of this process that does, against all other processes.
+
+    Where a caller of this process holds it by ``exclusive`` for longer, nothing is taken. Raises InputError naming
+    ``subject`` and the holder's process id when another process holds it.
+    """
+    resolved = lock.resolve()
+    with _guard:
+        owned = _held.get(resolved) == os.getpid() and resolved not in _shares
+        if not owned:
+            count, stack = _shares.get(resolved, (0, ExitStack()))
+            if count == 0:
+                stack.enter_context(exclusive(lock, subject))
+            _shares[resolved] = (count + 1, stack)
+    try:
+        yield
+    finally:
+        if not owned:
+            with _guard:
+                count, stack = _shares.pop(resolved)
+                if count > 1:
+                    _shares[resolved] = (count - 1, stack)
+                else:
+                    stack.close()
 
 
 def forget(lock: Path) -> None:

@@ -1,6 +1,8 @@
 """The run directory: where everything of one run lies, who may write there, and how it is written.
 
 settings.yaml         the whole recipe of the run
+settings.recorded.yaml  the same as it was recorded, and its hash: an edited settings.yaml is noticed
+fork.json             in a copy that LangGraph Studio made of a run: of which, and in which iteration
 tasks.jsonl           the task set, append only
 seed/                 how D_0 was made: *.jsonl
 iterations/000/       one folder an iteration: *.jsonl, summary.json
@@ -14,14 +16,16 @@ round.lock            held by the process that trains, a child of that one
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from environments.base import InputError
@@ -36,6 +40,7 @@ from memory.jsonl import (
     write_jsonl,
 )
 from memory.locks import exclusive, forget
+from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
     "RunDirectory",
@@ -45,6 +50,9 @@ __all__ = [
     "write_json",
     "write_jsonl",
 ]
+
+MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
+"""Settings that a run may be continued with more of."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
@@ -73,7 +81,8 @@ class RunDirectory:
             with run.lock():
                 if run.settings_path.exists():
                     raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
-                if any(part.exists() for part in run._parts()):
+                # What an earlier start paid stays and counts, see unmake.
+                if any(part.exists() for part in run._parts() if part != run.spending_path):
                     raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
                 run.save_settings(settings)
         except OSError:
@@ -90,12 +99,16 @@ class RunDirectory:
             self.root.rmdir()
 
     def unmake(self) -> None:
-        """Remove everything that a run which never began has left, for the holder of its lock.
+        """Remove what a run which never began has left, for the holder of its lock.
 
+        spending.jsonl stays: what was paid is paid, and the next start in this folder counts it against its budgets.
         settings.yaml goes first, because it is what makes a folder a run.
         """
         self.settings_path.unlink(missing_ok=True)
+        self.recorded_path.unlink(missing_ok=True)
         for part in self._parts():
+            if part == self.spending_path:
+                continue
             if part.is_dir():
                 shutil.rmtree(part, ignore_errors=True)
             else:
@@ -121,6 +134,16 @@ class RunDirectory:
     def settings_path(self) -> Path:
         """The run's recipe."""
         return self.root / "settings.yaml"
+
+    @property
+    def recorded_path(self) -> Path:
+        """The recipe as it was recorded, with its hash."""
+        return self.root / "settings.recorded.yaml"
+
+    @property
+    def fork_path(self) -> Path:
+        """What says of which run this one is a copy; most are none."""
+        return self.root / "fork.json"
 
     @property
     def tasks_path(self) -> Path:
@@ -171,33 +194,60 @@ class RunDirectory:
         return self._iterations_path / f"{number:03d}"
 
     def save_settings(self, settings: BaseModel) -> None:
-        """Replace settings.yaml atomically, for a run that is created, or continued with more iterations."""
-        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        """Replace settings.yaml atomically, for a run that is created, or continued with more iterations.
+
+        The record of it follows: a process killed between the two leaves values that were raised, which
+        ``check_settings`` permits.
+        """
+        plain = settings.model_dump(mode="json")
+        text = dump_yaml(plain)
         write_atomically(self.settings_path, [text.encode()])
+        recorded = f"sha256: '{_sha256(plain)}'\nsettings:\n{indent(text, '  ')}"
+        write_atomically(self.recorded_path, [recorded.encode()])
+
+    def check_settings(self) -> None:
+        """Raises InputError naming the key of settings.yaml that is another than when the run's settings were recorded.
+
+        What ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
+        passes: see ``recorded_path``.
+        """
+        if not self.recorded_path.exists():
+            return
+        recorded = self._mapping(self.recorded_path)
+        before = recorded.get("settings")
+        if not isinstance(before, dict) or recorded.get("sha256") != _sha256(before):
+            raise InputError(f"{self.recorded_path} is not as the run wrote it: restore it")
+        changed = _changed(before, self._mapping(self.settings_path))
+        if changed is not None:
+            key, was, now = changed
+            raise InputError(
+                f"{self.settings_path}: '{key}' is {now}, the run was made with {was}: put it back or start a new run"
+            )
 
     def settings(self, model: type[Model]) -> Model:
-        """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong."""
-        return self._checked(self._document(), model, within="")
+        """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
+        checked = self._checked(self._mapping(self.settings_path), model, within="")
+        self.check_settings()
+        return checked
 
     def section(self, name: str, model: type[Value]) -> Value:
         """One section of settings.yaml, or a plain value such as ``section("seed", int)``.
 
-        Raises InputError naming the file and the key that is missing, unknown or wrong.
+        Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
-        document = self._document()
+        document = self._mapping(self.settings_path)
         if name not in document:
             raise InputError(f"{self.settings_path} has no section {name!r}: add it or start a new run")
-        return self._checked(document[name], model, within=name)
+        checked = self._checked(document[name], model, within=name)
+        self.check_settings()
+        return checked
 
-    def _document(self) -> dict[str, Any]:
-        try:
-            document = yaml.safe_load(self.settings_path.read_bytes())
-        except FileNotFoundError:
-            raise InputError(f"{self.settings_path} does not exist: name a run's folder") from None
-        except yaml.YAMLError as error:
-            raise InputError(f"{self.settings_path} is no YAML: {' '.join(str(error).split())}") from None
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        if not path.exists():
+            raise InputError(f"{path} does not exist: name a run's folder")
+        document = read_yaml(path, "file of settings")
         if not isinstance(document, dict):
-            raise InputError(f"{self.settings_path} holds no sections: it must be a mapping of section names")
+            raise InputError(f"{path} holds no sections: it must be a mapping of section names")
         return document
 
     def _checked(self, value: object, model: type[Value], within: str) -> Value:
@@ -216,3 +266,35 @@ class RunDirectory:
         with exclusive(self.lock_path, str(self.root)):
             remove_leftovers(self.root)
             yield
+
+
+def _sha256(plain: object) -> str:
+    """Hash of JSON values; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
+    """The first dotted key that is another now, with both values; None where nothing but ``MAY_RISE`` differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in (*before, *(key for key in now if key not in before)):
+            name = f"{prefix}.{key}" if prefix else str(key)
+            if found := _changed(before.get(key, _ABSENT), now.get(key, _ABSENT), name):
+                return found
+        return None
+    if before == now or (prefix in MAY_RISE and _risen(before, now)):
+        return None
+    return prefix, before, now
+
+
+def _risen(before: object, now: object) -> bool:
+    return isinstance(before, int | float) and isinstance(now, int | float) and now >= before
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+    __str__ = __repr__
+
+
+_ABSENT = _Absent()

@@ -1,24 +1,80 @@
-"""YAML as people write recipes: a key stands once, and ``1e-4`` is a number (YAML 1.1 reads it as text)."""
+"""YAML as people write recipes, read with limits: what a document may hold is what JSON has, and each thing once.
+
+A key stands once, ``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases, tags and deep nesting
+are refused while the document is read, before anything is made of it: no recipe needs them, and a few lines with them
+stand for a document without end.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import yaml
 
 from environments.base import InputError
+from memory.jsonl import read_whole
 
-__all__ = ["parse_yaml"]
+__all__ = ["dump_yaml", "parse_yaml", "read_yaml"]
+
+LONGEST = 2**17
+"""Bytes of a YAML file (ours). The longest of the recipes here has a twentieth."""
+
+DEEPEST = 50
+"""Levels of lists and mappings (ours)."""
+
+WIDEST_INTEGER = 64
+"""Bits of an integer (ours); larger ones are neither counts nor seeds."""
+
+_FLOAT = "tag:yaml.org,2002:float"
+_INTEGER = "tag:yaml.org,2002:int"
+_DATE = "tag:yaml.org,2002:timestamp"
+_EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
 class _Loader(yaml.SafeLoader):
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - as in PyYAML
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse(f"the alias *{event.anchor} is not allowed: write out what it stands for", event)
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self._refuse(f"the tag {tag} is not allowed: write a plain value", event)
+        if self._depth >= DEEPEST:
+            self._refuse(f"lists and mappings are nested more than {DEEPEST} deep", event)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _refuse(self, problem: str, event: yaml.Event) -> None:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=cast(yaml.Mark, event.start_mark))
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - what the node holds
+        try:
+            value = super().construct_object(node, deep=deep)
+            if isinstance(value, str):
+                value.encode()  # half of a surrogate pair could be written nowhere
+        except (ValueError, ArithmeticError) as error:
+            if node.tag != _INTEGER:
+                raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+        else:
+            if not isinstance(value, int) or value.bit_length() <= WIDEST_INTEGER:
+                return value
+        problem = f"a number of more than {WIDEST_INTEGER} bits"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key is no single value", key_node.start_mark)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key}' stands twice", key_node.start_mark
                 )
@@ -26,19 +82,55 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _DATE]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what ``_Loader`` reads back equal: no aliases, and quotes around text that it would take for a number."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - as in PyYAML
+        return True
+
+
+_Dumper.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
+
+
+def dump_yaml(document: Any) -> str:  # noqa: ANN401 - whatever JSON has
+    """The JSON values in ``document`` as YAML that ``parse_yaml`` reads back equal."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatever a YAML document holds
+    """The document in the file ``path``, which ``what`` names in messages.
+
+    Raises InputError that names the file for one that cannot be read, is no regular file or has more than ``LONGEST``
+    bytes, and like ``parse_yaml``.
+    """
+    try:
+        text = read_whole(path, LONGEST).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise InputError(f"{path}: cannot read this {what} ({reason}): name a YAML file") from error
+    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    """The document in ``text``. Raises InputError that names ``source`` and the line for what is no YAML."""
+    """The document in ``text``. Raises InputError that names ``source`` and the line for what is no YAML.
+
+    Refused are also aliases, tags, more than ``DEEPEST`` levels and integers of more than ``WIDEST_INTEGER`` bits.
+    """
+    loader = None
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        return loader.get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
         raise InputError(f"{source}: not YAML: {where}{reason}") from error
+    except (ValueError, ArithmeticError) as error:  # an escape of a character that there is not
+        raise InputError(f"{source}: not YAML: line {loader.line + 1 if loader else 1}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from environments.base import InputError, TaskSpec
 from memory.ids import record_id
-from memory.jsonl import complaint, dump_line, read_jsonl, write_atomically
+from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, write_atomically
 from memory.records import Task
 from memory.run import RunDirectory
 
@@ -127,26 +126,22 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     be read.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
     except OSError as error:
         raise InputError(f"tasks.initial: {path} cannot be read: {error.strerror}") from None
     read: list[tuple[int, Task | str]] = []
     first_lines: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        task = _given_task(line)
-        if isinstance(task, Task):
-            first = first_lines.setdefault(task.id, number)
-            if first != number:
-                task = f"task {task.id} stands in line {first} already"
-        read.append((number, task))
+    for number, task in given:
+        if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
+            read.append((number, f"task {task.id} stands in line {first} already"))
+        else:
+            read.append((number, task))
     return read
 
 
 def _given_task(line: bytes) -> Task | str:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError as error:
         return f"no JSON: {error}"
     if not isinstance(values, dict):

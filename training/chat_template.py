@@ -18,6 +18,7 @@ from environments.base import Action, InputError, MalformedCall, Observation, To
 from training.code_blocks import block_action, takes_blocks
 from training.rendering import EndTurn
 from training.template_probe import call_of, check_thinking, check_writing, choose_reader, takes_system, written
+from training.template_process import TemplateFailure, TemplateProcess
 from training.tool_calls import DUMMY_TOOL, Message, Schema, call_id, call_message, tool_schema
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class ChatTemplateRendering:
         self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
         self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
         self._options: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        self._apply = TemplateProcess(tokenizer.apply_chat_template)
         self._controls = _controls(tokenizer)
         if thinking is not None:
             check_thinking(self)
@@ -162,20 +164,16 @@ class ChatTemplateRendering:
 
         ``options`` override those of the rendering. Raises InputError when the template cannot render this.
         """
-        from jinja2 import TemplateError
-
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    list(messages),
-                    tools=list(tools) or None,
-                    add_generation_prompt=ask,
-                    tokenize=False,
-                    date_string=_TODAY,
-                    **{**self._options, **options},
-                )
+            return self._apply(
+                list(messages),
+                tools=list(tools) or None,
+                add_generation_prompt=ask,
+                tokenize=False,
+                date_string=_TODAY,
+                **{**self._options, **options},
             )
-        except (TemplateError, TypeError) as error:
+        except TemplateFailure as error:
             raise InputError(
                 f"the chat template of {self.model} cannot render a conversation with tool calls ({error}): choose a "
                 "model that was trained to call tools"

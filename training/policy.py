@@ -6,6 +6,8 @@ A folder with a LoRA adapter loads as its base model with the adapter in place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +17,7 @@ from pydantic import BaseModel
 from environments.base import InputError, Record
 from memory.run import read_json, write_json
 from training.compact_text import CompactSettings
-from training.policy_path import check_policy_path
+from training.policy_path import hub_trouble, policy_folder
 from training.rendering import Rendering
 from training.settings import PolicySettings
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 CARD = "coevolve.json"
 ADAPTER = "adapter_config.json"
+
+
+_PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
 
 
 class PolicyCard(Record):
@@ -72,13 +77,17 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinkin
     name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
-    check_policy_path(path)
+    path = policy_folder(path)
     base = adapter_base(path)
     card, tokenizer, rendering = load_rendering(path, thinking)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(base or path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{base or path} holds no causal language model: {_first_line(error)}") from error
+    weights = base or path
+    for folder in {path, weights}:
+        check_weights(Path(folder))
+    with _found(weights, "causal language model") as options:
+        # Without use_safetensors a folder of pickles would be read too.
+        model = AutoModelForCausalLM.from_pretrained(
+            weights, dtype=getattr(torch, dtype), use_safetensors=True, **options
+        )
     if getattr(model, "_hf_peft_config_loaded", False):
         raise InputError(f"{path} is a LoRA adapter on the hub: download it and name its folder")
     rows = model.config.get_text_config().vocab_size
@@ -115,12 +124,10 @@ def load_rendering(
     """The card, tokenizer and rendering of the policy at ``path``, without its weights. Raises like ``load_policy``."""
     from transformers import AutoTokenizer
 
-    check_policy_path(path)
+    path = policy_folder(path)
     card = read_json(Path(path) / CARD, PolicyCard) if (Path(path) / CARD).is_file() else None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} holds no tokenizer: {_first_line(error)}") from error
+    with _found(path, "tokenizer") as options:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
     if card is not None and card.rendering == "compact":
         from training.compact import CompactRendering
 
@@ -145,10 +152,9 @@ def adapter_base(path: str) -> str | None:
         return None
     base = read_json(file, _AdapterConfig).base_model_name_or_path
     try:
-        check_policy_path(base)
+        return policy_folder(base)
     except InputError as error:
         raise InputError(f"{file} names a base model that is not there: {error}") from error
-    return base
 
 
 class _AdapterConfig(BaseModel):
@@ -162,7 +168,7 @@ def _stop_ids(path: str) -> tuple[int, ...]:
     from transformers import GenerationConfig
 
     try:
-        eos = GenerationConfig.from_pretrained(path).eos_token_id
+        eos = GenerationConfig.from_pretrained(path, local_files_only=hub_trouble(path) is not None).eos_token_id
     except OSError:
         return ()
     return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
@@ -179,6 +185,47 @@ def save_policy(
     tokenizer.save_pretrained(path)
     if card is not None:
         write_json(path / CARD, card)
+
+
+def check_weights(folder: Path) -> None:
+    """Look at the weights in a folder before anything loads them; nothing for a hub id.
+
+    Raises InputError that names the file which is cut or damaged, or is a pickle: those are never read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    weights = sorted(folder.glob("*.safetensors"))
+    for file in weights:
+        try:
+            with safe_open(file, "pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{file} is cut or damaged ({_first_line(error)}): restore it from a copy") from error
+    pickled = [file for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
+    if pickled and not weights:
+        raise InputError(
+            f"{pickled[0]} holds pickled weights, which can run code and are never read: save the model as safetensors"
+        )
+
+
+@contextmanager
+def _found(path: str, what: str) -> Iterator[dict[str, bool]]:
+    """Options to load ``what`` of a policy with: from the cache alone where the hub is out of reach.
+
+    Raises InputError that says whose fault it is where it cannot be loaded.
+    """
+    from safetensors import SafetensorError
+
+    trouble = hub_trouble(path)
+    try:
+        yield {"local_files_only": trouble is not None}
+    except (OSError, ValueError, SafetensorError) as error:
+        if trouble is not None:
+            raise InputError(
+                f"{path} is not a folder, the hub is out of reach ({trouble}), and its cache here does not hold the "
+                f"model: name a folder, or start again when the hub can be reached"
+            ) from error
+        raise InputError(f"{path} holds no {what}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -17,15 +17,17 @@ import torch
 from datasets import Dataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_pt_utils import safe_globals
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from environments.base import EnvironmentFault
+from environments.base import EnvironmentFault, InputError
 from environments.command import writing
 from memory.ids import derive_seed
 from training.group_rollouts import GroupRollouts, verdict_reward
 from training.lending import written_logps
 from training.lora import lora_config
+from training.policy import check_weights
 from training.round_checkpoints import checkpoint_folder
 from training.round_plan import RoundFailure, RoundPlan, Stopwatch
 from training.settings import LoraSettings, TrainingSettings
@@ -37,6 +39,8 @@ SCALED_BY_STD = {"grpo": "group", "dapo": "group", "dr_grpo": "none"}
 
 LAST_OF_DECAY = 0.1
 """What is left of the learning rate when its decay is over."""
+
+_STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -271,8 +275,12 @@ def train(
     The policy must hold the *starter*, loaded from its path: TRL builds the reference of the KL term from that path,
     and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the policy's
     layers in place, the checkpoint is the adapter's, and the reference is the policy without it. One trainer a
-    process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy.
+    process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a
+    checkpoint with a file that cannot be read.
     """
+    if checkpoint is not None:
+        check_weights(checkpoint)
+        check_state(checkpoint)
     adapter = None if lora is None else lora_config(lora, rollouts.policy.model)
     if adapter is not None:
         set_seed(config.seed)  # peft draws the adapter's first weights
@@ -299,6 +307,22 @@ def train(
             raise
         raise RoundFailure(_out_of_memory(trainer.state.global_step + 1, error)) from error
     return trainer
+
+
+def check_state(checkpoint: Path) -> None:
+    """Look at the trainer's own files before it loads them, as it does: tensors and plain values, never any code.
+
+    Raises InputError that names the file which is cut or damaged, or holds something else.
+    """
+    for file in sorted(path for pattern in _STATE for path in checkpoint.glob(pattern)):
+        try:
+            with safe_globals():  # type: ignore[no-untyped-call]
+                torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as error:
+            raise InputError(
+                f"{file} is cut or damaged, or a pickle of something else than the trainer's state, which is never "
+                f"read ({type(error).__name__}): restore {checkpoint} from a copy"
+            ) from error
 
 
 def _out_of_memory(step: int, error: BaseException) -> str:

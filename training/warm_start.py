@@ -24,7 +24,7 @@ import typer
 from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record
-from environments.command import exit_statuses, writing
+from environments.command import check_output, exit_statuses, writing
 from environments.recording import recorded
 from environments.settings import BFCL
 from memory.ids import derive_seed
@@ -174,7 +174,7 @@ def train(
     model.train(False)
 
 
-def open_for(name: str, tasks: Sequence[Task]) -> Environment:
+def open_for(name: str, tasks: Sequence[Task], *, trust_agent_code: bool = False) -> Environment:
     """The environment ``name`` (bfcl or module:callable) with what ``tasks`` need of it.
 
     Raises InputError when it cannot be opened or a task is of another environment.
@@ -184,16 +184,23 @@ def open_for(name: str, tasks: Sequence[Task]) -> Environment:
     others = sorted({task.environment for task in tasks if name == BFCL and task.environment != BFCL})
     if others:
         raise InputError(f"--environment: the tasks are of the environment {others[0]!r}: name its module:callable")
-    return open_named(name, classes=tuple(sorted({c for task in tasks for c in task.classes})))
+    classes = tuple(sorted({c for task in tasks for c in task.classes}))
+    return open_named(name, trust_agent_code=trust_agent_code, classes=classes)
 
 
-def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_name: str = BFCL) -> WarmStartRecord:
+def warm_start(
+    tasks: Path,
+    out: Path,
+    settings: WarmStartSettings,
+    environment_name: str = BFCL,
+    *,
+    trust_agent_code: bool = False,
+) -> WarmStartRecord:
     """Make a policy from a file of tasks and write it to ``out`` with its record.
 
     ``environment_name`` is bfcl, or module:callable of the environment that the tasks are of. Raises InputError.
     """
-    if out.exists():
-        raise InputError(f"{out} exists: choose another --out")
+    check_output("--out", out, "folder")
     started = time.monotonic()
     learnt = read_tasks(tasks)
 
@@ -203,7 +210,7 @@ def warm_start(tasks: Path, out: Path, settings: WarmStartSettings, environment_
 
     torch.set_num_threads(settings.threads)
     console = Console(stderr=True)
-    environment = recorded(open_for(environment_name, learnt))
+    environment = recorded(open_for(environment_name, learnt, trust_agent_code=trust_agent_code))
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = compact_settings(environment.name).model_copy(update={"cues": settings.cues})
     card = PolicyCard(rendering="compact", compact=compact)
@@ -273,6 +280,9 @@ def main(
     learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
     max_length: Annotated[int, typer.Option(min=64, help="tokens of the longest episode")] = 1024,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
+    trust_agent_code: Annotated[
+        bool, typer.Option("--trust-agent-code", help="appworld: run the references where code cannot be walled in")
+    ] = False,
     cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
 ) -> None:
     """Start a tiny policy by supervised learning on the references of verified tasks."""
@@ -292,7 +302,7 @@ def main(
             )
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
-        record = warm_start(tasks, out, settings, environment)
+        record = warm_start(tasks, out, settings, environment, trust_agent_code=trust_agent_code)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
         f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "

@@ -12,6 +12,7 @@ from agents.chat.endpoint import Endpoint
 from agents.chat.http_client import NoCompletion
 from agents.chat.replies import shortened
 from agents.chat.retrying import is_passing, retry_after
+from agents.spending import encodable
 
 FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
 """What a request that failed raises."""
@@ -41,7 +42,7 @@ class Fault:
 
 def fault_text(text: str, endpoint: Endpoint) -> str:
     """The text of a fault as it may be recorded: one line, bounded, without the key."""
-    return shortened(" ".join(endpoint.hide(text).split()).removesuffix(":"), LONGEST_FAULT)
+    return shortened(" ".join(encodable(endpoint.hide(text)).split()).removesuffix(":"), LONGEST_FAULT)
 
 
 def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
@@ -56,6 +57,11 @@ def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
 
 def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
     status = error.status_code
+    if error.response.is_redirect:
+        place = error.response.headers.get("location", "")
+        return Fault(
+            "mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint)
+        )
     said = error.message.removeprefix(f"Error code: {status}").removeprefix(" - ")
     if not said and error.body:  # a page of a proxy, or JSON without a message
         said = f"the response begins with {str(error.body)[:BODY_SHOWN]!r}"

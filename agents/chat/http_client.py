@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from openai import DefaultAsyncHttpxClient
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
 from memory.jsonl import complaint
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LONGEST_BODY = 8 * 2**20
 """Bytes of a response that are read (ours)."""
+MOST_TOKENS = 10**9
+"""Tokens of one request that a usage may state (ours): a number beyond any model's context is no count."""
 _OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
@@ -49,8 +51,8 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
+    completion_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
 
 
 class _Completion(BaseModel):
@@ -64,7 +66,8 @@ class GuardedClient(DefaultAsyncHttpxClient):
     """What the OpenAI client sends its requests with; each event loop gets connections of its own.
 
     A response is read whole before it goes further up, at most ``LONGEST_BODY`` bytes of it, and the key is replaced
-    wherever it stands, so that nothing above can record it.
+    wherever it stands, so that nothing above can record it. Redirects are not followed: each would be a request that no
+    budget counts, and another host would read the prompt.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -76,8 +79,9 @@ class GuardedClient(DefaultAsyncHttpxClient):
         """The response, read and checked. Raises NoCompletion for a success without a chat completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            self._by_loop[loop] = DefaultAsyncHttpxClient()
-        response = await self._by_loop[loop].send(request, **(options | {"stream": True}))
+            self._by_loop[loop] = DefaultAsyncHttpxClient(follow_redirects=False)
+        options |= {"stream": True, "follow_redirects": False}
+        response = await self._by_loop[loop].send(request, **options)
         try:
             body = await _read(response)
         finally:

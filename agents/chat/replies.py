@@ -77,7 +77,20 @@ def _json(text: str) -> object:
         raise Malformed(f"malformed JSON: {problem}", prose="{" not in text) from None
 
 
+def _check_writable(value: object) -> None:
+    """Raises Malformed for what Python reads as JSON and no record can hold: NaN, infinities, half a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise Malformed("malformed JSON: a text holds half of a surrogate pair") from None
+    except RecursionError:
+        raise Malformed("malformed JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"malformed JSON: {error}") from None
+
+
 def _validated(schema: type[Reply], value: object) -> Reply:
+    _check_writable(value)
     try:
         return schema.model_validate(value)
     except ValidationError as error:

@@ -7,21 +7,22 @@ what episodes saved. Neither shares code objects with this process; ``client.App
 Who runs `appworld serve environment` already can play there instead (``served_worlds.AppWorldServers``), over HTTP and
 with fewer walls than those below: that module says which, and why it must be asked for.
 
-What keeps an agent's code from answers and from other processes, from the outside in:
+What keeps an agent's code from answers and from everything else on the machine is the kernel (``sandbox``, and inside
+it ``engine/wall.py``). Worker and judge run under bubblewrap: read-only file systems that hold programs, the engine and
+one root, no network, no other process, never root. Each episode is in namespaces of its own inside that, without a
+capability, with one place in memory to write to and a short list of system calls. Assume that Python is lost there: no
+file of the user is in reach, nor an answer, a process, a connection or another episode. Limits on memory, processor
+time and file size hold beside it, and a world is killed with all that it started at a deadline.
 
-- its process has no ground truth within reach, an environment without this process's variables, limits on memory,
-  processor time and file size, and is killed with its whole group at a deadline or when its parent is gone;
-- what Python reports of itself is checked: no programs, no network, no native libraries, no files outside its
-  episode's folder, the blind root and Python's own (``engine/confinement.py``);
-- its namespace has stand-ins for allowed modules, builtins without those that reach further, and the APIs without
-  their requester (``engine/namespace.py``); path parameters cannot leave an API's own path (``engine/api_calls.py``);
-- its text is refused for what it names (``engine/code_filter.py``).
+Before the wall stand fences, which keep code to what the benchmark allows and say what is wrong with it: its text is
+refused for what it names (``engine/code_filter.py``), its namespace has stand-ins for allowed modules and the APIs
+without their requester (``engine/namespace.py``), and an API's arguments become JSON values once, before anything looks
+at them (``engine/api_calls.py``). Code that gets past the fences can make its own world say anything: calls that never
+were, and databases that no app wrote. What a world says is parsed with limits, the judge takes no statement of it but
+changes of rows, and whatever fails after a world was given code is the agent's failure (``backend.WorldLost``).
 
-What that does not cover: this is hardening, not isolation. The code runs as the same user as everything else. Who
-breaks the interpreter itself (a flaw in a C module, memory written through one) is past every wall above and can read
-the full root, signal the user's processes and use the network. Types of native functions can be reached by code that
-gets past the filter, and from them memory. A world that is broken that way can also report calls and database changes
-that never were, and the judge replays the changes as SQL. A processor kept busy, or memory below the limit taken by
-many episodes at once, slows the others. Limits on memory and the death of children with their zygote rely on Linux.
-Run agents that you do not trust in a container, or as another user, who cannot read the full root.
+What is left: a flaw of the kernel; the programs and libraries below /usr, which can be read; processor time and memory
+below the limits, which many episodes at once take from each other. Where the wall is missing (another system than
+Linux, no bubblewrap, no user namespaces) AppWorld opens with ``trust_agent_code`` alone, and code then runs as the
+user.
 """

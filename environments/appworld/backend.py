@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from environments.appworld.installation import Installation
 from environments.appworld.records import Difference, Evaluation, Executed, Opening
-from environments.base import ToolSpec
+from environments.base import EnvironmentFault, ToolSpec
+
+
+class WorldLost(Exception):
+    """Agents' code ended or spoilt the world that it ran in: the agent's failure, and no fault of the environment.
+
+    Whatever fails after a world was given code counts as such: nobody can tell a process that code ended from one that
+    ended by itself, and code that could choose would choose to be a fault.
+    """
+
+
+@contextmanager
+def after_code(given: bool) -> Iterator[None]:
+    """Read a world's answer: what fails in the block is WorldLost where the world was ``given`` code, else a fault.
+
+    A fault is EnvironmentFault. What cannot be read as the record that was asked for counts like no answer.
+    """
+    try:
+        yield
+    except ValueError as error:  # pydantic's, or of JSON
+        if given:
+            raise WorldLost(f"its answer cannot be read ({str(error).splitlines()[0]})") from error
+        raise EnvironmentFault(f"AppWorld's answer cannot be read: {error}") from error
+    except EnvironmentFault as fault:
+        if given:
+            raise WorldLost(str(fault).splitlines()[0]) from fault
+        raise
 
 
 class BackendWorld(Protocol):
     """One episode's world, for one thread at a time.
 
-    Every method but ``close`` raises EnvironmentFault when the world is gone or does not answer in time.
+    Every method but ``close`` raises EnvironmentFault when the world is gone or does not answer in time, and WorldLost
+    instead once ``execute`` was called.
     """
 
     @property

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-import shutil
 import threading
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+from environments.appworld import sandbox
 from environments.appworld.api_documentation import read_api_documentation
+from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
 from environments.appworld.installation import Installation, find_installation
 from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
-from environments.base import ToolSpec
+from environments.base import Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
 _JUDGE = "environments.appworld.engine.judge"
+_R = TypeVar("_R", bound=Record)
 _STATE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -29,20 +30,26 @@ class AppWorldEngine:
     Use one for many episodes, from several threads if you like (one thread a world); close it when done. A process
     that forgets to, or is killed, takes the engine with it.
 
-    Raises InputError when AppWorld is not installed or there is no world. Implements ``backend.Backend``.
+    ``trust_agent_code`` lets it run without the wall (``sandbox``) where there is none: agents' code can then do what
+    this user can. Raises InputError when AppWorld is not installed, there is no world, or the wall is missing and code
+    is not trusted. Implements ``backend.Backend``.
     """
 
     at_once: int | None = None
     """A world for each episode, as many as the memory holds."""
 
-    def __init__(self, installation: Installation | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, installation: Installation | None = None, limits: Limits | None = None, *, trust_agent_code: bool = False
+    ) -> None:
         self.installation = installation or find_installation()
         self.limits = limits or Limits()
+        self.walled = sandbox.missing(self.installation) is None
+        if not (self.walled or trust_agent_code):
+            sandbox.require(self.installation)
         self._lock = threading.Lock()
         self._worker: EngineProcess | None = None
         self._retired: list[EngineProcess] = []
         self._judge: EngineProcess | None = None
-        self._numbers = itertools.count(1)
         self._closed = False
 
     @cached_property
@@ -58,15 +65,18 @@ class AppWorldEngine:
         self.installation.require_task(task_id)
         with self._lock:  # so that nobody replaces the worker in between
             connection = self._live_worker().connect()
-        return World(self, connection, task_id, instruction, next(self._numbers))
+        return World(self, connection, task_id, instruction)
 
-    def evaluate(self, task_id: str, folder: str) -> Evaluation:
-        """The official verdict on the state that a world saved in ``folder``. Raises EnvironmentFault."""
-        return Evaluation.model_validate(self._ask_judge("evaluate", task_id, folder))
-
-    def difference(self, task_id: str, folder: str) -> Difference:
-        """How the state that a world saved in ``folder`` differs from the task's start, told by the judge."""
-        return Difference.model_validate(self._ask_judge("difference", task_id, folder))
+    def judge(self) -> Connection:
+        """A fresh child of the judge. Raises EnvironmentFault."""
+        with self._lock:
+            self._require_open()
+            if self._judge is not None and not self._judge.alive():
+                ended, self._judge = self._judge, None
+                ended.end()
+            if self._judge is None:
+                self._judge = self._start(_JUDGE)
+            return self._judge.connect()
 
     def close(self) -> None:
         """End every process. Idempotent; worlds that are open end too."""
@@ -109,23 +119,9 @@ class AppWorldEngine:
             self._worker = self._start(_WORKER)
         return self._worker
 
-    def _ask_judge(self, operation: str, task_id: str, folder: str) -> object:
-        with self._lock:
-            self._require_open()
-            if self._judge is not None and not self._judge.alive():
-                ended, self._judge = self._judge, None
-                ended.end()
-            if self._judge is None:
-                self._judge = self._start(_JUDGE)
-            connection = self._judge.connect()
-        try:
-            return connection.ask(operation, self.limits.evaluate, task_id=task_id, folder=folder)
-        finally:
-            connection.close()
-
     def _start(self, module: str) -> EngineProcess:
         root = self.installation.blind if module == _WORKER else self.installation.full
-        return EngineProcess(module, self.installation, root, self.limits.warm_up)
+        return EngineProcess(module, self.installation, root, self.limits.warm_up, walled=self.walled)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -135,39 +131,35 @@ class AppWorldEngine:
 class World:
     """One episode's world, in a process of its own; made by ``AppWorldEngine.open``.
 
-    Every method raises EnvironmentFault when the process died or did not answer in time: the world is gone then, and
-    nothing else is.
+    Every method raises EnvironmentFault when the process died or did not answer in time, and WorldLost instead once it
+    was given code: the world is gone then, and nothing else is.
     """
 
-    def __init__(
-        self, engine: AppWorldEngine, connection: Connection, task_id: str, instruction: str | None, number: int
-    ) -> None:
+    def __init__(self, engine: AppWorldEngine, connection: Connection, task_id: str, instruction: str | None) -> None:
         self.task_id = task_id
-        self.folder = connection.process.scratch / f"episode-{number}"
         self._engine = engine
         self._limits = engine.limits
         self._connection = connection
         self._saved: set[str] = set()
+        self._given_code = False
+        limits = {"execute_seconds": self._limits.execute, "api_calls": self._limits.api_calls}
+        limits["memory_megabytes"] = self._limits.megabytes
         try:
-            self.opening = Opening.model_validate(
-                self._connection.ask(
-                    "open",
-                    self._limits.open,
-                    task_id=task_id,
-                    folder=str(self.folder),
-                    instruction=instruction,
-                    execute_seconds=self._limits.execute,
-                    api_calls=self._limits.api_calls,
-                    memory_megabytes=self._limits.megabytes,
-                )
-            )
+            with after_code(given=False):
+                opening = connection.ask("open", self._limits.open, task_id=task_id, instruction=instruction, **limits)
+                self.opening = Opening.model_validate(opening)
         except BaseException:
             self.close()
             raise
 
     @property
+    def process(self) -> EngineProcess:
+        """The worker that it is a child of."""
+        return self._connection.process
+
+    @property
     def pid(self) -> int:
-        """The process's id, which is also its group's."""
+        """Its process's id on this machine. Raises psutil.NoSuchProcess."""
         return self._connection.pid
 
     @property
@@ -176,9 +168,9 @@ class World:
         return self._connection.alive
 
     def execute(self, code: str) -> Executed:
-        """Run ``code`` as the benchmark does, and keep the databases' changes where the judge finds them."""
-        seconds = self._limits.execute + self._limits.grace
-        return Executed.model_validate(self._connection.ask("execute", seconds, code=code))
+        """Run ``code`` as the benchmark does, and keep the databases' changes for the judge."""
+        self._given_code = True
+        return self._ask(Executed, "execute", self._limits.execute + self._limits.grace, code=code)
 
     def save(self, name: str) -> None:
         """Keep the databases under ``name``; variables of the code are not part of it.
@@ -187,7 +179,8 @@ class World:
         """
         if not _STATE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name a state: use letters, digits, _ and -, 64 at most")
-        self._connection.ask("save", self._limits.answer, name=name)
+        with after_code(self._given_code):
+            self._connection.ask("save", self._limits.answer, name=name)
         self._saved.add(name)
 
     def restore(self, name: str) -> None:
@@ -197,11 +190,12 @@ class World:
         """
         if name not in self._saved:
             raise ValueError(f"nothing was saved under {name!r}")
-        self._connection.ask("restore", self._limits.answer, name=name)
+        with after_code(self._given_code):
+            self._connection.ask("restore", self._limits.answer, name=name)
 
     def diff(self) -> Difference:
-        """How the world differs from its task's start, as the world's own process tells it."""
-        return Difference.model_validate(self._connection.ask("difference", self._limits.answer))
+        """How the world differs from its task's start, as the world's own process says."""
+        return self._ask(Difference, "difference", self._limits.answer)
 
     def state(self) -> str:
         """Canonical text of ``diff``: equal texts mean equal states of one task, but for ids, times and codes."""
@@ -209,16 +203,15 @@ class World:
 
     def evaluate(self) -> Evaluation:
         """The official verdict on the world as it is after the last execution or restore."""
-        return self._engine.evaluate(self.task_id, str(self.folder))
+        return self._judged(Evaluation, "evaluate")
 
     def judged_diff(self) -> Difference:
-        """``diff`` as the judge tells it, from the saved changes."""
-        return self._engine.difference(self.task_id, str(self.folder))
+        """``diff`` as the judge computes it from the saved changes."""
+        return self._judged(Difference, "difference")
 
     def close(self) -> None:
-        """End the process and remove what it wrote. Idempotent."""
+        """End the process and what it wrote. Idempotent."""
         self._connection.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
         self._engine.release(self._connection.process)
 
     def __enter__(self) -> Self:
@@ -226,3 +219,19 @@ class World:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _ask(self, kind: type[_R], operation: str, seconds: float, **arguments: Any) -> _R:  # noqa: ANN401
+        with after_code(self._given_code):
+            return kind.model_validate(self._connection.ask(operation, seconds, **arguments))
+
+    def _judged(self, kind: type[_R], operation: str) -> _R:
+        """What the judge says of the saved state; only that there is no judge is a fault whatever the code did."""
+        with after_code(self._given_code):
+            saved = self._connection.ask("saved", self._limits.answer)
+        judge = self._engine.judge()
+        try:
+            with after_code(self._given_code):
+                reply = judge.ask(operation, self._limits.evaluate, task_id=self.task_id, saved=saved)
+                return kind.model_validate(reply)
+        finally:
+            judge.close()

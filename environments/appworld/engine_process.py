@@ -14,13 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from environments.appworld.engine.protocol import ConnectionEnded, receive, send
 from environments.appworld.installation import REPOSITORY, Installation
+from environments.appworld.sandbox import sandboxed
 from environments.base import EnvironmentFault, InputError
 
 LOG_TAIL = 4000  # bytes of a log that a fault quotes
+MAX_REPLY = 16 * 1024 * 1024  # bytes of what a world answers
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
+_ZYGOTE = 2  # its number behind the wall, where bubblewrap's own process is the first
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
@@ -32,39 +37,48 @@ class EngineProcess:
         installation: whose Python runs it.
         root: the AppWorld root it works on.
         warm_up: seconds until it must be ready.
+        walled: whether it runs behind the wall (``sandbox``).
 
     Safe to use from several threads. Raises EnvironmentFault, with the end of its log, when it does not become ready.
     """
 
-    def __init__(self, module: str, installation: Installation, root: Path, warm_up: float) -> None:
+    def __init__(self, module: str, installation: Installation, root: Path, warm_up: float, *, walled: bool) -> None:
         self.name = module.rsplit(".", maxsplit=1)[-1]
-        self.scratch = _scratch()
+        self.walled = walled
+        self.scratch = None if walled else _scratch()
         self.opened = 0  # connections, over its whole life
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
-        self._log = self.scratch / "log"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nobody has to remove it
         self._control, theirs = socket.socketpair()
-        with self._log.open("ab") as log, theirs:
+        arguments = ["-W", "ignore", "-m", module, str(theirs.fileno())]
+        with theirs:
             self._process = subprocess.Popen(
-                [installation.python, "-W", "ignore", "-m", module, str(theirs.fileno())],
+                sandboxed(installation, (root,), arguments) if walled else [str(installation.python), *arguments],
                 cwd=REPOSITORY,
                 env=_variables(root),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
         try:
-            self._ask({"root": str(root), "scratch": str(self.scratch)}, warm_up)
+            self._ask({"root": str(root), "scratch": self.scratch and str(self.scratch)}, warm_up)
         except EnvironmentFault:
             self.end()
             raise
 
     @property
     def pid(self) -> int:
-        """The zygote's process id."""
-        return self._process.pid
+        """The zygote's id on this machine. Raises psutil.NoSuchProcess."""
+        if not self.walled:
+            return self._process.pid
+        for first in psutil.Process(self._process.pid).children():
+            for child in first.children():
+                if numbers(child.pid)[-1] == _ZYGOTE:
+                    return int(child.pid)
+        raise psutil.NoSuchProcess(self._process.pid)
 
     @property
     def busy(self) -> int:
@@ -101,14 +115,18 @@ class EngineProcess:
         return connection
 
     def kill(self, connection: Connection) -> None:
-        """Kill a child and its group, through the zygote that knows it or, when that is gone, directly."""
+        """Kill a child and its group, through the zygote that knows it or, when that is gone, directly.
+
+        Behind the wall a child's number means nothing here, and no child outlives its zygote.
+        """
         with self._lock, suppress(EnvironmentFault):
-            if self._connections.pop(connection.pid, None) is None:
+            if self._connections.pop(connection.number, None) is None:
                 return
             if self._process.poll() is None:
-                self._ask({"op": "kill", "pid": connection.pid}, _CONTROL_SECONDS)
+                self._ask({"op": "kill", "pid": connection.number}, _CONTROL_SECONDS)
                 return
-        _kill_group(connection.pid)
+        if not self.walled:
+            _kill_group(connection.number)
 
     def end(self) -> None:
         """End it and all its children, and remove what they wrote. Idempotent."""
@@ -116,17 +134,18 @@ class EngineProcess:
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             self._process.wait()
-            for pid in list(self._connections):
+            for pid in [] if self.walled else list(self._connections):
                 _kill_group(pid)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def fault(self, what: str) -> EnvironmentFault:
-        """The fault that tells ``what`` happened and how the log ends."""
+    def fault(self, what: str, trace: str = "") -> EnvironmentFault:
+        """The fault that says ``what`` happened, where (``trace``), and how the log ends."""
         status = self._process.poll()
         ended = "" if status is None else f" (it ended with status {status})"
-        return EnvironmentFault(f"AppWorld's {self.name}{ended}: {what}; the end of its log:\n{self._tail()}")
+        return EnvironmentFault(f"AppWorld's {self.name}{ended}: {what}; the end of its log:\n{self._tail()}{trace}")
 
     def _ask(self, message: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
         """One exchange over the control connection; without a message, only the answer."""
@@ -136,18 +155,24 @@ class EngineProcess:
                 send(self._control, message)
             return receive(self._control, seconds)
         except TimeoutError as error:
-            self._process.kill()  # a zygote that does not answer is of no more use
+            self._kill()  # a zygote that does not answer is of no more use
             raise self.fault(f"it did not answer within {seconds:g} s") from error
         except (OSError, ValueError) as error:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
             raise self.fault("it ended") from error
 
+    def _kill(self) -> None:
+        """Kill the process and, behind the wall, what bubblewrap started: with its first process all others end."""
+        with suppress(psutil.Error):
+            for child in psutil.Process(self._process.pid).children() if self.walled else ():
+                child.kill()
+        self._process.kill()
+
     def _tail(self) -> str:
-        with suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
-            return log.read().decode(errors="replace").strip()
-        return ""
+        descriptor = self._log.fileno()
+        start = max(0, os.fstat(descriptor).st_size - LOG_TAIL)
+        return os.pread(descriptor, LOG_TAIL, start).decode(errors="replace").strip()
 
 
 class Connection:
@@ -155,9 +180,19 @@ class Connection:
 
     def __init__(self, process: EngineProcess, connection: socket.socket, pid: int) -> None:
         self.process = process
-        self.pid = pid
+        self.number = pid  # as the zygote knows it
         self._socket = connection
         self._open = True
+
+    @property
+    def pid(self) -> int:
+        """The id on this machine of the process that answers. Raises psutil.NoSuchProcess."""
+        if not self.process.walled:
+            return self.number
+        for child in psutil.Process(self.process.pid).children():
+            if numbers(child.pid)[-1] == self.number:  # it waits for the one that is enclosed
+                return int(next((own.pid for own in child.children()), child.pid))
+        raise psutil.NoSuchProcess(self.number)
 
     @property
     def alive(self) -> bool:
@@ -175,7 +210,7 @@ class Connection:
         try:
             self._socket.settimeout(seconds)
             send(self._socket, {"op": operation, **arguments})
-            reply = receive(self._socket, seconds)
+            reply = receive(self._socket, seconds, MAX_REPLY)
         except TimeoutError as error:
             self.close()
             raise self.process.fault(f"{operation} did not end within {seconds:g} s, the episode was killed") from error
@@ -183,9 +218,10 @@ class Connection:
             self.close()
             what = "the episode's process ended" if isinstance(error, ConnectionEnded) else str(error)
             raise self.process.fault(f"{what} during {operation}") from error
-        if "error" in reply:
+        if "value" not in reply:
             self.close()
-            raise self.process.fault(f"{operation} failed: {reply['error']}")
+            why = str(reply.get("error"))[:LOG_TAIL]
+            raise self.process.fault(f"{operation} failed: {why}", str(reply.get("trace", ""))[-LOG_TAIL:])
         return reply["value"]
 
     def close(self) -> None:
@@ -194,6 +230,15 @@ class Connection:
             self._open = False
             self._socket.close()
             self.process.kill(self)
+
+
+def numbers(pid: int) -> list[int]:
+    """A process's numbers, from this machine's to that of its innermost namespace. Raises psutil.NoSuchProcess."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return [int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]]
 
 
 def _kill_group(pid: int) -> None:

@@ -50,16 +50,19 @@ class AppWorldEnvironment:
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
         engine: what runs the worlds; by default the process's own for the world that ``find_installation`` names.
+        trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
     Worlds of train and dev open here, those of a test split never (``panels`` has an environment that opens them).
 
-    Raises InputError when AppWorld is not installed or there is no world.
+    Raises InputError when AppWorld is not installed, there is no world, or agents' code cannot be walled in.
     """
 
     name: str = NAME
 
-    def __init__(self, max_steps: int = MAX_STEPS, engine: Backend | None = None) -> None:
-        self._engine = engine or shared_engine(find_installation())
+    def __init__(
+        self, max_steps: int = MAX_STEPS, engine: Backend | None = None, *, trust_agent_code: bool = False
+    ) -> None:
+        self._engine = engine or shared_engine(find_installation(), trust_agent_code=trust_agent_code)
         self._max_steps = max_steps
         self._record = WorldRecord() if self._engine.at_once is None else WorldRecord(worlds=0)
         self._recalls = False

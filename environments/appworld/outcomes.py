@@ -13,16 +13,21 @@ CHECKS_FAILED = "appworld:checks_failed"
 STATE_MISMATCH = "appworld:state_mismatch"
 RESPONSE_MISMATCH = "appworld:answer_mismatch"
 NOT_REACHED = "appworld:turn_not_reached"
+WORLD_LOST = "appworld:world_lost"
+"""The agent's code ended or spoilt its world (``backend.WorldLost``)."""
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 _ANSWER_CHECK = "assert answers match."  # how the package's evaluations name the check of the answer
 
 
 class PlayedTurn(Record):
-    """A turn as it stands: actions that were calls, actions that were none, and the world's difference after it."""
+    """A turn as it stands: actions that were calls, actions that were none, and the world's difference after it.
+
+    ``end`` is None when the agent's code lost the world.
+    """
 
     calls: int
     malformed: int
-    end: Difference
+    end: Difference | None
 
 
 class ReferenceTurn(Record):
@@ -54,16 +59,24 @@ def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTu
     """
     turns = tuple(_compared(*pair) for pair in zip(played, wanted, strict=True))
     partial = _share([passed for pair in zip(turns, wanted, strict=True) for passed in _earned(*pair)])
+    lost = next((index for index, turn in enumerate(played) if turn.end is None), None)
+    if lost is not None:
+        return Outcome(success=False, turns=turns, failure=WORLD_LOST, failed_turn=lost, partial=partial)
     return verdict(turns, reached, _FAILURES, partial)
 
 
-def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation) -> Outcome:
+def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation | None) -> Outcome:
     """The verdict on an official task, whose single turn made ``calls``: success when every check passes.
+
+    Without an ``evaluation`` the agent's code lost the world: a failure that earned nothing.
 
     ``response`` is the check of the answer, which the package's evaluations name alike, None where a task has none;
     ``state`` says whether all other checks pass, None where there are none. Checks of the calls that were made, which
     some tasks have, count as state. ``partial`` is the share of the checks labelled no_op_fail that pass.
     """
+    if evaluation is None:
+        turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=False)
+        return Outcome(success=False, turns=(turn,), failure=WORLD_LOST, failed_turn=0, partial=0.0)
     answer = _all_pass(evaluation, of_answer=True)
     state = _all_pass(evaluation, of_answer=False)
     turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=state, response=answer)
@@ -83,6 +96,8 @@ def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
     )
     if not wanted.calls:
         return checks
+    if played.end is None:
+        return checks.model_copy(update={"state": False, "response": False})
     said = played.end.status == wanted.end.status and same_answer(played.end.answer, wanted.end.answer)
     return checks.model_copy(update={"state": played.end.changes == wanted.end.changes, "response": said})
 

@@ -76,8 +76,15 @@ def panel_tasks(installation: Installation, panel: Panel, limit: int | None = No
 class PanelEnvironment(AppWorldEnvironment):
     """Opens the worlds of one panel's tasks, and no others."""
 
-    def __init__(self, panel: Panel, max_steps: int = MAX_STEPS, engine: Backend | None = None) -> None:
-        super().__init__(max_steps, engine)
+    def __init__(
+        self,
+        panel: Panel,
+        max_steps: int = MAX_STEPS,
+        engine: Backend | None = None,
+        *,
+        trust_agent_code: bool = False,
+    ) -> None:
+        super().__init__(max_steps, engine, trust_agent_code=trust_agent_code)
         self._panel = panel
 
     def _may_open(self, task_id: str) -> bool:

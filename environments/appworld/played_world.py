@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
-from environments.appworld.backend import BackendWorld
+from environments.appworld.backend import BackendWorld, WorldLost
 from environments.appworld.call_code import call_code
+from environments.appworld.engine.protocol import encodable
 from environments.appworld.observations import may_change, observe, refused
 from environments.appworld.records import Difference, Evaluation, Opening
 from environments.base import Observation, ToolCall, ToolSpec
 
+_T = TypeVar("_T")
+_LOST = "the code ended this world"
 PYTHON = "python"
 """The tool that runs a block of code, its argument ``code``: the benchmark's way to act."""
 
@@ -18,7 +23,11 @@ class PlayedWorld:
     """A world and what was last known of its state; for one thread at a time.
 
     ``tools`` documents the tools by name. ``reads`` are the APIs that change nothing: after calls of these alone the
-    state is not looked at anew. Every method raises EnvironmentFault when the world is gone.
+    state is not looked at anew.
+
+    A world that agents' code ended or spoilt is ``lost``: the action is answered with an error, further ones are not
+    run, and there is no state to compare. Every method raises EnvironmentFault when the world is gone for another
+    reason.
     """
 
     def __init__(self, world: BackendWorld, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
@@ -26,6 +35,8 @@ class PlayedWorld:
         self._tools = tools
         self._reads = reads
         self._completed = False
+        self.lost: str | None = None
+        """Why the world is lost, None while it is not."""
         self._state: str | None = None
         self._difference: Difference | None = None
         self._evaluation: Evaluation | None = None
@@ -46,6 +57,8 @@ class PlayedWorld:
         Once the task is marked complete nothing runs any more, as in the benchmark. A call by name with a parameter
         that the API does not have is refused here: the apps would ignore the parameter.
         """
+        if self.lost is not None:
+            return refused(f"{_LOST}, nothing was run")
         if self._completed:
             return refused("the task was marked complete, nothing was run")
         foreign = [name for name in call.arguments if self._tools[call.name].parameter(name) is None]
@@ -59,21 +72,21 @@ class PlayedWorld:
         return self._execute(code)
 
     def state(self) -> str:
-        """Canonical text of the state, told by the world itself."""
+        """Canonical text of the state, as the world itself says; of a lost one, that it is lost."""
         if self._state is None:
-            self._state = self._world.state()
+            self._state = self._unless_lost(self._world.state) or json.dumps({"world": "lost"})
         return self._state
 
-    def difference(self) -> Difference:
-        """What changed since the start, told by the judge, which no agent's code can reach."""
+    def difference(self) -> Difference | None:
+        """What changed since the start, as the judge says, which no agent's code can reach; None of a lost world."""
         if self._difference is None:
-            self._difference = self._world.judged_diff()
+            self._difference = self._unless_lost(self._world.judged_diff)
         return self._difference
 
-    def evaluation(self) -> Evaluation:
-        """The official verdict on the state."""
+    def evaluation(self) -> Evaluation | None:
+        """The official verdict on the state; None of a lost world."""
         if self._evaluation is None:
-            self._evaluation = self._world.evaluate()
+            self._evaluation = self._unless_lost(self._world.evaluate)
         return self._evaluation
 
     def close(self) -> None:
@@ -81,8 +94,21 @@ class PlayedWorld:
         self._world.close()
 
     def _execute(self, code: str, *, one_call: bool = False) -> Observation:
-        executed = self._world.execute(code)
+        if not code.isascii() and encodable(code) != code:
+            return refused("the code holds half a surrogate, which no file can hold")
+        executed = self._unless_lost(lambda: self._world.execute(code))
+        if executed is None:
+            self._state = self._difference = self._evaluation = None
+            return refused(f"{_LOST}: {self.lost}")
         if may_change(executed, self._reads):
             self._state = self._difference = self._evaluation = None
         self._completed = executed.completed
         return observe(executed, self._reads, one_call=one_call)
+
+    def _unless_lost(self, answer: Callable[[], _T]) -> _T | None:
+        if self.lost is None:
+            try:
+                return answer()
+            except WorldLost as error:
+                self.lost = str(error)
+        return None

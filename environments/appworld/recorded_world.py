@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from environments.appworld.parked_worlds import MOST, ParkedWorlds
 from environments.appworld.played_world import PYTHON, PlayedWorld
 from environments.appworld.records import Difference, Evaluation, Opening
-from environments.base import Observation, ToolCall
+from environments.base import EnvironmentFault, Observation, ToolCall
+
+_T = TypeVar("_T")
 
 _UNREMEMBERED = (PYTHON, "supervisor.show_active_task")
 MOST_CALLS = 20_000
@@ -120,7 +123,11 @@ class RecordedWorld:
             if not reads:
                 self._go(call, self._path[-1].after[key])
             return known
-        observation = self._current().run(call)
+        world = self._current()
+        observation = world.run(call)
+        if world.lost is not None:  # which says something of this episode alone
+            self._strayed, self._borrowed = True, False
+            return observation
         place = self._record.keep(self._path[-1], key, observation, reads=reads)
         if not reads:
             self._go(call, place)
@@ -133,20 +140,20 @@ class RecordedWorld:
             return self._current().state()
         place = self._path[-1]
         if place.state is None or not self._recalls:
-            place.state = self._current().state()
+            place.state = self._not_lost(self._current(), lambda world: world.state())
         return place.state
 
-    def difference(self) -> Difference:
-        """What changed since the start."""
+    def difference(self) -> Difference | None:
+        """What changed since the start; None of a lost world."""
         if self._strayed:
             return self._current().difference()
         place = self._path[-1]
         if place.difference is None or not self._recalls:
-            place.difference = self._current().difference()
+            place.difference = self._not_lost(self._current(), lambda world: world.difference())
         return place.difference
 
-    def evaluation(self) -> Evaluation:
-        """The official verdict on the state, which is never remembered."""
+    def evaluation(self) -> Evaluation | None:
+        """The official verdict on the state, which is never remembered; None of a lost world."""
         return self._current().evaluation()
 
     def close(self) -> None:
@@ -160,6 +167,14 @@ class RecordedWorld:
             return node.reads.get(key)
         after = node.after.get(key)
         return None if after is None else after.observation
+
+    @staticmethod
+    def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:
+        """What a world of calls by name alone says. Raises EnvironmentFault where it is lost: no code was to blame."""
+        answer = ask(world)
+        if world.lost is not None:
+            raise EnvironmentFault(f"a world that ran calls by name alone is lost: {world.lost}")
+        return answer
 
     def _current(self, *, own: bool = False) -> PlayedWorld:
         """A world with every change made in it that was made so far.
@@ -175,7 +190,8 @@ class RecordedWorld:
             self._done, self._world = taken or (0, self._open_world())
             self._borrowed = taken is not None
         while self._done < len(self._changes):
-            self._world.run(self._changes[self._done])
+            again = self._world
+            self._not_lost(again, lambda world: world.run(self._changes[self._done]))
             self._done += 1
         return self._world
 

@@ -12,7 +12,7 @@ from environments.appworld.outcomes import ReferenceTurn
 from environments.appworld.played_world import PlayedWorld
 from environments.appworld.recorded_world import RecordedWorld
 from environments.appworld.records import Difference
-from environments.base import TaskSpec
+from environments.base import EnvironmentFault, TaskSpec
 
 KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
@@ -52,10 +52,17 @@ class References:
         with closing(self._play(task)) as world:
             for call in task.setup:
                 world.run(call)
-            untouched = world.difference().changes if task.setup else {}
+            untouched = _end(world).changes if task.setup else {}
             turns = []
             for calls in task.reference:
                 observations = [world.run(call) for call in calls]
                 error = any(observation.failed for observation in observations)
-                turns.append(ReferenceTurn(calls=len(calls), error=error, end=world.difference(), untouched=untouched))
+                turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
         return tuple(turns)
+
+
+def _end(world: PlayedWorld | RecordedWorld) -> Difference:
+    difference = world.difference()
+    if difference is None:
+        raise EnvironmentFault("the task's reference lost its world when it was replayed")
+    return difference

@@ -32,15 +32,16 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from environments.appworld.api_documentation import read_api_documentation
+from environments.appworld.backend import after_code
 from environments.appworld.installation import Installation, find_installation
 from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
-from environments.appworld.server_client import QUOTED
+from environments.appworld.server_client import QUOTED, NoAnswer
 from environments.appworld.server_pool import Loan, ServerPool
 from environments.base import EnvironmentFault, InputError, ToolSpec
 
 _ENGINE = "environments.appworld.engine"
 _SENT = (  # each after those that it imports
-    *("allowed_modules", "code_filter", "namespace", "api_calls", "confinement", "differences", "memory_limit"),
+    *("allowed_modules", "code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
     *("world", "verdicts", "stand_in"),
 )
 _INSTALL = """
@@ -103,8 +104,9 @@ class AppWorldServers:
 class ServedWorld:
     """One episode's world on a server; made by ``AppWorldServers.open``.
 
-    Every method raises EnvironmentFault when the server ended, did not answer in time, or was taken over by another
-    client that opened a world there: the world is gone then.
+    Every method raises EnvironmentFault when the server ended or was taken over by another client that opened a world
+    there. When it does not answer in time or answers with an error, that is EnvironmentFault until the world was given
+    code, and WorldLost from then on. The world is gone then.
     """
 
     def __init__(self, loan: Loan, task_id: str, own: str, instruction: str | None, limits: Limits) -> None:
@@ -113,6 +115,7 @@ class ServedWorld:
         self._limits = limits
         self._episode = secrets.token_hex(16)
         self._open = True
+        self._given_code = False
         told = self._post(
             "/initialize",
             limits.warm_up,  # a server's first world takes long
@@ -138,11 +141,16 @@ class ServedWorld:
 
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, after the code filter."""
-        return Executed.model_validate(self._ask("execute", self._limits.execute + self._limits.grace, code=code))
+        self._given_code = True
+        reply = self._ask("execute", self._limits.execute + self._limits.grace, code=code)
+        with after_code(given=True):
+            return Executed.model_validate(reply)
 
     def judged_diff(self) -> Difference:
-        """How the world differs from its task's start, as the server tells it: it has no other judge."""
-        return Difference.model_validate(self._ask("difference", self._limits.answer))
+        """How the world differs from its task's start, as the server says: it has no other judge."""
+        reply = self._ask("difference", self._limits.answer)
+        with after_code(self._given_code):
+            return Difference.model_validate(reply)
 
     def state(self) -> str:
         """Canonical text of ``judged_diff``: equal texts mean equal states of one task but for ids, times and codes."""
@@ -150,7 +158,9 @@ class ServedWorld:
 
     def evaluate(self) -> Evaluation:
         """The official verdict on the world as it is."""
-        return Evaluation.model_validate(self._ask("evaluate", self._limits.evaluate))
+        reply = self._ask("evaluate", self._limits.evaluate)
+        with after_code(self._given_code):
+            return Evaluation.model_validate(reply)
 
     def close(self) -> None:
         """End the world and free the server. Idempotent."""
@@ -174,13 +184,18 @@ class ServedWorld:
         reply = self._post("/execute", seconds, code=message)
         if not isinstance(reply, dict) or "foreign" in reply:
             self._fail(f"another client opened a world there, so {operation} was not done")
-        if "error" in reply:
-            self._fail(f"{operation} failed: {reply['error']}")
+        if "value" not in reply:
+            with after_code(self._given_code):
+                self._fail(f"{operation} failed: {str(reply.get('error'))[:QUOTED]}")
         return reply["value"]
 
     def _post(self, path: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401
         try:
             return self._loan.server.ask(path, {"task_id": self.task_id, **arguments}, seconds)
+        except NoAnswer as late:
+            self._give_up()
+            with after_code(self._given_code):
+                raise late
         except EnvironmentFault:
             self._give_up()
             raise

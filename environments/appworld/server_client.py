@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from http import HTTPStatus
 from typing import Any
 
 import httpx
 
+from environments.appworld.engine.protocol import parsed
 from environments.base import EnvironmentFault
 
 QUOTED = 2000  # characters of a server's answer that a fault quotes
@@ -64,7 +64,7 @@ class Server:
             said = body[:QUOTED].decode(errors="replace").strip()
             raise self.fault(f"it answered {path} with HTTP status {status}: {said} (its own log may say why)")
         try:
-            return json.loads(body)
+            return parsed(body)
         except ValueError as error:
             raise self.fault(f"its answer to {path} is no JSON ({error})") from error
 

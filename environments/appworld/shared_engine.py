@@ -14,15 +14,16 @@ _engines: dict[tuple[int, Path], AppWorldEngine] = {}
 _lock = threading.Lock()
 
 
-def shared_engine(installation: Installation) -> AppWorldEngine:
+def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
     """The process's engine for the installation's world; its worker and judge start when they are first needed.
 
-    A forked process gets an engine of its own: two processes must not talk over one connection.
+    A forked process gets an engine of its own: two processes must not talk over one connection. Raises InputError
+    where the wall is missing and the code is not trusted (``client.AppWorldEngine``).
     """
     key = (os.getpid(), installation.world)
     with _lock:
         if key not in _engines:
-            _engines[key] = AppWorldEngine(installation)
+            _engines[key] = AppWorldEngine(installation, trust_agent_code=trust_agent_code)
             atexit.register(_end, key)
         return _engines[key]
 

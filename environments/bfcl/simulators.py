@@ -26,6 +26,11 @@ A copied directory shares its contents with the original, so each copy can doubl
 into itself has no end: walking it would take the memory of the machine.
 """
 
+MOST_DRAWS = 1000
+"""Random draws of one call (our choice; officially one or two): a simulator that looks for a free id draws until it
+finds one, for ever where a state has taken them all.
+"""
+
 _TREE_WALKS = frozenset(("cp", "find", "du"))
 
 Plain = TypeVar("Plain")
@@ -41,6 +46,29 @@ _TICKET_FIELDS = frozenset(("title", "description", "status", "priority"))
 
 # The simulators write to module globals (mpmath's precision, a weather table), so one call runs at a time.
 _CALL_LOCK = threading.Lock()
+
+
+class _BoundedDraws:
+    """A simulator's random generator, with equal draws, of which one call gets ``MOST_DRAWS``."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self._generator = generator
+        self.left = MOST_DRAWS
+
+    def randint(self, lowest: int, highest: int) -> int:
+        """As the generator's. Raises RuntimeError after too many draws."""
+        self._count()
+        return self._generator.randint(lowest, highest)
+
+    def uniform(self, low: float, high: float) -> float:
+        """As the generator's. Raises RuntimeError after too many draws."""
+        self._count()
+        return self._generator.uniform(low, high)
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise RuntimeError(f"no free number was found in {MOST_DRAWS} draws")
+        self.left -= 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +104,8 @@ class Simulators:
             return _refused(f"the directory tree has more than {MAX_TREE} characters")
         given = {**mutable_defaults(call.name), **call.arguments}
         arguments = {key: _plain_copy(one) if isinstance(one, list | dict) else one for key, one in given.items()}
+        for generator in _generators(instance).values():
+            generator.left = MOST_DRAWS
         with _CALL_LOCK:
             return _executed(instance, call.name, arguments)
 
@@ -111,12 +141,19 @@ def _instance(name: str, configuration: JsonValue, long_context: bool) -> object
         instance._load_scenario(_plain_copy(configuration), long_context=long_context)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise InputError(f"{name} cannot load its initial state ({error!r}): give an official configuration") from None
+    for attribute, value in vars(instance).items():
+        if isinstance(value, random.Random):
+            vars(instance)[attribute] = _BoundedDraws(value)
     return _copied(instance) if long_context and name == _SHARES_A_TABLE else instance
+
+
+def _generators(instance: object) -> dict[str, _BoundedDraws]:
+    return {name: value for name, value in vars(instance).items() if isinstance(value, _BoundedDraws)}
 
 
 def _copied(instance: object) -> object:
     """A copy that shares the random generator: its 625 numbers take four fifths of a copy's time, no check reads it."""
-    shared = {name: value for name, value in vars(instance).items() if isinstance(value, random.Random)}
+    shared = _generators(instance)
     own = {name: value for name, value in vars(instance).items() if name not in shared}
     copied: object = object.__new__(type(instance))
     vars(copied).update(_plain_copy(own), **shared)

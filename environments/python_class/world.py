@@ -58,11 +58,13 @@ class World:
             with time_limit(made_of.__name__, call_seconds):
                 self._instance = made_of(**copy.deepcopy(given))
                 self._state = self._written()
+        except KeyboardInterrupt:
+            raise
         except OutOfTime:
             raise InputError(
                 f"{made_of.__name__} was not made of this initial state within {call_seconds:g} s"
             ) from None
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except BaseException as error:  # SystemExit too: the user's class does not end this process
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{made_of.__name__} cannot be made of this initial state ({problem})") from error
         self._tools = tools
@@ -75,8 +77,8 @@ class World:
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
 
-        Raises EnvironmentDefect when the tool raises anything but ToolRefused, does not return in time, or answers or
-        leaves what is not JSON: that is a mistake of the environment, not of the agent.
+        Raises EnvironmentDefect when the tool raises anything but ToolRefused, SystemExit included, does not return in
+        time, or answers or leaves what is not JSON: that is a mistake of the environment, not of the agent.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -95,11 +97,14 @@ class World:
                     refused = str(refusal)
                 text = _text(result)
                 self._state = self._written()
+                f"{refused}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
+        except KeyboardInterrupt:
+            raise
         except OutOfTime as error:
             raise EnvironmentDefect(
                 f"{name} did not return within {self._call_seconds:g} s at {_place(error, method)}: let it end"
             ) from None
-        except Exception as error:
+        except BaseException as error:
             raise EnvironmentDefect(
                 f"{name} failed ({type(error).__name__}: {error}) at {_place(error, method)}: a tool raises "
                 "ToolRefused for what an agent is to read, and keeps and returns JSON values"

@@ -7,6 +7,7 @@ import asyncio
 from langgraph.runtime import Runtime
 
 from graph.assembly import open_rooms
+from graph.forks import on_its_run
 from graph.perturbation import PERTURBATIONS_FILE, perturb_all
 from graph.state import BranchState, BranchUpdate, RunContext
 from memory.ids import derive_seed
@@ -14,6 +15,7 @@ from memory.records import FailureContext, Interaction
 from memory.run import read_json, read_jsonl, write_jsonl
 
 
+@on_its_run
 async def abstract(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Reads the branch's context.json and interactions.jsonl, writes its drafts.jsonl.
 

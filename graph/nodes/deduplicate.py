@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from langgraph.runtime import Runtime
 
 from environments.command import writing
 from graph.assembly import Rooms, open_rooms
 from graph.explored import explored_before
+from graph.forks import on_its_run
 from graph.state import IterationState, IterationUpdate, RunContext
-from memory.failures import FailureMemory, Judgement
+from memory.failures import FailureMemory, Judgement, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
 
 
+@on_its_run
 async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context.
 
@@ -23,12 +25,13 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunContext]) -> It
     deduplication, and for unguided exploration, whose contexts have nothing that could be compared, all are new.
     """
     rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    return {"new": await asyncio.to_thread(_deduplicate, rooms, state.iteration)}
+    return {"new": await asyncio.to_thread(_deduplicate, rooms, state.iteration, frozenset(state.contexts))}
 
 
-def _deduplicate(rooms: Rooms, iteration: int) -> tuple[str, ...]:
+def _deduplicate(rooms: Rooms, iteration: int, chosen: Collection[str]) -> tuple[str, ...]:
     folder = rooms.run.iteration(iteration)
-    contexts = {one.id: one for one in read_jsonl(folder / "contexts.jsonl", FailureContext)}
+    written = read_jsonl(folder / "contexts.jsonl", FailureContext)
+    contexts = {one.id: one for one in written if one.id in chosen}
     judgements = _judged(rooms, iteration, tuple(contexts.values()))
     write_jsonl(folder / "judgements.jsonl", judgements)
     new = sorted(one.context_id for one in judgements if one.status == "new")
@@ -42,9 +45,13 @@ def _judged(rooms: Rooms, iteration: int, contexts: Sequence[FailureContext]) ->
         return [Judgement(context_id=context.id, status="new") for context in contexts]
     # Older contexts make no other known any more: whether they are in the index changes no judgement.
     recent = explored_before(rooms.run, iteration, since=iteration - rooms.settings.memory.recur_after + 1)
-    with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
+
+    def judge(memory: FailureMemory) -> Sequence[Judgement]:
         if not memory.holds([context.id for context in recent.contexts]):
-            # The index was dropped, or belongs to another embedder: the records are what counts.
+            # The index was dropped or damaged, or belongs to another embedder: the records are what counts.
             explored = explored_before(rooms.run, iteration)
             memory.rebuild(explored.contexts, explored.admitted)
         return memory.judge(contexts, iteration)
+
+    with writing(rooms.run.failures_path):
+        return use_memory(rooms.run.failures_path, rooms.settings.memory, judge)

@@ -7,6 +7,7 @@ import asyncio
 from langgraph.runtime import Runtime
 
 from graph.assembly import open_rooms
+from graph.forks import on_its_run
 from graph.records import FAILURE_FILE
 from graph.state import BranchState, BranchUpdate, RunContext
 from memory.ids import derive_seed
@@ -14,6 +15,7 @@ from memory.records import FailureContext
 from memory.run import read_json, write_jsonl
 
 
+@on_its_run
 async def explore(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Reads the branch's context.json, writes its interactions.jsonl.
 

@@ -10,6 +10,7 @@ from langgraph.runtime import Runtime
 
 from environments.fingerprints import fingerprint
 from graph.assembly import Rooms, open_rooms
+from graph.forks import on_its_run
 from graph.records import ExtractionRecord, KnownTasks
 from graph.state import IterationState, IterationUpdate, RunContext
 from memory.ids import derive_seed
@@ -20,6 +21,7 @@ from training.signals import GroupScore, choose
 from training.signals import extract as extract_signals
 
 
+@on_its_run
 async def extract(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads trajectories.jsonl and the scores of earlier rounds, writes signals.jsonl and scores.jsonl.
 

@@ -14,6 +14,7 @@ from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
 from graph.diagnosed import diagnosed
 from graph.explored import explored_before
+from graph.forks import on_its_run
 from graph.novelty import most_novel
 from graph.records import Failure
 from graph.state import IterationState, IterationUpdate, RunContext
@@ -24,6 +25,7 @@ from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
 
 
+@on_its_run
 async def reflect(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads the chosen signals, the tasks and the trajectories, writes contexts.jsonl.
 

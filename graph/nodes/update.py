@@ -16,10 +16,11 @@ from graph.admission import admitted_task, quota_of, refuse_repeated, within_quo
 from graph.assembly import Rooms, open_rooms
 from graph.branches import refuse_mistake
 from graph.explored import explored_in
+from graph.forks import on_its_run
 from graph.perturbation import PERTURBATIONS_FILE, Perturbation
 from graph.records import FAILURE_FILE, Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate, RunContext
-from memory.failures import FailureMemory, Judgement
+from memory.failures import Judgement, use_memory
 from memory.ids import derive_seed
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
@@ -28,6 +29,7 @@ from memory.tasks import admit
 Row = TypeVar("Row", bound=Record)
 
 
+@on_its_run
 async def update(state: IterationState, runtime: Runtime[RunContext]) -> IterationUpdate:
     """Reads every branch's folder, in order of id; writes interactions, drafts, verdicts, tasks, memory.
 
@@ -69,8 +71,12 @@ def join(rooms: Rooms, state: IterationState) -> None:
     admit(rooms.run, tasks)
     if rooms.deduplicates:
         explored = explored_in(rooms.run, state.iteration)
-        with writing(rooms.run.failures_path), FailureMemory(rooms.run.failures_path, rooms.settings.memory) as memory:
-            memory.remember(explored.contexts, explored.admitted, state.iteration)
+        with writing(rooms.run.failures_path):
+            use_memory(
+                rooms.run.failures_path,
+                rooms.settings.memory,
+                lambda memory: memory.remember(explored.contexts, explored.admitted, state.iteration),
+            )
     evolution = _evolution(rooms, folder, state.iteration, tasks, verdicts, failures)
     write_json(folder / "evolution.json", evolution)
 

@@ -11,6 +11,7 @@ from langgraph.runtime import Runtime
 from environments.verification import can_train
 from environments.verification import verify as verify_draft
 from graph.assembly import Rooms, open_rooms
+from graph.forks import on_its_run
 from graph.records import KnownTasks
 from graph.solver_check import with_solver
 from graph.state import BranchState, BranchUpdate, RunContext
@@ -18,6 +19,7 @@ from memory.records import Draft, FailureContext, Verdict
 from memory.run import read_json, read_jsonl, write_jsonl
 
 
+@on_its_run
 async def verify(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
     """Reads the branch's drafts.jsonl and the stage's known.json, writes the branch's verdicts.jsonl.
 

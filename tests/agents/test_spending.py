@@ -118,3 +118,14 @@ def test_a_budget_is_reached_exactly_when_it_is_spent(spent: list[Measured], bud
             ledger.check()
     else:
         ledger.check()
+
+
+def test_a_text_that_cannot_be_encoded_is_recorded_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "spending.jsonl"
+    Ledger(path, BudgetSettings()).add(
+        Request(
+            role="explorer", subject="a\udfff", iteration=0, outcome="failed", faults=("half: \ud800",), measured=COST
+        )
+    )
+    (read,) = read_requests(path)
+    assert (read.subject, read.faults, read.measured) == ("a\\udfff", ("half: \\ud800",), COST)

@@ -2,11 +2,13 @@
 
 import errno
 import sqlite3
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from environments.base import EnvironmentFault, InputError
-from environments.command import StorageError, exit_statuses, storage_refusal
+from environments.command import StorageError, check_output, exit_statuses, storage_refusal
 
 
 class TrainingFailure(RuntimeError):
@@ -88,3 +90,32 @@ def test_a_refusal_is_known_again_by_its_repr_and_by_its_sentence(number: int) -
 )
 def test_words_alone_are_no_refusal(text: str) -> None:
     assert storage_refusal(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "told"),
+    [
+        ("new", "file", None),
+        ("new/below", "folder", None),
+        ("new", "ledger", None),
+        ("file", "file", "file exists: choose another --out"),
+        ("file", "folder", "file exists: choose another --out"),
+        ("file", "ledger", None),
+        ("folder", "file", "folder is a folder: name a file"),
+        ("folder", "folder", "folder exists: choose another --out"),
+        ("folder", "ledger", "folder is a folder: name a file"),
+        ("link", "file", "link exists: choose another --out"),
+        ("file/below", "file", "lies below the file"),
+    ],
+)
+def test_nothing_that_is_there_is_written_over(
+    tmp_path: Path, name: str, kind: Literal["file", "folder", "ledger"], told: str | None
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    if told is None:
+        check_output("--out", tmp_path / name, kind)
+    else:
+        with pytest.raises(InputError, match=told):
+            check_output("--out", tmp_path / name, kind)

@@ -24,6 +24,9 @@ def refusing():
 def failing():
     return {}["catalogue"]
 
+def leaving():
+    raise SystemExit(0)
+
 def nothing():
     return None
 
@@ -50,6 +53,7 @@ def shop(tmp_path: Path, monkeypatch) -> Path:
     (tmp_path / "shop_for_tests.py").write_text(SHOP)
     (tmp_path / "broken_shop_for_tests.py").write_text("\n\nshelves = oak\n")
     (tmp_path / "needy_shop_for_tests.py").write_text("import no_such_library\n")
+    (tmp_path / "left_shop_for_tests.py").write_text("import sys\n\nsys.exit(0)\n")
     (tmp_path / "torn_shop_for_tests.py").write_text("def shop(:\n")
     return tmp_path
 
@@ -122,9 +126,8 @@ def test_an_own_environment_is_opened_with_its_options(shop):
         ({"name": "appworld", "servers": ("http://a:1", "http://a:1/")}, "servers", "http://a:1 is named twice"),
         ({"name": "appworld", "servers": ("http://a:1",)}, "trust_agent_code", "write true if you trust that code"),
         ({"name": "appworld", **SERVERS, "trust_agent_code": False}, "trust_agent_code", "write true if you trust"),
-        ({"name": "appworld", "trust_agent_code": True}, "trust_agent_code", "it would be ignored: remove it"),
         ({"name": "bfcl", **SERVERS, "trust_agent_code": True}, "servers", "bfcl would ignore it: remove it"),
-        ({"name": "shop:open", "trust_agent_code": True}, "trust_agent_code", "it would be ignored: remove it"),
+        ({"name": "shop:open", "trust_agent_code": True}, "trust_agent_code", "would ignore it: remove it"),
         ({"name": "my shop:open"}, "name", "module:callable"),
         ({"name": "shop:open:twice"}, "name", "module:callable"),
         ({"name": "../shop:open"}, "name", "module:callable"),
@@ -157,6 +160,8 @@ def test_options_that_would_be_ignored_are_errors(given, key, says):
         ("shop_for_tests:nothing", {"shelves": 3}, "environment.options: .*does not take them.*'shelves'"),
         ("shop_for_tests:nothing", {}, "returned a NoneType: return an Environment"),
         ("shop_for_tests:failing", {}, "failed: KeyError: 'catalogue' .shop_for_tests.py, line 12"),
+        ("shop_for_tests:leaving", {}, "failed: SystemExit: 0 .shop_for_tests.py, line 15"),
+        ("left_shop_for_tests:shop", {}, "cannot be imported: SystemExit: 0 .left_shop_for_tests.py, line 3"),
         ("shop_for_tests:refusing", {}, "^the shop needs its catalogue"),
         ("shop_for_tests:pretending", {}, "calls itself 'bfcl'"),
         ("shop_for_tests:pretending_appworld", {}, "calls itself 'appworld'"),

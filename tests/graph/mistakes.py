@@ -131,7 +131,7 @@ CASES = {
     "recipe that is no text": Case(
         "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "cannot read this recipe", recipe(b"\xff\xfe\x00a")
     ),
-    "recipe that is a folder": Case("graph.run_iteration", f"{NEW} --recipe {{}}", "Is a directory"),
+    "recipe that is a folder": Case("graph.run_iteration", f"{NEW} --recipe {{}}", "is a folder, a pipe or a device"),
     "model that is not there": Case(
         "graph.run_iteration",
         f"{NEW} --recipe {{}}/mine.yaml --set policy.path={{}}/none",
@@ -144,7 +144,8 @@ CASES = {
     ),
     "run path that is a file": Case("graph.run_iteration", NEW, "cannot be made, File exists", a_file),
     "run path below a file": Case("graph.run_iteration", "--run {}/run/below", "Not a directory", a_file),
-    "resumed run path that is a file": Case("graph.run_iteration", RESUME, "cannot be made, File exists", a_file),
+    "resumed run path that is a file": Case("graph.run_iteration", RESUME, "there is nothing to resume", a_file),
+    "resumed run that was never made": Case("graph.run_iteration", RESUME, "{}/run is no run, there is nothing to"),
     "parts of a run": Case("graph.run_iteration", NEW, "holds parts of a run but no settings.yaml", parts),
     "corrupt settings": Case(
         "graph.run_iteration",
@@ -171,6 +172,21 @@ CASES = {
         "graph.seed_tasks", "--count 1 --output {}/run/b", "lies below the file {}/run: choose", a_file
     ),
     "tasks into a folder": Case("graph.seed_tasks", "--count 1 --output {}/run", "is a folder: name a file", a_folder),
+    "tasks over a file": Case(
+        "graph.seed_tasks", "--count 1 --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "outcomes over a file": Case(
+        "evaluation.run", "--panel templated-dev --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "table over a file": Case(
+        "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "world over a folder": Case(
+        "environments.appworld.made_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
+    ),
+    "blind root of no world": Case(
+        "environments.appworld.made_world.build", "--world {}/run --blind-only", "{}/run has no full/data", a_folder
+    ),
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is no run, it has no settings.yaml"),
     "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),
     "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),

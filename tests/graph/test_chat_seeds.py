@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import graph.seeding
 from agents.spending import read_requests
+from environments.base import InputError
 from graph.assembly import assemble
 from graph.costs import cost_of
 from graph.interruption import Interruption
@@ -24,6 +26,7 @@ from graph.recipe import load_recipe
 from graph.seed_tasks import app
 from graph.seeding import make_seeds, start_states
 from graph.stages import Run
+from graph.summary import Summary
 from memory.run import RunDirectory
 
 
@@ -96,6 +99,37 @@ def test_an_endpoint_that_only_fails_costs_tens_of_requests_and_is_told_with_its
     spent = read_requests(tmp_path / "run" / "spending.jsonl")
     assert 5 <= len(spent) <= 16 + 5
     assert sum(one.measured.calls for one in spent) <= sent
+
+
+def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(graph.seeding, "CHUNK", 2)
+    monkeypatch.setattr(graph.seeding, "BARREN_CHUNKS", 1)
+    output = tmp_path / "d0.jsonl"
+    ledger = output.with_name("d0.jsonl.spending.jsonl")
+    with FaultyServer(lambda request: "I would rather not.") as server:
+        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=6", "roles.concurrency=1"]
+        run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
+        for paid in (4, 6):  # two contexts, each with a repair turn; then what is left of the budget
+            directory = RunDirectory.create(run, settings)
+            assemble.cache_clear()
+            with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
+                asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
+            assert sum(one.measured.calls for one in read_requests(directory.spending_path)) == paid
+            assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
+        recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]
+        given = [word for option in options for word in ("--set", option)]
+        for paid in (4, 6):
+            assert CliRunner().invoke(app, [*recipe, *given]).exit_code == 2
+            assert sum(one.measured.calls for one in read_requests(ledger)) == paid
+    assert not output.exists()
+    assert f"{run / 'spending.jsonl'} is kept" in capsys.readouterr().err
+
+
+async def _summaries(run: Run) -> list[Summary]:
+    return [summary async for summary in iterate(run)]
 
 
 @pytest.mark.parametrize("unguided", [200], indirect=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -170,6 +171,7 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     assert seal == SealSettings(), "what is written out are the defaults"
 
 
+@hypothesis_settings(deadline=None)  # a busy machine takes its time over the YAML
 @given(
     seed=st.integers(min_value=0, max_value=2**40),
     rate=st.floats(min_value=1e-9, max_value=1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,11 +165,69 @@ def test_a_budget_of_the_chat_roles_may_be_raised_and_not_otherwise_changed(tmp_
             open_run(root, None, [change], None, resume=True)
 
 
-def test_resume_of_a_run_that_was_never_made_starts_it(tmp_path: Path) -> None:
+def test_resume_of_a_run_that_was_never_made_is_refused_and_makes_nothing(tmp_path: Path) -> None:
     settings_for(tmp_path)
-    run, settings, resumed = open_run(tmp_path / "run", tmp_path / "recipe.yaml", ["seed=8"], 1, resume=True)
-    assert (settings.seed, settings.iterations, resumed) == (8, 1, False)
-    assert run.settings_path.exists()
+    with pytest.raises(InputError, match=r"there is nothing to resume: name another --run or leave --resume out"):
+        open_run(tmp_path / "run", tmp_path / "recipe.yaml", [], 1, resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("seed: 3\n", "seed: 4\n", r"'seed' is 4, the run was made with 3"),
+        ("  steps: 3\n", "  steps: 30\n", r"'training.steps' is 30, the run was made with 3"),
+        ("- GorillaFileSystem\n", "", r"'environment.classes' is \['VehicleControlAPI'\]"),
+        ("iterations: 2\n", "iterations: 1\n", r"'iterations' is 1, the run was made with 2"),
+    ],
+)
+def test_a_settings_file_that_was_edited_is_refused_with_its_key(tmp_path: Path, old: str, new: str, told: str) -> None:
+    run = make_run(tmp_path / "run")
+    text = run.settings_path.read_text()
+    assert old in text
+    run.settings_path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=told):
+        open_run(run.root, None, [], None, resume=True)
+    run.settings_path.write_text(f"# a remark\n{text}")
+    assert open_run(run.root, None, [], None, resume=True)[2]
+
+
+def test_what_resume_may_raise_may_be_raised_in_the_file_and_is_recorded(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    text = run.settings_path.read_text()
+    run.settings_path.write_text(text.replace("iterations: 2\n", "iterations: 4\n", 1))
+    settings = open_run(run.root, None, [], None, resume=True)[1]
+    assert settings.iterations == 4
+    run.save_settings(settings)
+    run.settings_path.write_text(text)
+    with pytest.raises(InputError, match="'iterations' is 2, the run was made with 4"):
+        open_run(run.root, None, [], None, resume=True)
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_a_note_and_is_recorded(
+    trained: tuple[RunDirectory, str], tmp_path: Path
+) -> None:
+    run, printed = trained
+    shutil.copytree(run.root, tmp_path / "run")
+    copy = RunDirectory.open(tmp_path / "run")
+    recorded = copy.recorded_path.read_bytes()
+    copy.recorded_path.unlink()
+    ended = start("--run", copy.root, "--resume", "--iterations", "1", "--json")
+    assert (ended.returncode, ended.stdout) == (0, printed)
+    assert ended.stderr == f"{copy.root}: an earlier version made this run, its settings are recorded from now on\n"
+    assert copy.recorded_path.read_bytes() == recorded
+
+
+def test_half_a_line_of_a_finished_iteration_is_named_at_resume(
+    trained: tuple[RunDirectory, str], tmp_path: Path
+) -> None:
+    shutil.copytree(trained[0].root, tmp_path / "run")
+    path = RunDirectory.open(tmp_path / "run").iteration(0) / "trajectories.jsonl"
+    os.truncate(path, path.stat().st_size - 40)
+    lines = path.read_bytes().count(b"\n") + 1
+    ended = start("--run", tmp_path / "run", "--resume", "--iterations", "1")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: {path}, line {lines}: the file ends in half a line: restore the file\n"
 
 
 @pytest.fixture

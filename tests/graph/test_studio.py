@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
-from made_run import make_run, run_graph
+from made_run import make_run, records, run_graph, settings_for
+from typer.testing import CliRunner
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run
 from graph.evolution import thread_id
 from graph.records import Evolution
 from graph.run_iteration import open_run
+from graph.studio import app
 from memory.run import RunDirectory, read_json, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,6 +124,36 @@ def test_the_server_runs_an_iteration(served: tuple[RunDirectory, SyncLangGraphC
     assert evolution.admitted
 
 
+def test_an_edit_of_a_finished_iteration_leaves_its_records(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
+    run, client = served
+    before = records(run.root / "iterations" / "000")
+    thread = client.threads.create(graph_id="iteration")["thread_id"]
+    client.runs.wait(thread, "iteration", input={"iteration": 0}, interrupt_before=["reflect"], raise_error=True)
+    values = client.threads.get_state(thread)["values"]
+    assert isinstance(values, dict)
+    client.threads.update_state(thread, {"signals": values["signals"][:1]})
+    client.runs.wait(thread, "iteration", raise_error=True)
+    assert records(run.root / "iterations" / "000") == before
+    copy = RunDirectory.open(run.root.with_name(f"run@{thread}"))
+    assert read_json(copy.iteration(0) / "evolution.json", Evolution).new <= 1
+
+
+def test_a_run_that_the_server_did_not_open_and_a_wrong_input_are_refused(
+    served: tuple[RunDirectory, SyncLangGraphClient],
+) -> None:
+    run, client = served
+    other = RunDirectory.create(run.root.with_name("other"), settings_for(run.root.parent / "of another"))
+    thread = client.threads.create(graph_id="iteration")["thread_id"]
+    for given, context, told in (
+        ({"iteration": 0}, {"run": str(other.root)}, "start another one with COEVOLVE_RUN"),
+        ({"iteration": "x"}, None, "'x' is no number of an iteration"),
+    ):
+        with pytest.raises(Exception, match=told):
+            client.runs.wait(thread, "iteration", input=given, context=context, raise_error=True)
+        assert client.threads.get_state(thread)["next"] == ["extract"]
+    assert not list(other.root.glob("iterations"))
+
+
 def test_the_server_holds_the_runs_lock(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
     run, _ = served
     directory, _, _ = open_run(run.root, None, [], None, resume=True)
@@ -134,14 +166,34 @@ def test_studio_opens_the_named_run_or_the_newest(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("COEVOLVE_RUN", raising=False)
     with pytest.raises(InputError, match=r"no run below runs/"):
         studio_run()
-    for age, name in enumerate(("newer", "older")):
+    for age, name in enumerate(("fork", "newer", "older")):
         path = tmp_path / "runs" / name / "settings.yaml"
         path.parent.mkdir(parents=True)
         path.write_text("")
         os.utime(path, (time.time() - age, time.time() - age))
+    (tmp_path / "runs" / "fork" / "fork.json").touch()
     assert studio_run() == Path("runs/newer")
     monkeypatch.setenv("COEVOLVE_RUN", "elsewhere")
     assert studio_run() == Path("elsewhere")
+
+
+def test_without_a_run_that_can_be_opened_no_server_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(path: str, argv: list[str]) -> None:
+        raise SystemExit(99)
+
+    monkeypatch.setattr(os, "execv", start)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COEVOLVE_RUN", "")
+    runner = CliRunner()
+    ended = runner.invoke(app, ["--no-browser"])
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: no run below runs/: make one with")
+    assert ended.stderr.count("\n") == 1
+    run = make_run(tmp_path / "runs" / "mine")
+    assert runner.invoke(app, ["--no-browser"]).exit_code == 99
+    assert os.environ["COEVOLVE_RUN"] == str(run.root)
+    with run.lock():
+        assert "already uses" in runner.invoke(app, ["--run", "runs/mine"]).stderr
 
 
 async def test_a_server_with_several_event_loops_takes_the_lock_once(

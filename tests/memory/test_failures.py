@@ -1,16 +1,18 @@
 """The failure memory on a real Chroma folder: known and new, recurrence, batches, repetition and rebuilding."""
 
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from chromadb.errors import InternalError
 from sample_records import context
 
 from environments.base import InputError
 from memory import failures
 from memory.embedding import HashedNgrams
-from memory.failures import FailureMemory, embedded_text
+from memory.failures import FailureMemory, embedded_text, use_memory
 from memory.records import Cause
 from memory.settings import MemorySettings
 
@@ -305,6 +307,80 @@ def test_the_folder_has_one_owner(tmp_path, memory):
 def test_the_collection_names_embedder_and_dimension_and_measures_by_cosine(memory):
     assert memory._contexts.name == "contexts-hashed-ngrams-1024"
     assert memory._contexts.configuration["hnsw"]["space"] == "cosine"
+
+
+def _torn_page(whole: bytes) -> bytes:
+    return whole[: len(whole) - 8192] + b"x" * 4096 + whole[-4096:]
+
+
+DAMAGED = {
+    "garbage": lambda whole: b"no database" * 1000,
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "cut in its header": lambda whole: whole[:50],
+    "a page of something else": _torn_page,
+    "nothing": lambda whole: b"",
+}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("filled") / "failures"
+    with FailureMemory(folder, SETTINGS) as memory:
+        memory.remember([context("a", NOTES)], {"a": 1}, 0)
+    return folder
+
+
+def _judged_from_the_records(folder):
+    """As ``deduplicate`` uses the memory: what it does not hold is rebuilt."""
+
+    def judge(memory):
+        if not memory.holds(["a"]):
+            memory.rebuild([context("a", NOTES)], {"a": 1})
+        return memory.judge([context("b", NOTES, 1)], 1)
+
+    return use_memory(folder, SETTINGS, judge)
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_index_is_set_aside_and_rebuilt_with_a_warning(tmp_path, filled, capsys, damage):
+    folder = tmp_path / "failures"
+    shutil.copytree(filled, folder)
+    database = folder / "chroma.sqlite3"
+    broken = damage(database.read_bytes())
+    database.write_bytes(broken)
+    assert statuses(_judged_from_the_records(folder)) == ["known"]
+    if broken:
+        assert f"warning: {folder} cannot be read (" in capsys.readouterr().err
+        assert (tmp_path / "failures-damaged-1" / "chroma.sqlite3").read_bytes() == broken
+    with FailureMemory(folder, SETTINGS) as memory:
+        assert memory.holds(["a"])
+
+
+@pytest.mark.parametrize("name", ["failures", "failures/chroma.sqlite3"])
+def test_what_stands_in_the_place_of_the_index_is_set_aside(tmp_path, capsys, name):
+    folder = tmp_path / "failures"
+    if name == "failures":
+        folder.write_text("mine")
+    else:
+        (tmp_path / name).mkdir(parents=True)
+    assert statuses(_judged_from_the_records(folder)) == ["known"]
+    assert "it was moved to" in capsys.readouterr().err
+    assert (tmp_path / "failures-damaged-1").is_dir()
+
+
+def test_damage_that_shows_in_use_is_mended_once(tmp_path, filled, capsys):
+    folder, asked = tmp_path / "failures", []
+    shutil.copytree(filled, folder)
+
+    def use(memory):
+        asked.append(memory.holds(["a"]))
+        if asked == [True]:
+            raise InternalError("a page cannot be read")
+        return memory.holds(["a"])
+
+    assert use_memory(folder, SETTINGS, use) is False
+    assert asked == [True, False]
+    assert "(a page cannot be read)" in capsys.readouterr().err
 
 
 OFFLINE = """

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from environments.base import InputError
-from memory.locks import exclusive, holder
+from memory.locks import exclusive, holder, shared
 
 HOLD = """
 import sys, time
@@ -85,4 +85,21 @@ def test_the_lock_is_released_when_the_block_fails(lock):
     with pytest.raises(KeyError), exclusive(lock, "the run"):
         raise KeyError
     with exclusive(lock, "the run"):
+        pass
+
+
+def test_parts_of_this_process_share_a_lock_until_the_last_one_is_done(lock):
+    first, second = shared(lock, "the run"), shared(lock, "the run")
+    with first:
+        second.__enter__()
+    with pytest.raises(InputError, match="already uses the run"), exclusive(lock, "the run"):
+        pass
+    second.__exit__(None, None, None)
+    with exclusive(lock, "the run"), shared(lock, "the run"):
+        pass
+    assert holder(lock) is None
+
+
+def test_a_shared_lock_is_refused_where_another_process_holds_it(lock, other_process):
+    with pytest.raises(InputError, match=rf"pid {other_process.pid}\) uses the run"), shared(lock, "the run"):
         pass

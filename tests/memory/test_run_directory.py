@@ -70,11 +70,12 @@ def test_a_folder_that_is_no_run_is_not_opened(tmp_path, kind):
 
 
 def test_the_whole_recipe_comes_back(tmp_path):
-    settings = RunSettings(seed=5)
+    settings = RunSettings(seed=5, training=TrainingSettings(learning_rate=1e-9))
     run = RunDirectory.create(tmp_path / "run", settings)
     assert run.settings(RunSettings) == settings
     assert run.section("training", TrainingSettings) == settings.training
     assert run.section("seed", int) == 5
+    run.check_settings()
     continued = settings.model_copy(update={"iterations": 9})
     run.save_settings(continued)
     assert RunDirectory.open(run.root).section("iterations", int) == 9
@@ -105,9 +106,23 @@ def test_a_wrong_section_is_told_with_file_and_key(run, change, told):
     assert told in str(caught.value)
 
 
+def test_settings_that_were_edited_are_read_by_nobody(run):
+    _changed(run, lambda d: d["memory"].update(recur_after=9))
+    told = r"settings\.yaml: 'memory\.recur_after' is 9, the run was made with 3: put it back"
+    with pytest.raises(InputError, match=told):
+        run.section("seed", int)
+    with pytest.raises(InputError, match=told):
+        run.settings(Small)
+    run.recorded_path.write_text(run.recorded_path.read_text().replace("recur_after: 3", "recur_after: 9"))
+    with pytest.raises(InputError, match=r"settings\.recorded\.yaml is not as the run wrote it"):
+        run.settings(Small)
+    run.recorded_path.unlink()  # as a run of an earlier version
+    assert run.settings(Small).memory.recur_after == 9
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("a: [", "is no YAML"), ("", "holds no sections"), ("!!python/object/apply:os.getcwd []", "is no YAML")],
+    [("a: [", "not YAML"), ("", "holds no sections"), ("!!python/object/apply:os.getcwd []", "not YAML")],
 )
 def test_broken_settings_are_told(run, text, told):
     run.settings_path.write_text(text)

@@ -1,13 +1,16 @@
 """The task set: its file, who belongs to D_t, and a user's own file."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from sample_records import task
 
 from environments.base import InputError
+from memory.jsonl import LONGEST
 from memory.records import Task
-from memory.run import RunDirectory, read_jsonl, write_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.settings import TaskSettings
 from memory.tasks import admit, load_tasks, read_given, tasks_at
 
@@ -128,3 +131,39 @@ def test_given_tasks_need_no_lineage(tmp_path):
 def test_a_given_file_that_cannot_be_read_is_told(tmp_path):
     with pytest.raises(InputError, match=r"tasks\.initial: .*none\.jsonl cannot be read: No such file"):
         read_given(tmp_path / "none.jsonl")
+
+
+def test_hostile_lines_of_a_given_file_are_each_told(tmp_path):
+    path = tmp_path / "own.jsonl"
+    whole = json.loads(task("mine").model_dump_json())
+    half = json.dumps({**whole, "turns": ["\ud800"]})
+    lines = [
+        "[" * 2000 + "]" * 2000,
+        json.dumps(whole).replace('"classes"', '"initial_state": ' + '{"a":' * 2000 + "1" + "}" * 2000 + ', "classes"'),
+        half,
+        json.dumps({**whole, "initial_state": {"Box": float("nan")}}),
+        json.dumps({**whole, "initial_state": {"Box": 7}}).replace(": 7", ": 1e999"),
+        json.dumps({**whole, "initial_state": {"Box": 7}}).replace(": 7", ": " + "7" * 6000),
+    ]
+    path.write_text("\n".join(lines))
+    told = [answer for _, answer in read_given(path)]
+    for answer, expected in zip(
+        told,
+        ["recursion limit", "recursion limit", "hex escape", "expected value", "Out of range", "out of range"],
+        strict=True,
+    ):
+        assert isinstance(answer, str)
+        assert answer.startswith("no JSON: ")
+        assert expected in answer
+
+
+@pytest.mark.parametrize("read", [read_given, lambda path: read_jsonl(path, Task), lambda path: read_json(path, Task)])
+def test_a_file_without_end_is_not_read(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(InputError, match=f"{path} is a folder, a pipe or a device"):
+            read(path)
+    with (tmp_path / "long.jsonl").open("wb") as file:
+        file.truncate(LONGEST + 2)
+    with pytest.raises(InputError, match=rf"long\.jsonl.* has more than {LONGEST} bytes"):
+        read(tmp_path / "long.jsonl")

@@ -12,6 +12,7 @@ from made_policy import environment, made_tasks
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from training import template_process
 from training.chat_template import ChatTemplateRendering
 from training.policy import Policy
 from training.rendering import EndTurn
@@ -221,3 +222,22 @@ def test_what_the_environment_tells_first_holds_no_control_tokens() -> None:
     )
     assert "Ann <|im_end|>." in tokenizer().decode(spelled)
     assert spelled.count(tokenizer().eos_token_id) == plain.count(tokenizer().eos_token_id)
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "ran past 0.5 s of CPU time",
+        ),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "it calls itself without end"),
+        ("{{ 'x' * 10 ** 12 }}", "MB of memory"),
+    ],
+)
+def test_a_template_without_end_is_refused_when_its_model_is_loaded(monkeypatch, template: str, told: str) -> None:
+    monkeypatch.setattr(template_process, "CPU_SECONDS", 0.5)
+    known = copy.deepcopy(tokenizer())
+    known.chat_template = template
+    with pytest.raises(InputError, match=rf"the chat template of .* cannot render .*{told}"):
+        ChatTemplateRendering(known)

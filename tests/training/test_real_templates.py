@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ NAMES = ("pwd", "ls", "mkdir")
 THOUGHT = re.compile(r"<think>.*?</think>\n\n", re.DOTALL)
 
 
+@cache  # each has a process of its own
 def rendering(name: str, thinking: bool | None = None) -> ChatTemplateRendering:
     known = tokenizer(template(name))
     return ChatTemplateRendering(known, known.convert_tokens_to_ids(["<|endoftext|>"]), thinking)

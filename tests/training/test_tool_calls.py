@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from chat_models import CALL_FORMATS, template, tokenizer
@@ -18,6 +19,11 @@ HEAD = "<|im_start|>assistant\n"
 CALL = '<tool_call>\n{"name": "pwd", "arguments": {}}\n</tool_call>'
 PWD = ToolCall(name="pwd")
 CD = ToolCall(name="cd", arguments={"folder": "ü"})
+
+
+@cache  # each has a process of its own
+def opened(name: str) -> ChatTemplateRendering:
+    return ChatTemplateRendering(tokenizer(template(name)))
 
 
 def read(text: str, head: str = HEAD) -> tuple[Action, ...] | EndTurn:
@@ -111,7 +117,7 @@ def schemas(calls: list[ToolCall]) -> list[dict[str, object]]:
 def test_what_a_template_writes_is_read_back(name: str, calls: list[ToolCall], said: str) -> None:
     """Over formats: JSON in tags, bare JSON, XML with raw values."""
     calls = list({call.name: call for call in calls}.values())
-    rendering = ChatTemplateRendering(tokenizer(template(name)))
+    rendering = opened(name)
     if not rendering.several:
         calls = calls[:1]
         said = ""  # Llama 3's template drops it
@@ -138,7 +144,7 @@ def test_what_a_template_writes_is_read_back(name: str, calls: list[ToolCall], s
 )
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_5_think", "llama3_1"])
 def test_whatever_is_sampled_is_read_and_can_be_recorded(name: str, text: str) -> None:
-    rendering = ChatTemplateRendering(tokenizer(template(name)))
+    rendering = opened(name)
     said = rendering.reader.read(text, rendering.tokenizer.eos_token, rendering.prompt("x", [])[1], [])
     actions = (said,) if isinstance(said, EndTurn) else said
     assert actions

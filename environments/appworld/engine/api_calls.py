@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from environments.appworld.engine.namespace import as_json
+from environments.appworld.engine.protocol import as_json
 
 _NOT_THE_AGENTS = frozenset({"client", "track", "show"})  # parameters of the package's own requester
 _LEAVES_THE_PATH = frozenset("/\\?#%")
@@ -14,7 +14,8 @@ class ApiCallRecorder:
     """Stands between a world's requester and its client.
 
     The package puts a path parameter's text into the address as it is: one with slashes could reach another app's
-    private APIs. Such a call is answered as one that does not exist.
+    private APIs. Such a call is answered as one that does not exist. Arguments become JSON values before anything looks
+    at them, so that none can be one thing when it is checked and another when it is used.
     """
 
     def __init__(self, requester: Any) -> None:  # noqa: ANN401 - the package has no types
@@ -32,19 +33,30 @@ class ApiCallRecorder:
     def _recorded(self, _app_name: str, _api_name: str, **data: Any) -> Any:  # noqa: ANN401
         if data.get("track") is False and not _given(data):  # the engine's own look at the task
             return self._request(_app_name, _api_name, track=False)
-        settings = {key: data.pop(key) for key in ("raise_on_failure",) if key in data}
+        raises = data.pop("raise_on_failure", None)
+        given = _plain(data)
+        self._calls.append({"app": _app_name, "api": _api_name, "arguments": given, "status": None})
         refused = _NOT_THE_AGENTS & set(data)
-        call = {"app": _app_name, "api": _api_name, "arguments": as_json(data), "status": None}
-        self._calls.append(call)
         if refused:
             raise Exception(f"Unexpected parameter: {', '.join(sorted(refused))}.")
-        _keep_in_path(_app_name, _api_name, data)
-        return self._request(_app_name, _api_name, **settings, **data)
+        _keep_in_path(_app_name, _api_name, given)
+        return self._request(_app_name, _api_name, raise_on_failure=None if raises is None else bool(raises), **given)
 
     def _checked(self, response: Any, raise_on_failure: bool | None = None) -> None:  # noqa: ANN401
         if self._calls:
             self._calls[-1]["status"] = response.status_code
         self._check(response, raise_on_failure)
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as JSON values, made once: what is checked is what is sent and what is recorded."""
+    given = {}
+    for name, value in data.items():
+        try:
+            given[name] = as_json(value)
+        except ValueError as error:
+            raise Exception(f"The parameter {name} must be a JSON value: {error}.") from None
+    return given
 
 
 def _given(data: dict[str, Any]) -> bool:

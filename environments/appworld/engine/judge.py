@@ -1,27 +1,41 @@
-"""Judges saved states on the full root, in a process that no agent's code runs in; what it expected stays here."""
+"""Judges saved states on the full root, in a process that no agent's code runs in; what it expected stays here.
+
+A state is what a world says that it saved: the package's files, which hold SQL statements. A world whose code broke out
+of Python can have written anything there. Each file is therefore parsed, and each statement must be one that changes
+rows: no other database can be attached by one. The process is behind the same wall as a world's.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.differences import told_difference
 from environments.appworld.engine.package import use_root
-from environments.appworld.engine.protocol import receive
+from environments.appworld.engine.protocol import parsed
 from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.warm import settle
-from environments.appworld.engine.zygote import Operation, inherited_control, serve
+from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
+
+_CHANGES = re.compile(r"[a-z_]{1,40}\.jsonl")
+_HASHES = "model_hashes.json"
+_CHANGE_OF_ROWS = re.compile(r"\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s", re.IGNORECASE)
 
 
-def evaluate(task_id: str, folder: str) -> dict[str, Any]:
-    """The package's verdict on the state saved in ``folder``: each check by its requirement and label, no traces."""
+def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
+    """The package's verdict on a saved state: each check by its requirement and label, no traces."""
     from appworld.evaluator import evaluate_task
 
-    return told(evaluate_task(task_id, experiment_name=folder, save_report=False))
+    _unpack(task_id, saved)
+    return told(evaluate_task(task_id, experiment_name=str(Path.cwd()), save_report=False))
 
 
-def difference(task_id: str, folder: str) -> dict[str, Any]:
-    """How the state saved in ``folder`` differs from the task's initial one, by business fields."""
+def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
+    """How a saved state differs from the task's initial one, by business fields."""
     from appworld.apps.model_lib import get_db_home_path
     from appworld.collections.models import ModelCollection
     from appworld.task import Task
@@ -30,10 +44,43 @@ def difference(task_id: str, folder: str) -> dict[str, Any]:
     memory = get_db_home_path(storage_type="memory", type="task_output", task_id=task_id)
     end = ModelCollection.load(
         to_db_home_path=memory,
-        from_db_home_path=str(Path(folder) / "tasks" / task_id / "dbs"),
+        from_db_home_path=str(_unpack(task_id, saved)),
         load_apps=task.allowed_apps,
     )
     return told_difference(task.model_collection, end, memory)
+
+
+def _unpack(task_id: str, saved: dict[str, str]) -> Path:
+    """Write the state where the package looks for it, anew from what was parsed. Raises ValueError."""
+    folder = Path.cwd() / "tasks" / task_id / "dbs"
+    folder.mkdir(parents=True)
+    for name, text in saved.items():
+        if name == _HASHES:
+            lines = [json.dumps(_hashes(text))]
+        elif _CHANGES.fullmatch(name):
+            lines = [json.dumps(_change(line)) for line in text.split("\n") if line.strip()]
+        else:
+            raise ValueError(f"a state has no file {name[:60]!r}")
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def _hashes(text: str) -> dict[str, dict[str, int]]:
+    hashes = parsed(text)
+    if not isinstance(hashes, dict) or not all(
+        isinstance(of_app, dict) and all(isinstance(number, int) for number in of_app.values())
+        for of_app in hashes.values()
+    ):
+        raise ValueError(f"{_HASHES} of the state holds something else than numbers by app and model")
+    return hashes
+
+
+def _change(line: str) -> list[Any]:
+    change = parsed(line)
+    match change:
+        case [str(statement), list() | dict() as values, bool(many)] if _CHANGE_OF_ROWS.match(statement):
+            return [statement, values, many]
+    raise ValueError(f"a statement of the state does something else than changing rows: {line[:80]!r}")
 
 
 def _warm(root: Path) -> None:
@@ -58,10 +105,12 @@ def operations() -> dict[str, Operation]:
 def main() -> None:
     """Warm up and serve; the first message says where."""
     control = inherited_control()
-    given = receive(control)
-    _warm(use_root(given["root"]))
+    given = Given.receive(control)
+    wall = given.wall()
+    _warm(use_root(given.root))
     settle()
-    serve(control, Path(given["scratch"]), operations)
+    os.chdir(given.scratch or tempfile.gettempdir())
+    serve(control, given, wall, operations)
 
 
 if __name__ == "__main__":

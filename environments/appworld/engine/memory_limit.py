@@ -6,22 +6,27 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 _RESERVE = 512 * 1024 * 1024  # bytes for saving and comparing databases while the code's data fill its share
 
 
 class MemoryLimit:
-    """The process's address space may grow by ``megabytes`` from what it is now; beyond it is a MemoryError.
+    """Limits what the process's address space may grow by; beyond it is a MemoryError. Linux only: elsewhere none.
 
-    The limit holds inside ``applied``; outside, the engine has a reserve. Linux only: elsewhere there is none.
+    The limit holds inside ``applied``; outside, the engine has a reserve. Made while there is a ``/proc``, which the
+    wall takes away.
     """
 
-    def __init__(self, megabytes: int) -> None:
+    def __init__(self) -> None:
         self._code = self._most = resource.RLIM_INFINITY
-        if sys.platform != "linux":
+        self._size = open("/proc/self/statm", "rb", buffering=0) if sys.platform == "linux" else None  # noqa: SIM115
+
+    def set(self, megabytes: int) -> None:
+        """Let it grow by ``megabytes`` from what it is now. Call once."""
+        if self._size is None:
             return
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        with self._size:
+            used = int(self._size.read(100).split()[0]) * resource.getpagesize()
         self._code = used + megabytes * 1024 * 1024
         self._most = self._code + _RESERVE
         resource.setrlimit(resource.RLIMIT_AS, (self._most, self._most))

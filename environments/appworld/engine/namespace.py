@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import json
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -103,8 +102,3 @@ def _type(value: object) -> type:
     if issubclass(found, type):
         raise TypeError("type() of a class is not allowed")
     return found
-
-
-def as_json(value: Any) -> Any:  # noqa: ANN401
-    """The value as JSON can hold it; what it cannot, as text."""
-    return json.loads(json.dumps(value, default=repr))

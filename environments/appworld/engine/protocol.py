@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64
+"""How deep lists and objects may be nested in what agents' code gave; ours are flat."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -17,8 +19,11 @@ class ConnectionEnded(ConnectionError):
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send one message. Raises ConnectionEnded, TimeoutError (the socket's own), ValueError for one too long."""
-    body = json.dumps(message).encode()
+    """Send one message.
+
+    Raises ConnectionEnded, TimeoutError (the socket's own), ValueError for one that is too long or not JSON.
+    """
+    body = json.dumps(message, allow_nan=False).encode()
     if len(body) > MAX_BYTES:
         raise ValueError(f"a message of {len(body)} bytes is longer than {MAX_BYTES}")
     try:
@@ -27,19 +32,73 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
         raise ConnectionEnded("the connection ended while sending") from error
 
 
-def receive(connection: socket.socket, seconds: float | None = None) -> dict[str, Any]:
+def receive(connection: socket.socket, seconds: float | None = None, most: int = MAX_BYTES) -> dict[str, Any]:
     """The next message, whole within ``seconds`` (None: no limit; not inside a world, where clocks stand still).
 
-    Raises TimeoutError, ConnectionEnded, and ValueError for what is no message.
+    Whatever the other side sends, this returns JSON of at most ``most`` bytes whose texts can be encoded, or raises
+    TimeoutError, ConnectionEnded, or ValueError.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, deadline))
-    if length > MAX_BYTES:
-        raise ValueError(f"a message of {length} bytes is longer than {MAX_BYTES}")
-    message = json.loads(_exactly(connection, length, deadline))
+    if length > most:
+        raise ValueError(f"a message of {length} bytes is longer than {most}")
+    message = parsed(_exactly(connection, length, deadline))
     if not isinstance(message, dict):
         raise ValueError("a message that is no JSON object")
     return message
+
+
+def parsed(body: bytes | str) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON that somebody else wrote. Raises ValueError for anything else, NaN and half surrogates included."""
+    try:
+        value = json.loads(body, parse_constant=_refused)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def as_json(value: Any) -> Any:  # noqa: ANN401
+    """A copy of ``value`` that is plain JSON and has no more to do with it.
+
+    Raises ValueError for what is not JSON: other types, NaN, a text with half a surrogate, more than ``MAX_DEPTH``
+    levels. ``value`` may be of an agent's own classes, whose methods are called here for the last time.
+    """
+    try:
+        plain = parsed(json.dumps(value, allow_nan=False))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(said(error)) from None
+    if _depth(plain) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    return plain
+
+
+def said(error: BaseException) -> str:
+    """The error's type and text, whatever its class does when it is asked for them."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - the text is an agent's
+        text = "(its text cannot be had)"
+    return encodable(f"{type(error).__name__}: {text}")
+
+
+def encodable(text: str) -> str:
+    """``text`` with what no file can hold, half surrogates, written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _refused(constant: str) -> Any:  # noqa: ANN401
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _depth(value: Any) -> int:  # noqa: ANN401 - JSON
+    """How many lists and objects contain each other; level by level, as a recursion would end at a deep one."""
+    depth, level = 0, [value]
+    while level:
+        inner = [item for item in level if isinstance(item, list | dict)]
+        depth += bool(inner)
+        level = [child for item in inner for child in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def _exactly(connection: socket.socket, count: int, deadline: float | None) -> bytes:

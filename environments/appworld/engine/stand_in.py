@@ -12,9 +12,9 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from environments.appworld.engine.protocol import said
 from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.world import World
 
@@ -31,7 +31,7 @@ class StandIn:
         self.task_id = appworld.task_id
         self._appworld = appworld
         self._episode = episode
-        self._world = World(Path())  # adopts the server's, which is not confined to a root
+        self._world = World()  # adopts the server's, which has no limits
         self._operations: dict[str, Callable[..., Any]] = {
             "open": self._open,
             "execute": self._world.execute,
@@ -56,7 +56,7 @@ class StandIn:
             return {"value": operation(**message)}
         except Exception as error:  # noqa: BLE001 - whatever happens is told to the other side
             traceback.print_exc()
-            return {"error": f"{type(error).__name__}: {error}"}
+            return {"error": said(error)}
 
     def close(self) -> None:
         """End the world and remove what it wrote."""

@@ -8,10 +8,9 @@ import tempfile
 from pathlib import Path
 
 from environments.appworld.engine.package import use_root
-from environments.appworld.engine.protocol import receive
 from environments.appworld.engine.warm import settle
 from environments.appworld.engine.world import World
-from environments.appworld.engine.zygote import Operation, inherited_control, serve
+from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
 
 _FIRST_CODE = """
 profile = apis.supervisor.show_profile()
@@ -25,10 +24,10 @@ for account in apis.supervisor.show_account_passwords():
 """
 
 
-def operations(root: Path) -> dict[str, Operation]:
+def operations() -> dict[str, Operation]:
     """What a child of the worker does: one world."""
-    world = World(root)
-    names = ("open", "execute", "save", "restore", "difference")
+    world = World()
+    names = ("open", "execute", "save", "restore", "difference", "saved")
     return {name: getattr(world, name) for name in names}
 
 
@@ -51,12 +50,13 @@ def _warm(root: Path) -> None:
 def main() -> None:
     """Warm up and serve; the first message says where."""
     control = inherited_control()
-    given = receive(control)
-    root = use_root(given["root"])
+    given = Given.receive(control)
+    wall = given.wall()
+    root = use_root(given.root)
     _warm(root)
     settle()
-    os.chdir(given["scratch"])
-    serve(control, Path(given["scratch"]), lambda: operations(root))
+    os.chdir(given.scratch or tempfile.gettempdir())
+    serve(control, given, wall, operations)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,54 +9,49 @@ from typing import Any
 
 from environments.appworld.engine.api_calls import ApiCallRecorder
 from environments.appworld.engine.code_filter import refusal
-from environments.appworld.engine.confinement import confine
 from environments.appworld.engine.differences import told_difference
 from environments.appworld.engine.memory_limit import MemoryLimit
 from environments.appworld.engine.namespace import restrict
+from environments.appworld.engine.protocol import encodable, said
 
 MAX_OUTPUT = 200_000  # characters of one execution's output; the rest is left out, and counted
+MAX_CALLS = 2_000  # API calls of one execution that are told; the package's own limit is lower
 _FAILED = "Execution failed. Traceback:\n"
 
 
 class World:
-    """The operations of a worker's child; ``open`` comes first, once, or ``adopt`` does.
+    """The operations of a worker's child; ``open`` comes first, once, or ``adopt`` does."""
 
-    ``root`` is where ``open`` lets the process read.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self) -> None:
+        self._memory = MemoryLimit()
         self._results: list[Any] = []
         self._limited: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def open(
         self,
         task_id: str,
-        folder: str,
         instruction: str | None,
         execute_seconds: int,
         api_calls: int,
         memory_megabytes: int,
     ) -> dict[str, Any]:
-        """Start ``task_id``'s world with its output in ``folder``; ``instruction`` replaces the task's own.
+        """Start ``task_id``'s world; ``instruction`` replaces the task's own.
 
         ``execute_seconds`` and ``api_calls`` limit one execution, ``memory_megabytes`` what the process may grow by.
         """
         from appworld import AppWorld
 
-        Path(folder).mkdir(parents=True)
-        os.chdir(folder)
         self._world = AppWorld(
             task_id=task_id,
-            experiment_name=folder,
+            experiment_name=str(Path.cwd()),
             load_ground_truth=False,
             max_interactions=10**9,
             max_api_calls_per_interaction=api_calls,
             timeout_seconds=execute_seconds,
         )
         opening = self._begin(instruction)
-        self._limited = MemoryLimit(memory_megabytes).applied
-        confine(Path(folder), self._root)
+        self._memory.set(memory_megabytes)
+        self._limited = self._memory.applied
         return opening
 
     def adopt(self, world: Any, instruction: str | None) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
@@ -68,24 +62,26 @@ class World:
     def execute(self, code: str) -> dict[str, Any]:
         """Run the code as the benchmark does: what it printed or how it failed, and the API calls it made.
 
-        ``status``: ok, failed (it raised, ran out of time or is no Python), refused (by the code filter).
+        ``status``: ok, failed (it raised, ran out of time or is no Python), refused (by the code filter). Nothing that
+        the code raises or prints leaves here as an exception.
         """
         self._calls.take()
         reason = refusal(code.strip())
         if reason is None:
-            self._results.clear()
-            output = self._world.execute(code)
-            succeeded = bool(self._results) and self._results[-1] is not None and self._results[-1].success
-            status = "ok" if succeeded else "failed"
+            output, status = self._run(code)
         else:
             output, status = _FAILED + reason, "refused"
-        calls = self._calls.take()
         return {
-            "output": _cut(output),
+            "output": _cut(encodable(output)),
             "status": status,
-            "calls": calls,
+            "calls": self._calls.take()[:MAX_CALLS],
             "completed": bool(self._world.task_completed()),
         }
+
+    def saved(self) -> dict[str, str]:
+        """The databases' changes after the last execution or restore, as the package's files by name."""
+        folder = Path(self._world.output_db_home_path_on_disk)
+        return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
 
     def save(self, name: str) -> None:
         """Keep the databases under ``name``; the code's variables are not part of it."""
@@ -115,10 +111,23 @@ class World:
         )
         return told_difference(start, end, memory)
 
+    def _run(self, code: str) -> tuple[str, str]:
+        self._results.clear()
+        try:
+            output = self._world.execute(code)
+        except BaseException as error:  # noqa: BLE001 - an exit, an interrupt, a text that no log can hold
+            self._world.safety_guard.disable()  # as the package does after code that ends otherwise
+            self._world._save_state(self._world.output_db_home_path_on_disk)
+            self._world.requester.reset_request_count()
+            return _FAILED + said(error), "failed"
+        succeeded = bool(self._results) and self._results[-1] is not None and self._results[-1].success
+        return str(output), "ok" if succeeded else "failed"
+
     def _begin(self, instruction: str | None) -> dict[str, Any]:
         if instruction is not None:
             self._replace_instruction(instruction)
         self._watch_shell()
+        self._world.save_logs = lambda: None  # nobody reads them, and not every text that code prints can be written
         self._harden()
         task = self._world.task
         who = ("first_name", "last_name", "email", "phone_number")

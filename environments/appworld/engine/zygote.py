@@ -20,15 +20,17 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from environments.appworld.engine.protocol import ConnectionEnded, receive, send
+from environments.appworld.engine.protocol import ConnectionEnded, encodable, receive, said, send
+from environments.appworld.engine.wall import Wall
 
 Operation = Callable[..., Any]
 _REAP_EVERY = 1.0  # seconds
 _MESSAGE_SECONDS = 10.0  # for the rest of a message that has begun
 _CPU_SECONDS = 7200  # of a whole episode: what ends one that nobody watches any more
 _LARGEST_FILE = 64 * 1024 * 1024
+_TRACE = 2000  # characters of a traceback that a reply holds
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
@@ -39,12 +41,33 @@ def inherited_control() -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def serve(control: socket.socket, scratch: Path, operations: Callable[[], dict[str, Operation]]) -> NoReturn:
+class Given(NamedTuple):
+    """What the first message says: the AppWorld root, and the folder outside the wall that the process may fill.
+
+    ``scratch`` is None for a process behind the wall, which has a file system of its own for that.
+    """
+
+    root: str
+    scratch: Path | None
+
+    @classmethod
+    def receive(cls, control: socket.socket) -> Given:
+        """Wait for the message."""
+        message = receive(control)
+        return cls(message["root"], None if message["scratch"] is None else Path(message["scratch"]))
+
+    def wall(self) -> Wall | None:
+        """The wall for the children; from now on this process is not root. Call it first."""
+        return Wall() if self.scratch is None else None
+
+
+def serve(
+    control: socket.socket, given: Given, wall: Wall | None, operations: Callable[[], dict[str, Operation]]
+) -> NoReturn:
     """Fork a child for each ``open`` until the control connection ends, then end the children and remove ``scratch``.
 
-    After a failure of its own it ends too but leaves ``scratch``, where its log is, to the other side.
-
-    ``operations`` is called in each child and gives what the child does by name. ``settle`` must have been called.
+    ``operations`` is called in each child, in a folder of its own, and gives what the child does by name. ``settle``
+    must have been called.
     """
     children: set[int] = set()
     poll = select.poll()
@@ -56,7 +79,7 @@ def serve(control: socket.socket, scratch: Path, operations: Callable[[], dict[s
             heard = poll.poll(_REAP_EVERY * 1000)
             _reap(children)
             if heard:
-                _obey(control, receive(control, _MESSAGE_SECONDS), children, operations)
+                _obey(control, receive(control, _MESSAGE_SECONDS), children, lambda c, p: _live(c, p, wall, operations))
     except ConnectionEnded:
         pass
     except BaseException:  # noqa: BLE001 - told in the log, which the parent quotes
@@ -65,8 +88,8 @@ def serve(control: socket.socket, scratch: Path, operations: Callable[[], dict[s
         status = 1
     for child in children:
         _kill(child)
-    if status == 0:
-        _remove(scratch)
+    if given.scratch is not None:
+        _remove(given.scratch)
     os._exit(status)
 
 
@@ -74,7 +97,7 @@ def _obey(
     control: socket.socket,
     message: dict[str, Any],
     children: set[int],
-    operations: Callable[[], dict[str, Operation]],
+    live: Callable[[socket.socket, int], NoReturn],
 ) -> None:
     if message["op"] == "open":
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -83,7 +106,7 @@ def _obey(
         child = os.fork()
         if child == 0:
             control.close()
-            _live(connection, parent, operations)
+            live(connection, parent)
         with suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(child, child)
         connection.close()
@@ -121,8 +144,10 @@ def _remove(scratch: Path) -> None:
         time.sleep(0.05)
 
 
-def _live(connection: socket.socket, parent: int, operations: Callable[[], dict[str, Operation]]) -> NoReturn:
-    """Be a child: a process group of its own, limits, then answer requests until the connection ends."""
+def _live(
+    connection: socket.socket, parent: int, wall: Wall | None, operations: Callable[[], dict[str, Operation]]
+) -> NoReturn:
+    """Be a child: a process group and a folder of its own, limits, then answer requests until the connection ends."""
     try:
         with suppress(OSError):
             os.setpgid(0, 0)
@@ -131,7 +156,15 @@ def _live(connection: socket.socket, parent: int, operations: Callable[[], dict[
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection.setblocking(True)
-        answer_requests(connection, operations())
+        if wall is None:
+            os.mkdir(f"child-{os.getpid()}")
+            os.chdir(f"child-{os.getpid()}")
+            answer_requests(connection, operations())
+        else:
+            wall.set_apart(connection.fileno())
+            done_by_name = operations()  # while there is a /proc to look at
+            wall.shut()
+            answer_requests(connection, done_by_name)
     except ConnectionEnded:
         pass
     except BaseException:  # noqa: BLE001 - told in the log, which the parent quotes
@@ -142,7 +175,7 @@ def _live(connection: socket.socket, parent: int, operations: Callable[[], dict[
 
 
 def answer_requests(connection: socket.socket, operations: dict[str, Operation]) -> None:
-    """Do what each message names, until ``close``: the reply is its value, or the error with its traceback."""
+    """Do what each message names, until ``close``: the reply is its value, or the error with its traceback's end."""
     while True:
         message = receive(connection)
         name = message.pop("op")
@@ -153,9 +186,11 @@ def answer_requests(connection: socket.socket, operations: dict[str, Operation])
         except ConnectionEnded:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever happens is told to the other side
-            traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        send(connection, reply)
+            reply = {"error": said(error), "trace": encodable(traceback.format_exc()[-_TRACE:])}
+        try:
+            send(connection, reply)
+        except (ValueError, RecursionError) as error:  # a value that is no message
+            send(connection, {"error": said(error)})
 
 
 def _die_with(parent: int) -> None:

@@ -29,7 +29,7 @@ SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS
 
 
 def build(world: Path, seed: int) -> None:
-    """Build the made world of ``seed`` in ``world``, replacing one that is there; it appears whole or not at all."""
+    """Build the made world of ``seed`` in ``world``, a new folder; it appears whole or not at all."""
     unfinished = world.parent / f".{world.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     data = unfinished / "full" / "data"
@@ -43,9 +43,15 @@ def build(world: Path, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="made-world-") as outputs:
         label_tasks(data, ids, Path(outputs))
     write_blind_root(unfinished / "full", unfinished / "blind")
-    shutil.rmtree(world, ignore_errors=True)
     unfinished.rename(world)
     print(f"{world}: {apis} APIs, {len(ids)} tasks, seed {seed}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def _wrong(world: Path, blind_only: bool) -> str | None:
+    """Why nothing is to be written there: what is in a folder that a user names is not removed."""
+    if blind_only:
+        return None if (world / "full" / "data").is_dir() else "has no full/data: name the folder of a world"
+    return "exists: remove it or name a new folder" if world.exists() else None
 
 
 def main() -> None:
@@ -56,6 +62,10 @@ def main() -> None:
     parser.add_argument("--blind-only", action="store_true", help="write WORLD/blind from WORLD/full and nothing else")
     given = parser.parse_args()
     world = given.world.resolve()
+    wrong = _wrong(world, given.blind_only)
+    if wrong:
+        print(f"error: --world {world} {wrong}", file=sys.stderr, flush=True)
+        os._exit(2)
     world.parent.mkdir(parents=True, exist_ok=True)
     if given.blind_only:
         print(f"{world / 'blind'}: {write_blind_root(world / 'full', world / 'blind')} tasks", flush=True)

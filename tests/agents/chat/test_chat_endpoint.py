@@ -127,6 +127,35 @@ async def test_what_else_endpoints_answer(connect, answer: Any, told: str, calls
     assert server.requests[0].body["max_completion_tokens"] == 50
 
 
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({"prompt_tokens": -(10**9), "completion_tokens": 1}, "greater than or equal to 0"),
+        ({"prompt_tokens": 1, "completion_tokens": -1}, "greater than or equal to 0"),
+        ({"prompt_tokens": 10**400, "completion_tokens": 1}, "less than or equal to 1000000000"),
+    ],
+)
+async def test_a_usage_that_is_no_count_lowers_nothing(connect, tmp_path, usage: dict, told: str) -> None:
+    def answer(request: ChatRequest) -> Raw:
+        return Raw(200, {**completion(request, {"content": '{"number": 4}'}), "usage": usage})
+
+    with FaultyServer(answer) as server, pytest.raises(EndpointFailed, match=told):
+        await connect(server, max_retries=1).ask(Answer, "s", "p", **ABOUT)
+    (request,) = read_requests(tmp_path / "spending.jsonl")
+    assert (request.measured.calls, len(server.requests)) == (2, 2)
+    assert (request.measured.prompt_tokens, request.measured.completion_tokens, request.measured.money) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_one_request_and_reaches_no_other_host(connect, tmp_path, status: int) -> None:
+    with FaultyServer(four) as other, FaultyServer(lambda request: Raw(status, {}, {"location": other.url})) as server:
+        with pytest.raises(InputError, match=rf"HTTP {status}: a redirect to {other.url}.*roles\.explorer\.base_url"):
+            await connect(server).ask(Answer, "s", "p", **ABOUT)
+        assert (len(server.requests), len(other.requests)) == (1, 0)
+    (request,) = read_requests(tmp_path / "spending.jsonl")
+    assert (request.measured.calls, request.outcome) == (1, "failed")
+
+
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
 async def test_what_the_user_must_put_right(connect, tmp_path, status: int) -> None:
     with FaultyServer(lambda request: Raw(status, {"error": {"message": "no"}})) as server:

@@ -15,6 +15,7 @@ from contextlib import suppress
 import psutil  # type: ignore[import-untyped]
 from solutions import solve
 
+from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
 from environments.appworld.records import Limits
@@ -54,7 +55,7 @@ def play(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
     timer = None
     try:
         with engine.open(task_id) as world:
-            process = {"world": lambda: world.pid, "worker": lambda: psutil.Process(world.pid).ppid()}
+            process = {"world": lambda: world.pid, "worker": lambda: world.process.pid}
             process["judge"] = lambda: engine._judge.pid if engine._judge else world.pid
             if kind != "none":
                 timer = threading.Timer(after, _kill, (process[kind](),))
@@ -66,7 +67,7 @@ def play(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
                 if timer is not None:
                     timer.cancel()
                     timer.join()
-    except EnvironmentFault:
+    except (EnvironmentFault, WorldLost):
         return "fault"
 
 

@@ -15,8 +15,8 @@ from solutions import note
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.official_tasks import official_task, split_ids
-from environments.appworld.outcomes import NOT_REACHED, RESPONSE_MISMATCH, STATE_MISMATCH
-from environments.base import EnvironmentFault, InputError, ObservationStatus, TaskSpec, ToolCall
+from environments.appworld.outcomes import NOT_REACHED, RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
+from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.replay import replay
 
 
@@ -220,16 +220,44 @@ def test_what_cannot_be_opened_is_told(environment, change, says) -> None:  # ty
         environment.open(ACCOUNT.model_copy(update=change))
 
 
-def test_a_dead_world_is_a_fault_of_its_episode_alone(environment: AppWorldEnvironment) -> None:
+def test_a_world_that_died_after_it_was_given_code_is_a_failed_attempt(environment: AppWorldEnvironment) -> None:
     with closing(environment.open(ACCOUNT)) as broken, closing(environment.open(ACCOUNT)) as other:
         broken.start(), other.start()
         broken.step(python("print(1)"))
         os.kill(broken._live()._world._world.pid, 9)
-        with pytest.raises(EnvironmentFault):
-            broken.step(python("print(1)"))
+        said = broken.step(python("print(1)"))
+        assert said.failed
+        assert said.text.startswith("Execution failed: the code ended this world: ")
+        assert broken.step(ACCOUNT.reference[0][0]).text.endswith("nothing was run")
+        assert "lost" in broken.state()
+        assert (broken.outcome().success, broken.outcome().failure) == (False, WORLD_LOST)
         assert other.step(python("print(1)")).text == "1"
         other.step(ACCOUNT.reference[0][0])
         assert other.outcome().success
+
+
+def test_an_official_attempt_whose_world_died_fails_every_check(environment: AppWorldEnvironment) -> None:
+    task = official_task(environment._engine.installation, "made01_1", "train")
+    with closing(environment.open(task)) as broken:
+        broken.start()
+        broken.step(python("print(1)"))
+        os.kill(broken._live()._world.pid, 9)
+        outcome = broken.outcome()
+        assert (outcome.success, outcome.failure, outcome.partial) == (False, WORLD_LOST, 0.0)
+
+
+def test_calls_by_name_whose_world_dies_are_a_failed_attempt_and_not_remembered(engine: AppWorldEngine) -> None:
+    environment = AppWorldEnvironment(engine=engine).recorded()
+    with closing(environment.open(ACCOUNT)) as broken:
+        broken.start()
+        (first, *_) = ACCOUNT.reference[0]
+        assert not broken.step(first).failed
+        os.kill(broken._live()._world._world.pid, 9)
+        other = first.model_copy(update={"arguments": {**first.arguments, "email": "nobody@example.com"}})
+        assert broken.step(other).text.startswith("Execution failed: the code ended this world")
+        assert broken.step(first).text.endswith("nothing was run")
+        assert broken.outcome().failure == WORLD_LOST
+    assert replay(environment, ACCOUNT).outcome.success
 
 
 def test_a_reference_that_was_replayed_is_not_played_again(engine: AppWorldEngine, monkeypatch) -> None:  # type: ignore[no-untyped-def]

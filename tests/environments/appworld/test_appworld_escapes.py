@@ -1,57 +1,156 @@
-"""Escape attempts against the real worker, with its filter and without: no answer, no file, no harm."""
+"""Escape attempts against the real worker: no answer, no file, no signal, no connection, no harm.
+
+First through every fence, as an agent would; then with Python lost, where the kernel's wall alone holds.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
-from escape_attempts import ATTEMPTS, ESCAPED, INTRUSIONS, intrusion
-from solutions import answer
+from escape_attempts import ATTEMPTS, ESCAPED, lost_python_attempts
+from solutions import answer, solve
 
-from environments.appworld import client
+from environments.appworld import client, sandbox
+from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine, World
-from environments.appworld.installation import Installation
+from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.records import Limits
 
 SECRET = "made02_1"  # a question whose answer is a word that its owner's note holds, and nothing of another person's
 UNHARMED = "print(apis.supervisor.show_profile()['email'])"
+LOST = lost_python_attempts()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def walled(installation: Installation) -> None:
+    reason = sandbox.missing(installation)
+    if reason is not None:
+        pytest.skip(f"agents' code cannot be walled in here: {reason}")
+
+
+class Outside:
+    """What stands outside the wall and must stay as it is."""
+
+    def __init__(self, folder: Path, installation: Installation) -> None:
+        self.installation = installation
+        self.outside = folder / "outside"
+        self.secret = folder / "secret"
+        self.secret.write_text("the-secret-of-the-user")
+        self._open = ExitStack()
+        self.process = self._open.enter_context(subprocess.Popen(["sleep", "3600"], start_new_session=True))
+        self._open.callback(self.process.kill)
+        self.connections: list[object] = []
+        self.tcp = self._listening(socket.AF_INET, ("127.0.0.1", 0))
+        self.port = self.tcp.getsockname()[1]
+        self.socket = folder / "s"
+        self._listening(socket.AF_UNIX, str(self.socket))
+        self.abstract = f"coevolve-{os.getpid()}"
+        self._listening(socket.AF_UNIX, f"\0{self.abstract}")
+        self._before = self._state()
+        self._clock = time.time() - time.monotonic()
+
+    def filled(self, code: str, other: int = 0) -> str:
+        """The attempt's code with its places filled in."""
+        full, blind = self.installation.full, self.installation.blind
+        site = next((self.installation.python.parent.parent / "lib").glob("python*/site-packages"))
+        truth = full / "data" / "tasks" / SECRET / "ground_truth" / "answer.json"
+        assert truth.is_file()
+        places = {"answer": truth, "full": full, "blind": blind, "outside": self.outside, "secret": self.secret}
+        places |= {"site": site, "repository": REPOSITORY, "socket": self.socket}
+        values = {"pid": self.process.pid, "port": self.port, "abstract": self.abstract, "other": other}
+        for name, value in {**places, **values}.items():
+            code = code.replace("{" + name + "}", str(value))
+        return code
+
+    def untouched(self) -> bool:
+        """Whether everything is as it was."""
+        assert self.process.poll() is None
+        assert not self.connections
+        assert not self.outside.exists()
+        assert abs(time.time() - time.monotonic() - self._clock) < 60
+        return self._state() == self._before
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _listening(self, family: int, address: object) -> socket.socket:
+        server = socket.socket(family)
+        server.bind(address)
+        server.listen()
+        self._open.enter_context(closing(server))
+
+        def wait() -> None:
+            with suppress(OSError):
+                self.connections.append(server.accept())
+
+        threading.Thread(target=wait, daemon=True).start()
+        return server
+
+    def _state(self) -> object:
+        canary = psutil.Process(self.process.pid)
+        files = [*self.installation.blind.rglob("*"), *(REPOSITORY / "environments" / "appworld").rglob("*.py")]
+        told = [(str(file), file.stat().st_size, file.stat().st_mtime_ns, file.stat().st_mode) for file in files]
+        limits = canary.rlimit(psutil.RLIMIT_NOFILE) if sys.platform == "linux" else None
+        return hashlib.sha256(repr(sorted(told)).encode()).hexdigest(), canary.nice(), canary.cpu_affinity(), limits
 
 
 @pytest.fixture(scope="module")
-def unfiltered(installation: Installation) -> Iterator[AppWorldEngine]:
-    """An engine whose worker lacks the code filter."""
-    with AppWorldEngine(installation, Limits(execute=30, grace=10.0)) as engine:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "_WORKER", "tests.environments.appworld.unfiltered_worker")
-            engine.open("made01_1").close()
-        with engine.open("made01_1") as world:
-            assert world.execute("print(().__class__)").output == "<class 'tuple'>\n"
-        yield engine
+def outside(tmp_path_factory: pytest.TempPathFactory, installation: Installation) -> Iterator[Outside]:
+    with closing(Outside(tmp_path_factory.mktemp("out"), installation)) as place:
+        yield place
+        assert place.untouched()
 
 
 @pytest.fixture(scope="module")
 def besieged(engine: AppWorldEngine) -> Iterator[World]:
-    """One world for all attempts: none may harm it."""
+    """One world for all attempts of the first stage: none may harm it."""
     with engine.open("made01_1") as world:
         yield world
 
 
+class Lost:
+    """An engine whose worlds run any Python: one world after the other, as attempts may end their own."""
+
+    def __init__(self, engine: AppWorldEngine) -> None:
+        self.engine = engine
+        self.bystander = engine.open("made01_2")
+        self._world = engine.open("made01_1")
+
+    def output(self, code: str) -> str:
+        """What the code printed, or that it ended its world."""
+        if not self._world.alive:
+            self._world.close()
+            self._world = self.engine.open("made01_1")
+        try:
+            return self._world.execute(code).output
+        except WorldLost as error:
+            return f"lost: {error}"
+
+    def close(self) -> None:
+        self._world.close()
+        self.bystander.close()
+
+
 @pytest.fixture(scope="module")
-def besieged_unfiltered(unfiltered: AppWorldEngine) -> Iterator[World]:
-    with unfiltered.open("made01_1") as world:
-        yield world
-
-
-def filled(code: str, engine: AppWorldEngine, outside: Path) -> str:
-    full, blind = engine.installation.full, engine.installation.blind
-    truth = full / "data" / "tasks" / SECRET / "ground_truth" / "answer.json"
-    assert truth.is_file()
-    places = {"answer": truth, "full": full, "outside": outside}
-    places["specification"] = blind / "data" / "tasks" / SECRET / "specs.json"
-    for name, path in places.items():
-        code = code.replace("{" + name + "}", str(path))
-    return code
+def lost(installation: Installation) -> Iterator[Lost]:
+    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "_WORKER", "tests.environments.appworld.lost_worker")
+            patch.setattr(sandbox, "PROGRAMS", (*sandbox.PROGRAMS, "tests"))
+            engine.open("made01_1").close()
+        with closing(Lost(engine)) as one:
+            yield one
 
 
 def unharmed(world: World) -> bool:
@@ -59,42 +158,125 @@ def unharmed(world: World) -> bool:
 
 
 def test_there_are_many_attempts() -> None:
-    assert len(ATTEMPTS) >= 20
+    assert len(ATTEMPTS) + len(LOST) >= 150
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_no_attempt_escapes(name: str, besieged: World, engine: AppWorldEngine, tmp_path: Path) -> None:
-    world, outside = besieged, tmp_path / "outside"
+def test_no_attempt_escapes(name: str, besieged: World, engine: AppWorldEngine, outside: Outside) -> None:
+    world = besieged
     start = world.state()
-    executed = world.execute(filled(ATTEMPTS[name], engine, outside))
+    executed = world.execute(outside.filled(ATTEMPTS[name]))
     assert ESCAPED not in executed.output
     assert str(answer(engine, SECRET)) not in executed.output
-    assert not outside.exists()
+    assert outside.secret.read_text() not in executed.output
+    assert outside.process.poll() is None
+    assert not outside.outside.exists()
     assert unharmed(world)
     assert world.state() == start
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
-def test_without_the_filter_no_attempt_gets_an_answer_or_leaves_a_trace(
-    name: str, besieged_unfiltered: World, unfiltered: AppWorldEngine, tmp_path: Path
-) -> None:
-    world, outside = besieged_unfiltered, tmp_path / "outside"
-    executed = world.execute(filled(ATTEMPTS[name], unfiltered, outside))
-    assert str(answer(unfiltered, SECRET)) not in executed.output
-    assert not outside.exists()
-    assert unharmed(world)
+def test_lost_python_is_lost_indeed(lost: Lost) -> None:
+    """What attempts are told to fail at would be told if it worked."""
+    seen = lost.output(
+        "import os, appworld\nprint('ESC' + 'APED', os.getpid(), os.getuid(), os.listdir('/proc'), os.getcwd())"
+    )
+    assert seen == f"{ESCAPED} 1 65534 [] /tmp\n"
+    assert lost.output("open('mine', 'w').write('x')\nprint(open('mine').read())") == "x\n"
+    assert "Uid:" not in lost.output("print(open('/proc/self/status').read())")
 
 
-@pytest.mark.parametrize("name", INTRUSIONS)
-def test_code_that_holds_pythons_own_modules_stays_confined(
-    name: str, unfiltered: AppWorldEngine, tmp_path: Path
-) -> None:
-    outside = tmp_path / "outside"
-    with unfiltered.open("made01_1") as world:
-        executed = world.execute(filled(intrusion(name), unfiltered, outside))
-        assert "reached" not in executed.output.splitlines()[-1], "the probe itself failed to reach Python's modules"
-        assert ESCAPED not in executed.output
-        assert str(answer(unfiltered, SECRET)) not in executed.output
-        assert not outside.exists()
-        assert unharmed(world)
-    unfiltered.open("made01_1").close()
+@pytest.mark.parametrize("name", LOST)
+def test_with_python_lost_the_kernel_holds(name: str, lost: Lost, engine: AppWorldEngine, outside: Outside) -> None:
+    output = lost.output(outside.filled(LOST[name], lost.bystander.pid))
+    assert ESCAPED not in output
+    assert str(answer(engine, SECRET)) not in output
+    assert not any(mistake in output for mistake in ("SyntaxError", "NameError", "ModuleNotFoundError"))
+    assert outside.process.poll() is None
+    assert not outside.outside.exists()
+    assert lost.bystander.alive
+
+
+def test_after_all_attempts_everything_outside_is_as_it_was(lost: Lost, outside: Outside) -> None:
+    assert outside.untouched()
+    assert lost.bystander.execute("print(1)").output == "1\n"
+    lost.engine.open("made01_1").close()
+
+
+def test_worlds_cannot_see_each_other(lost: Lost) -> None:
+    lost.output("open('/tmp/kept', 'w').write('x')")
+    assert lost.output("import os\nprint(os.listdir('/tmp'))").count("kept") == 1
+    assert "kept" not in lost.bystander.execute("import os\nprint(os.listdir('/tmp'))").output
+
+
+def test_the_process_is_nobody_without_a_capability(lost: Lost) -> None:
+    status = {}
+    for pid in (psutil.Process(lost.bystander.pid).ppid(), lost.bystander.pid):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines)
+        assert set(status["Uid"].split()) == {str(os.geteuid() or 65534)}
+        assert status["NoNewPrivs"] == "1"
+    assert [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [0] * 5
+    assert status["Seccomp"] == "2"
+
+
+_SOCKET = (
+    "import os, stat, struct, json\n"
+    "def other():\n    return next(f for f in range(3, 256) if stat.S_ISSOCK(mode(f)))\n"
+    "def mode(f):\n    try:\n        return os.fstat(f).st_mode\n    except OSError:\n        return 0\n"
+    "def say(body, length=None):\n    os.write(other(), struct.pack('>I', length or len(body)) + body)\n"
+)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "say(b'{\"value\": ' + b'[' * 100_000 + b']' * 100_000 + b'}')",
+        'say(b\'{"value": {"output": "\\\\ud800", "status": "ok", "calls": [], "completed": false}}\')',
+        "say(b'{\"value\": NaN}')",
+        "say(b'{\"value\": ' + b'9' * 6000 + b'}')",
+        "say(b'x', 2**32 - 1)",
+        "say(b'\\xff\\xfe')",
+        "say(b'[]')",
+        "say(b'{}')",
+        'say(b\'{"error": {"a": [1]}}\')',
+        'say(b\'{"value": {"output": 1}}\')',
+        "os._exit(0)",
+        "say(b'{', 1000)\nos._exit(0)",
+    ],
+)
+def test_whatever_a_world_answers_is_its_agents_failure(lost: Lost, reply: str) -> None:
+    with lost.engine.open("made01_1") as world, pytest.raises(WorldLost):
+        world.execute(_SOCKET + reply)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"spotify.jsonl": """["ATTACH '/tmp/x' AS o", [], false]\n"""},
+        {"spotify.jsonl": """["PRAGMA writable_schema = 1", [], false]\n"""},
+        {"spotify.jsonl": """["VACUUM INTO '/tmp/x'", [], false]\n"""},
+        {"spotify.jsonl": """["DROP TABLE songs", [], false]\n"""},
+        {"spotify.jsonl": """["INSERT INTO nowhere VALUES (1)", [], false]\n"""},
+        {"spotify.jsonl": """["DELETE FROM songs; ATTACH '/tmp/x' AS o", [], false]\n"""},
+        {"spotify.jsonl": "[" * 5000},
+        {"../../x.jsonl": "[]"},
+        {"spotify.db": "x"},
+        {"model_hashes.json": "[1]"},
+        {"spotify.jsonl": 3},
+        [1],
+    ],
+    ids=str,
+)
+def test_a_state_that_is_made_up_is_its_agents_failure_and_the_judge_goes_on(lost: Lost, state: object) -> None:
+    with lost.engine.open("made01_1") as world:
+        assert world.execute(f"world.told = {state!r}").output == ""
+        with pytest.raises(WorldLost):
+            world.evaluate()
+    with lost.engine.open("made01_1") as world:
+        assert not world.evaluate().success
+
+
+def test_solutions_are_judged_as_before(engine: AppWorldEngine) -> None:
+    with engine.open(SECRET) as world:
+        solve(engine, world)
+        assert world.evaluate().success

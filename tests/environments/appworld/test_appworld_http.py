@@ -16,6 +16,7 @@ from hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, COMPLETE, WORLD
 from solutions import note, solve
 
 from benchmarks.appworld_servers import Serving, serving
+from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import Installation
@@ -161,7 +162,7 @@ def test_a_server_that_hangs_costs_its_episode_and_is_used_again_when_it_answers
     os.kill(pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        with pytest.raises(EnvironmentFault, match=f"{url}: it did not answer /execute within 2 s"):
+        with pytest.raises(WorldLost, match=f"{url}: it did not answer /execute within 2 s"):
             world.execute("print(1)")
         with pytest.raises(EnvironmentFault, match=f"no server .* free within 0.5 s: .*{url}: it did not answer /"):
             hasty.open(WORLD)

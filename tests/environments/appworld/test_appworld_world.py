@@ -1,5 +1,7 @@
 """A world on the real engine: executing, recording, saving and restoring, differences, and the official verdict."""
 
+from collections.abc import Iterator
+
 import pytest
 from solutions import answer, note, solve
 
@@ -143,6 +145,45 @@ def test_the_order_of_independent_calls_does_not_change_the_state(engine: AppWor
             world.execute("".join(order))
             states.append(world.state())
     assert states[0] == states[1]
+
+
+@pytest.fixture(scope="module")
+def tried(engine: AppWorldEngine) -> Iterator[World]:
+    """One world for all that code can raise, print and answer."""
+    with engine.open("made01_1") as world:
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise KeyboardInterrupt('x')", "KeyboardInterrupt: x"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("class Own(BaseException): pass\nraise Own('y')", "Own: y"),
+        ("raise SystemExit", "Execution failed"),
+        ("print(chr(0xd800), 'printed')", "\\ud800 printed"),
+        ("raise ValueError(chr(0xd800) + 'raised')", "raised"),
+        ("class E(Exception):\n    def __str__(self): raise KeyboardInterrupt\nraise E", "Execution failed"),
+        ("apis.supervisor.complete_task(answer=float('nan'))", "answer must be a JSON value"),
+        ("apis.supervisor.complete_task(answer=float('inf'))", "answer must be a JSON value"),
+        ("apis.supervisor.complete_task(answer=chr(0xd800))", "answer must be a JSON value"),
+        ("apis.supervisor.complete_task(answer={1, 2})", "answer must be a JSON value"),
+        ("x = 1\nfor _ in range(300): x = [x]\napis.supervisor.complete_task(answer=x)", "nested more than 64 deep"),
+        ("x = []\nx.append(x)\napis.supervisor.complete_task(answer=x)", "answer must be a JSON value"),
+        (
+            "class R:\n    def __repr__(self): raise KeyboardInterrupt\napis.supervisor.complete_task(answer=R())",
+            "answer must be a JSON value",
+        ),
+    ],
+)
+def test_whatever_code_raises_prints_or_answers_is_told_as_its_failure(tried: World, code: str, says: str) -> None:
+    executed = tried.execute(code)
+    assert says in executed.output
+    assert executed.status is (ExecutionStatus.OK if "printed" in code else ExecutionStatus.FAILED)
+    assert not executed.completed
+    executed.model_dump_json().encode()
+    assert tried.execute("print(1)").output == "1\n"
+    assert tried.diff() == tried.judged_diff()
 
 
 def test_restoring_returns_to_what_was_saved(engine: AppWorldEngine, world: World) -> None:

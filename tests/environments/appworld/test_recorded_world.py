@@ -28,6 +28,7 @@ class CountingWorld:
         self.calls: list[str] = []
         self.closed = False
         self.alive = True
+        self.lost: str | None = None
 
     @property
     def opening(self) -> Opening:

@@ -1,6 +1,8 @@
 """Simulators: nothing shared between episodes, nothing that depends on the day or the process, nothing unbounded."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,7 +11,7 @@ import pytest
 
 from environments.base import InputError, ObservationStatus, ToolCall
 from environments.bfcl.official import load_category
-from environments.bfcl.package import simulator_class
+from environments.bfcl.package import CLASSES, simulator_class
 from environments.bfcl.simulators import Simulators, not_defined
 
 TWITTER = {"TwitterAPI": {"authenticated": True, "username": "john"}}
@@ -265,3 +267,21 @@ def test_failure_has_many_faces(classes, state, calls, status):
     simulators = Simulators(classes, state, False)
     answers = [run(simulators, name, **arguments) for name, arguments in calls]
     assert answers[-1].status.value == status, answers[-1].text
+
+
+def test_a_state_without_a_free_number_is_an_error_and_not_for_ever():
+    state = {"MessageAPI": {"generated_ids": list(range(10_000, 100_000)), "current_user": "USR001"}}
+    simulators = Simulators(["MessageAPI"], state, False)
+    for _ in range(2):
+        answer = run(simulators, "send_message", receiver_id="USR002", message="hello")
+        assert (answer.status, "no free number" in answer.text) == (ObservationStatus.ERROR, True)
+    other = run(Simulators(["MessageAPI"], {"MessageAPI": {"current_user": "USR001"}}, False), "get_message_stats")
+    assert other.ran, "the lock that all calls share is free"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_way_in_which_a_simulator_draws_is_bounded(name):
+    """Official draws come from the same generator; no simulator draws otherwise than by these two methods."""
+    source = inspect.getsource(sys.modules[simulator_class(name).__module__])
+    drawn = set(re.findall(r"(?<!import )\brandom\.(\w+)|_random\.(\w+)", source))
+    assert {one or other for one, other in drawn} <= {"Random", "randint", "uniform"}

@@ -65,6 +65,22 @@ class Box:
         """Crash."""
         raise KeyError("oh")
 
+    def leave(self) -> None:
+        """Try to end the process."""
+        raise SystemExit(0)
+
+    def give_up(self) -> None:
+        """Raise what is no Exception."""
+        raise GeneratorExit
+
+    def interrupt(self) -> None:
+        """What the user does by Ctrl-C, as it happens within a tool."""
+        raise KeyboardInterrupt
+
+    def halve(self) -> str:
+        """Answer half of a surrogate pair."""
+        return "\ud800"
+
     def spoil(self) -> None:
         """Leave what is not JSON."""
         self.held["set"] = {1, 2}
@@ -143,10 +159,25 @@ def test_nothing_hidden_is_compared_and_whole_numbers_are_one():
     assert after(call("put", key="a", value=2))[1] == after(call("put", key="a", value=2.0))[1] == {"held": {"a": 2}}
 
 
-@pytest.mark.parametrize("name", ["crash", "spoil", "tell"])
+@pytest.mark.parametrize("name", ["crash", "spoil", "tell", "leave", "give_up", "halve"])
 def test_a_mistake_of_the_class_is_a_fault_and_no_observation(name):
     with pytest.raises(EnvironmentFault, match=f"Box.{name} failed .*ToolRefused"):
         after(call(name))
+
+
+def test_an_interruption_stays_one():
+    with pytest.raises(KeyboardInterrupt):
+        after(call("interrupt"))
+
+
+class Closed(Box):
+    def __init__(self, reason: str) -> None:
+        raise SystemExit(reason)
+
+
+def test_a_class_that_ends_the_process_when_it_is_made_is_a_mistake():
+    with pytest.raises(InputError, match=r"Closed cannot be made of this initial state \(SystemExit: sold out\)"):
+        PythonEnvironment("closed", Closed, [{"reason": "sold out"}])
 
 
 @settings(max_examples=60, deadline=None)

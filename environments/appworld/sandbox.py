@@ -1,0 +1,113 @@
+"""Starts the engine's processes behind a wall of the kernel: bubblewrap, and namespaces and seccomp inside it.
+
+What a process does not need is not there: its file system holds the system's programs and libraries, the engine's
+Python, this package's programs and one AppWorld root, read-only, and a file system in memory. It has no network, sees
+no process of the machine, and is not root (one that root starts becomes *nobody*). The worker's root has no solutions,
+so that no code in it can read one. Every episode is enclosed once more (``engine/wall.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from environments.appworld.installation import REPOSITORY, Installation
+from environments.base import InputError
+
+BUBBLEWRAP = "bwrap"
+PACKAGES = "bubblewrap libseccomp2"
+"""Debian's names of what the wall needs beside the engine's own environment."""
+
+PROGRAMS = ("environments",)  # the engine runs as environments.appworld.engine
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_PROBE_SECONDS = 60.0
+
+
+def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequence[str]) -> list[str]:
+    """The command that runs the engine's Python with ``arguments`` behind the wall, with ``roots`` in its reach."""
+    command = [BUBBLEWRAP, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.geteuid() == 0:  # it becomes nobody itself, for which it needs these two and nothing else
+        command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    command += ["--new-session", "--hostname", "appworld", "--ro-bind", "/usr", "/usr", *_made("/etc")]
+    for part in _SYSTEM:
+        if os.path.islink(part):
+            command += ["--symlink", os.readlink(part), part]
+        elif os.path.exists(part):
+            command += ["--ro-bind", part, part]
+    command += ["--proc", "/proc", "--perms", "1777", "--tmpfs", "/tmp", "--tmpfs", "/dev"]
+    for device in _DEVICES:
+        command += ["--dev-bind", device, device]
+    places = (*_python(installation.python), *(REPOSITORY / name for name in PROGRAMS), *roots)
+    for folder in sorted({parent for place in places for parent in place.parents} - {Path("/"), Path("/usr")}):
+        command += _made(str(folder))
+    for place in places:
+        command += ["--ro-bind", str(place.resolve()), str(place)]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(REPOSITORY), "--clearenv"]
+    for name, value in _variables().items():
+        command += ["--setenv", name, value]
+    return [*command, str(installation.python), *arguments]
+
+
+def missing(installation: Installation) -> str | None:
+    """Why agents' code cannot be walled in on this machine, in a few words; None where it can.
+
+    Tried once in a process: a process starts behind the wall and encloses a child.
+    """
+    return _tried(installation)
+
+
+def require(installation: Installation) -> None:
+    """Raise InputError where the wall is missing."""
+    reason = _tried(installation)
+    if reason is not None:
+        raise InputError(
+            f"agents' code cannot be walled in here ({reason}): run `make appworld` as root, or install {PACKAGES} "
+            "where user namespaces are allowed, or set environment.trust_agent_code: true (--trust-agent-code) if you "
+            "trust whatever code the agent writes with this user's files, processes and network"
+        )
+
+
+@cache
+def _tried(installation: Installation) -> str | None:
+    if sys.platform != "linux":
+        return f"it needs Linux, this is {sys.platform}"
+    if shutil.which(BUBBLEWRAP) is None:
+        return f"{BUBBLEWRAP} is not installed"
+    roots = (installation.blind, installation.full)
+    command = sandboxed(installation, roots, ["-m", "environments.appworld.engine.wall", *map(str, roots)])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = done.stderr.strip().splitlines()
+    return None if done.returncode == 0 else (said[-1] if said else f"{BUBBLEWRAP} ended with {done.returncode}")
+
+
+def _made(folder: str) -> list[str]:
+    """Make a folder that everybody may pass; those that bubblewrap makes of itself are for its user alone."""
+    return ["--perms", "0755", "--dir", folder]
+
+
+def _python(python: Path) -> tuple[Path, ...]:
+    """The virtual environment and, outside /usr, the installation that its interpreter belongs to."""
+    environment = python.parent.parent
+    interpreter = python.resolve().parent.parent
+    return (environment,) if interpreter.is_relative_to("/usr") else (environment, interpreter)
+
+
+def _variables() -> dict[str, str]:
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHON_DOTENV_DISABLED": "1",
+    }

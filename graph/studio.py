@@ -1,0 +1,53 @@
+"""`python -m graph.studio`: opens a run's graph in LangGraph Studio, once it is sure that there is a run to open."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from environments.base import InputError
+from environments.command import exit_statuses
+
+CONFIG = Path(__file__).resolve().parent.parent / "langgraph.json"
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def main(
+    context: typer.Context,
+    run: Annotated[Path | None, typer.Option(help="run directory; COEVOLVE_RUN, or the newest below runs/")] = None,
+) -> None:
+    """Start LangGraph's server on a run and open Studio. Other options go to `langgraph dev`, such as --no-browser.
+
+    A run that stands at a finished iteration stays as it is: forks and edits work in a copy, RUN@THREAD beside it.
+
+    Exit status: the server's; 2 where there is no run, or another process works on it.
+    """
+    with exit_statuses():
+        os.environ["COEVOLVE_RUN"] = str(_checked(run))
+        server = Path(sys.executable).with_name("langgraph")
+        if not server.exists():
+            raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
+    argv = [str(server), "dev", "--config", str(CONFIG), *context.args]
+    os.execv(argv[0], argv)
+
+
+def _checked(named: Path | None) -> Path:
+    """The run, which nobody else holds now. The server takes its lock, and an error there is a page of traceback."""
+    from graph.checkpoints import studio_run
+    from graph.recipe import load_recipe
+    from memory.run import RunDirectory
+
+    run = RunDirectory.open((named or studio_run()).resolve())
+    load_recipe(run.settings_path)
+    run.check_settings()
+    with run.lock():
+        return run.root
+
+
+if __name__ == "__main__":
+    app()

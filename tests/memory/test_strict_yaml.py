@@ -1,0 +1,90 @@
+"""YAML of anybody: what it says is read, what has no end or no place in a recipe is one sentence."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.base import InputError
+from memory.strict_yaml import DEEPEST, LONGEST, dump_yaml, parse_yaml, read_yaml
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
+
+HOSTILE = {
+    "deep lists": ("[" * 20_000, f"line 1: lists and mappings are nested more than {DEEPEST} deep"),
+    "deep mappings": ("{a: " * 3000, "nested more than"),
+    "deep blocks": ("- " * 20_000, "nested more than"),
+    "aliases that multiply": (LAUGHS, r"line 2: the alias \*a0 is not allowed"),
+    "an alias to itself": ("environment: {options: &a {more: *a}}", r"the alias \*a is not allowed"),
+    "a merge": ("a: &a {b: 1}\nc: {<<: *a}", "line 2: "),
+    "digits": (f"seed: {'9' * 6000}", "line 1: a number of more than 64 bits"),
+    "hexadecimal digits": (f"seed: 0x{'f' * 6000}", "line 1: a number of more than 64 bits"),
+    "sexagesimal digits": (f"rate: {':59' * 3000}.5".replace(": :", ": 1:"), "line 1: "),
+    "a tag of Python": ("!!python/object/apply:os.getcwd []", "the tag .* is not allowed"),
+    "a tag that does not fit": ("seed: !!timestamp x", "the tag .* is not allowed"),
+    "no character": (r'a: "\UFFFFFFFF"', "line 1: "),
+    "half of a surrogate pair": (r'path: "\ud800"', "line 1: .*surrogates not allowed"),
+    "a key that is a list": ("? [a]\n: 1", "line 1: a key is no single value"),
+    "two documents": ("a: 1\n---\na: 2", "line 2: but found another document"),
+    "a NUL": ("a: \0", "not allowed"),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_documents_are_one_sentence(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=f"^mine.yaml: not YAML: .*{told}") as caught:
+        parse_yaml(text, "mine.yaml")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_what_dates_and_numbers_are() -> None:
+    text = "date: 2020-99-99\nday: 2020-01-01\nrate: 1e-4\nseed: 0x10\nnone: ~\nyes: on"
+    expected = {"date": "2020-99-99", "day": "2020-01-01", "rate": 1e-4, "seed": 16, "none": None, True: True}
+    assert parse_yaml(text, "mine.yaml") == expected
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63)
+        | st.floats(allow_nan=False)
+        | st.text()
+        | st.dates().map(str),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=6,
+    )
+)
+def test_what_is_written_is_read_back_equal(value: object) -> None:
+    document = [value, value, "1e-4"]
+    assert parse_yaml(dump_yaml(document), "mine.yaml") == document
+
+
+def _fifo(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _long(path: Path) -> Path:
+    path.write_text("# " + "x" * LONGEST)
+    return path
+
+
+FILES = {
+    "a FIFO": (_fifo, "is a folder, a pipe or a device"),
+    "an endless device": (lambda path: Path("/dev/zero"), "is a folder, a pipe or a device"),
+    "a folder": (lambda path: path.parent, "is a folder, a pipe or a device"),
+    "nothing": (lambda path: path, "cannot read this recipe .No such file"),
+    "a file that is too long": (_long, f"has more than {LONGEST} bytes"),
+}
+
+
+@pytest.mark.parametrize(("make", "told"), FILES.values(), ids=FILES)
+def test_hostile_files_are_one_sentence(tmp_path: Path, make, told: str) -> None:
+    path = make(tmp_path / "mine.yaml")
+    with pytest.raises(InputError, match=told) as caught:
+        read_yaml(path)
+    assert str(path) in str(caught.value)

@@ -1,0 +1,183 @@
+"""A chat template runs in a process of its own: it is a program, and it came with a model.
+
+Jinja's sandbox keeps a template from files and processes, not from endless loops, recursion and texts as large as the
+memory. So the process gets a limit on CPU time, memory and the length of what it renders for each request; one that
+goes beyond is killed, and the caller gets a sentence. The process is forked, because another start of the libraries
+takes seconds, and holds nothing of its parent's but memory: no file, lock or socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+__all__ = ["TemplateFailure", "TemplateProcess"]
+
+CPU_SECONDS = 10.0
+"""CPU time of one rendering (ours): the slowest real templates take milliseconds. Not wall time, so that a busy machine
+changes nothing."""
+LONGEST_TEXT = 2**24
+"""Characters of one rendered conversation (ours): far beyond any model's context."""
+MEMORY = 2**30
+"""Bytes of address space on top of what the process has when it is forked (ours)."""
+GIVE_UP = 600.0
+"""Wall seconds after which a process that neither answers nor uses its CPU time is given up."""
+_LOOK_FOR_PARENT = 5.0
+_HEAD = struct.Struct("!?Q")
+
+
+class TemplateFailure(Exception):
+    """The template could not be rendered; the message says why in a few words."""
+
+
+class TemplateProcess:
+    """Calls ``render`` in a process that is forked by the first call, and again after one that was ended.
+
+    ``render`` and what it holds are as they are at that moment; the arguments must be plain values. Threads may share
+    one. The process ends with this object, and with this process.
+    """
+
+    def __init__(self, render: Callable[..., object]) -> None:
+        self._render = render
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._connection: socket.socket | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def __call__(self, *arguments: object, **options: object) -> str:
+        """What ``render`` returns as text. Raises TemplateFailure for whatever it raises, and where it goes beyond a
+        limit."""
+        with self._lock:
+            if self._connection is None or self._owner != os.getpid():
+                self._start()
+            connection = self._connection
+            assert connection is not None
+            try:
+                _send(connection, True, pickle.dumps((arguments, options)))
+                done, answer = _receive(connection)
+            except BaseException as error:  # also an interruption, which leaves an answer that nobody waits for
+                self._stop()
+                if isinstance(error, EOFError | OSError):
+                    raise TemplateFailure(
+                        f"it ran past {CPU_SECONDS:g} s of CPU time or {MEMORY // 2**20} MB of memory and was ended"
+                    ) from None
+                raise
+        text = answer.decode(errors="surrogatepass")
+        if not done:
+            raise TemplateFailure(text)
+        return text
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            _serve(theirs, self._render, parent)
+        theirs.close()
+        ours.settimeout(GIVE_UP)
+        self._owner, self._connection = parent, ours
+        self._end = weakref.finalize(self, _end, child, ours, parent)
+
+    def _stop(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._connection = self._end = None
+
+
+def _end(child: int, connection: socket.socket, owner: int) -> None:
+    connection.close()
+    if os.getpid() != owner:  # a fork of the owner, to which the child does not belong
+        return
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _serve(connection: socket.socket, render: Callable[..., object], parent: int) -> NoReturn:
+    """The life of the forked process."""
+    try:
+        _forget_the_parent(connection.fileno())
+        connection.settimeout(_LOOK_FOR_PARENT)
+        while True:
+            _, question = _receive(connection, lambda: os.getppid() == parent)
+            arguments, options = pickle.loads(question)
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # whose signal ends the process, in a loop of C too
+            done, text = _rendered(render, arguments, options)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            connection.settimeout(GIVE_UP)
+            _send(connection, done, text.encode(errors="surrogatepass"))
+            connection.settimeout(_LOOK_FOR_PARENT)
+    finally:
+        os._exit(0)
+
+
+def _forget_the_parent(kept: int) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    for number in map(int, os.listdir("/dev/fd")):
+        if number > 2 and number != kept:
+            with suppress(OSError):
+                os.close(number)
+    gc.freeze()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        used = int(statm.read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = used + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def _rendered(render: Callable[..., object], arguments: Any, options: Any) -> tuple[bool, str]:  # noqa: ANN401
+    try:
+        text = str(render(*arguments, **options))
+    except RecursionError:
+        return False, "it calls itself without end"
+    except MemoryError:
+        return False, f"it needs more than {MEMORY // 2**20} MB of memory"
+    except Exception as error:  # noqa: BLE001 - whatever a template does wrong is told
+        from jinja2 import TemplateError
+
+        name = "" if isinstance(error, TemplateError | TypeError) else f"{type(error).__name__}: "
+        return False, f"{name}{error}"[:1000]
+    if len(text) > LONGEST_TEXT:
+        return False, f"it writes more than {LONGEST_TEXT} characters"
+    return True, text
+
+
+def _send(connection: socket.socket, done: bool, content: bytes) -> None:
+    connection.sendall(_HEAD.pack(done, len(content)) + content)
+
+
+def _receive(connection: socket.socket, go_on: Callable[[], bool] = lambda: False) -> tuple[bool, bytes]:
+    """One message. Raises EOFError where the other side is gone, and TimeoutError where ``go_on`` does not say to wait
+    on."""
+    done, length = _HEAD.unpack(_exactly(connection, _HEAD.size, go_on))
+    return done, _exactly(connection, length, go_on)
+
+
+def _exactly(connection: socket.socket, length: int, go_on: Callable[[], bool]) -> bytes:
+    parts = bytearray()
+    while len(parts) < length:
+        try:
+            part = connection.recv(min(length - len(parts), 2**16))
+        except TimeoutError:
+            if go_on():
+                continue
+            raise
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
