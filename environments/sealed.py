@@ -1,7 +1,8 @@
 """The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
 
-Warm start, D_0 and drafts are refused when their fingerprint is sealed. Equal value-free call sequences are reported,
-never refused. A missing or altered file is an error: a firewall must not fail open.
+Warm start, D_0 and drafts are refused when their fingerprint is sealed, and when their content is that of a held-out
+task (``environments.decontamination``, which reads a record beside these files). Equal value-free call sequences are
+reported, never refused. A missing or altered file is an error: a firewall must not fail open.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
+from environments.canonical import canonical
+from environments.decontamination import HeldOut, Nearest
 from environments.fingerprints import fingerprint
 from environments.grounding import ungrounded
 from environments.minimality import reduce, superfluous
@@ -39,7 +41,8 @@ class Refusal(StrEnum):
     ``empty_reference``: there is no call at all. ``empty_turn``: a turn has no call or no text. ``too_long``: more
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is a panel's task. ``duplicate``: its fingerprint is known. ``cannot_open``: the
+    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``environments.decontamination``).
+    ``duplicate``: its fingerprint is known. ``cannot_open``: the
     environment does not accept its initial state. ``error_result``: a call of the setup or the reference fails.
     ``unstable_state``: the state it leads to cannot be compared (it contains itself). ``nondeterministic``: fresh
     replays differ. ``no_effect``: a turn changes and tells nothing. ``not_solved``: the reference does not succeed.
@@ -72,10 +75,14 @@ class Refusal(StrEnum):
 
 
 class Ruling(Record):
-    """The answer to one draft. ``detail`` is one sentence that names the call, argument or turn, counted from 1."""
+    """The answer to one draft. ``detail`` is one sentence that names the call, argument or turn, counted from 1.
+
+    ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
+    """
 
     reason: Refusal | None = None
     detail: str = ""
+    nearest: Nearest | None = None
 
     @property
     def accepted(self) -> bool:
@@ -92,12 +99,13 @@ def verify(
 ) -> Ruling:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
-    ``known`` holds fingerprints of tasks that exist already, ``sealed`` those of the panels. Equal arguments give
-    equal rulings. Raises EnvironmentFault when the environment itself failed: that says nothing about the draft.
+    ``known`` holds fingerprints of tasks that exist already, ``sealed`` those of the held-out sets; a ``HeldOut`` is
+    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal rulings. Raises
+    EnvironmentFault when the environment itself failed: that says nothing about the draft.
     """
     settings = settings or VerificationSettings()
-    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, known, sealed)
-    return refused or _behaviour(draft, environment, settings) or Ruling()
+    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, sealed)
+    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, sealed)
 
 
 def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]) -> Ruling:
@@ -111,20 +119,24 @@ def can_train(draft: TaskSpec, environment: Environment, known: Collection[str],
     """
     if not any(draft.reference):
         return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
-    refused = _fingerprint(draft, known, sealed)
-    if refused is not None:
-        return refused
     try:
         environment.tools(draft.tools)
     except InputError as error:
         return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
+    refused = _fingerprint(draft, environment, known, sealed)
+    if refused is not None:
+        return refused
     try:
         attempt(environment, draft, draft.reference)
     except InputError as error:
-        return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+        return _unopened(error)
     except RecursionError:
-        return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
-    return Ruling()
+        return _endless()
+    return _accepted(draft, environment, sealed)
+
+
+def _accepted(draft: TaskSpec, environment: Environment, sealed: Collection[str]) -> Ruling:
+    return Ruling(nearest=sealed.nearest(environment, draft) if isinstance(sealed, HeldOut) else None)
 
 
 def _form(draft: TaskSpec, settings: VerificationSettings) -> Ruling | None:
@@ -164,13 +176,33 @@ def _calls(draft: TaskSpec, environment: Environment) -> Ruling | None:
     return None
 
 
-def _fingerprint(draft: TaskSpec, known: Collection[str], sealed: Collection[str]) -> Ruling | None:
+def _fingerprint(
+    draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]
+) -> Ruling | None:
     own = fingerprint(draft)
     if own in sealed:
         return Ruling(reason=Refusal.SEALED, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
+    if isinstance(sealed, HeldOut):
+        # A task without a canonical form cannot be compared, so it is refused: a firewall must not fail open.
+        try:
+            same = sealed.match(draft, canonical(environment, draft))
+        except InputError as error:
+            return _unopened(error)
+        except RecursionError:
+            return _endless()
+        if same is not None:
+            return Ruling(reason=Refusal.SEALED, detail=same)
     if own in known:
         return Ruling(reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]}).")
     return None
+
+
+def _unopened(error: InputError) -> Ruling:
+    return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+
+
+def _endless() -> Ruling:
+    return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
 
 
 def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> Ruling | None:
@@ -179,9 +211,9 @@ def _behaviour(draft: TaskSpec, environment: Environment, settings: Verification
         refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
         return refused or _worth(draft, recorded(environment), first)
     except InputError as error:
-        return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+        return _unopened(error)
     except RecursionError:
-        return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
+        return _endless()
 
 
 def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:

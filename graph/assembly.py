@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,9 +11,10 @@ from agents.assembly import Roles, build_roles, unguided_exploration, unguided_r
 from agents.breaker import Breaker
 from agents.spending import Ledger
 from environments.base import Environment
+from environments.decontamination import HeldOut, held_out
 from environments.fingerprints import fingerprint
+from environments.held_out_records import record_of
 from environments.registry import open_environment
-from environments.sealed import sealed_fingerprints
 from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
@@ -26,8 +28,8 @@ class Rooms:
     """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
 
     ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
-    fingerprints of every panel, and of the file of held-out tasks that the settings name. ``breaker`` counts the
-    branches that fail in a row.
+    held-out sets: every panel and held-out official task, and the file of held-out tasks that the settings name.
+    ``breaker`` counts the branches that fail in a row.
     """
 
     run: RunDirectory
@@ -35,7 +37,7 @@ class Rooms:
     environment: Environment
     roles: Roles
     unguided: Roles
-    sealed: frozenset[str]
+    sealed: Collection[str]
     ledger: Ledger
     breaker: Breaker
 
@@ -77,12 +79,17 @@ def assemble(root: Path) -> Rooms:
         environment=environment,
         roles=build_roles(settings.roles, ledger),
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
-        sealed=sealed_fingerprints(environment.name) | _held_out(settings.evaluation.tasks),
+        sealed=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
         breaker=Breaker(settings.roles.failures_in_a_row),
     )
 
 
-def _held_out(path: str | None) -> frozenset[str]:
-    """Fingerprints of a file of tasks. Raises InputError when it cannot be read or a line of it is no task."""
-    return frozenset() if path is None else frozenset(map(fingerprint, read_jsonl(Path(path), Task)))
+def _held_out(environment: Environment, path: str | None) -> HeldOut:
+    """What the environment holds out, with a file of tasks. Raises InputError when a file cannot be read or a line of
+    it is no task."""
+    sets = held_out(environment.name)
+    if path is None:
+        return sets
+    tasks = read_jsonl(Path(path), Task)
+    return sets.joined(map(fingerprint, tasks), record_of(environment, [(task.id, task) for task in tasks]))

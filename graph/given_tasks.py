@@ -8,11 +8,12 @@ from pathlib import Path
 
 from environments.base import InputError
 from environments.fingerprints import fingerprint
-from environments.verification import verify
+from environments.verification import Refusal, verify
 from graph.assembly import Rooms
 from memory.records import Task
 from memory.tasks import read_given
 
+NAMED = 20  # held-out tasks that an error names
 CHUNK = 25  # lines verified between two looks at the event loop
 
 
@@ -24,6 +25,7 @@ async def verify_given(path: Path, rooms: Rooms, tell: Callable[[str], None]) ->
     """
     lines = await asyncio.to_thread(read_given, path)
     accepted: list[Task] = []
+    held_out: list[str] = []
     known: set[str] = set()
     for start in range(0, len(lines), CHUNK):
         chunk = lines[start : start + CHUNK]
@@ -31,10 +33,15 @@ async def verify_given(path: Path, rooms: Rooms, tell: Callable[[str], None]) ->
         for (number, task), refusal in zip(chunk, refusals, strict=True):
             if refusal is not None:
                 tell(f"{path}:{number}: {refusal}")
+                if isinstance(task, Task) and refusal.startswith(f"{Refusal.SEALED}:"):
+                    held_out.append(task.id)
             elif isinstance(task, Task):
                 accepted.append(task)
     if not accepted:
-        raise InputError(f"tasks.initial: none of the {len(lines)} tasks in {path} was accepted: see the reasons above")
+        held = f", {len(held_out)} are held out ({', '.join(held_out[:NAMED])})" if held_out else ""
+        raise InputError(
+            f"tasks.initial: none of the {len(lines)} tasks in {path} was accepted{held}: see the reasons above"
+        )
     return tuple(accepted)
 
 

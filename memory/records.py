@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
+from environments.decontamination import Nearest
 from environments.learning_interface.profile import TurnCause, TurnLabel
 
 __all__ = [
@@ -259,7 +260,7 @@ class Verdict(Record):
     """The answer of verification to one draft. ``reason`` is None exactly when it is accepted.
 
     ``solved`` is the solver's success rate over its ``attempts`` that could be judged, in [0, 1]; None where no solver
-    was asked or none of its attempts could be judged.
+    was asked or none of its attempts could be judged. ``nearest`` are the held-out tasks most like an accepted draft.
     """
 
     draft_id: str
@@ -269,3 +270,4 @@ class Verdict(Record):
     detail: str = Field(default="", description="one sentence: which call, argument or turn; why no solver judged it")
     solved: float | None = None
     attempts: int = 0
+    nearest: Nearest | None = Field(None, exclude_if=operator.not_)

@@ -1,7 +1,7 @@
 """Demonstrations: references of verified tasks, replayed in the environment and rendered for a policy to learn from.
 
-The leak firewall of the supervised start is here: tasks of other splits than train, and tasks whose fingerprint a
-held-out panel publishes, are refused.
+The leak firewall of the supervised start is here: tasks of other splits than train, and tasks of a held-out set
+(``environments.decontamination``), are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments.base import Action, Environment, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.canonical import canonical
+from environments.decontamination import held_out
 from environments.fingerprints import fingerprint
 from environments.sealed import sealed_fingerprints
 from memory.records import Task
@@ -54,6 +56,18 @@ def read_tasks(path: Path) -> list[Task]:
         if fingerprint(task) in sealed[task.environment]:
             raise InputError(f"{path}, line {number}: task {task.id} is on a held-out panel: remove it")
     return tasks
+
+
+def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
+    """Raise InputError naming the first task of ``path`` that is of a held-out set by its content."""
+    sets = held_out(environment.name)
+    for number, task in enumerate(tasks, start=1):
+        try:
+            same = sets.match(task, canonical(environment, task))
+        except RecursionError:
+            same = "Its state contains itself."
+        if same is not None:
+            raise InputError(f"{path}, line {number}: task {task.id} is held out: {same} Remove it")
 
 
 def demonstrate(

@@ -3,7 +3,7 @@
 Each task's reference is replayed in the environment; the policy learns to write its calls after what it would have
 read. The recipe (Qwen3 architecture, sizes, optimizer) is our choice. A count of steps, never seconds,
 defines the result: equal tasks, settings and seed give equal weights on one machine. No panel is opened here, and a
-task whose fingerprint a panel publishes is refused.
+task of a held-out set is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ from memory.records import Measured, Task
 from memory.run import write_json
 from training.compact import CompactRendering
 from training.compact_text import CompactSettings, compact_settings
-from training.demonstrations import Demonstration, Example, demonstrate, example, lines, read_tasks
+from training.demonstrations import (
+    Demonstration,
+    Example,
+    demonstrate,
+    example,
+    lines,
+    read_tasks,
+    refuse_held_out,
+)
 from training.policy import PolicyCard, save_policy
 from training.slips import cued, slip
 
@@ -211,6 +219,7 @@ def warm_start(
     torch.set_num_threads(settings.threads)
     console = Console(stderr=True)
     environment = recorded(open_for(environment_name, learnt, trust_agent_code=trust_agent_code))
+    refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = compact_settings(environment.name).model_copy(update={"cues": settings.cues})
     card = PolicyCard(rendering="compact", compact=compact)

@@ -6,9 +6,11 @@ import copy
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+from pydantic import JsonValue
+
 from environments.appworld.backend import Backend
 from environments.appworld.episode import AppWorldEpisode
-from environments.appworld.installation import find_installation
+from environments.appworld.installation import OPEN_SPLITS, find_installation
 from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
 from environments.appworld.played_world import PYTHON, PlayedWorld
 from environments.appworld.read_apis import read_apis
@@ -16,10 +18,15 @@ from environments.appworld.recorded_world import RecordedWorld, WorldRecord
 from environments.appworld.references import References
 from environments.appworld.shared_engine import shared_engine
 from environments.appworld.start import Start, instruction_of, start_of
-from environments.base import InputError, Parameter, StartState, TaskSpec, ToolSpec
+from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
+from environments.canonical import Canonical, Step, canonical_call
+from environments.programs import called
 
 NAME = "appworld"
 MAX_STEPS = 30
+UNKNOWN = "unknown"
+"""What the canonical form says of a world that is of no open split."""
+
 ALWAYS = (PYTHON, "api_docs", "supervisor")
 """Classes that every start state has beside the apps that its task needs."""
 
@@ -112,6 +119,27 @@ class AppWorldEnvironment:
     def starts(self) -> tuple[StartState, ...]:
         """Where the tasks of the training split begin, each with the apps that its task needs."""
         return self._starts
+
+    def canonical(self, task: TaskSpec) -> Canonical:
+        """The task's canonical form without a world (``environments.canonical``): its world's id says what it begins
+        in and of which split that is, and the APIs that are called whether a call only reads.
+
+        Raises InputError for an initial state that is not AppWorld's.
+        """
+        world = start_of(task).task
+        parts: dict[str, JsonValue] = {"world": world}
+        split = next((name for name in OPEN_SPLITS if world in split_ids(self._engine.installation, name)), UNKNOWN)
+        steps = tuple(self._step(call) for calls in task.reference for call in calls)
+        return Canonical(parts=parts, prepared=parts, steps=steps, split=split)
+
+    def _step(self, call: ToolCall) -> Step:
+        group, text = canonical_call(self, call)
+        code = call.arguments.get("code")
+        try:
+            names = called(code) if call.name == PYTHON and isinstance(code, str) else (call.name,)
+        except ValueError:  # it is not Python, and may do anything
+            names = (PYTHON,)
+        return Step(group, text, told="", change="", reads=all(name in self._reads for name in names))
 
     @cached_property
     def _recorded(self) -> AppWorldEnvironment:

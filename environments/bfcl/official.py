@@ -27,10 +27,13 @@ def load_category(
     """The tasks of ``category`` (base, miss_func, miss_param or long_context) in ``splits``, in official order.
 
     Raises InputError for an unknown category, and for the split "reserved" unless ``equality_test`` is set, which
-    only the test of equality with the official checker does.
+    only the test of equality with the official checker and the record for decontamination (hashes alone) do.
     """
     if "reserved" in splits and not equality_test:
-        raise InputError("the split 'reserved' is opened by the equality test alone: leave it out of splits")
+        raise InputError(
+            "the split 'reserved' is opened by the equality test and the record for decontamination alone: "
+            "leave it out of splits"
+        )
     return tuple(
         _task(category, index, entry, answers)
         for index, (entry, answers) in enumerate(category_entries(category))

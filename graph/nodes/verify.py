@@ -66,6 +66,7 @@ def _verdicts(
                 accepted=ruling.accepted,
                 reason=ruling.reason,
                 detail=ruling.detail,
+                nearest=ruling.nearest,
             )
         )
     return drafts, verdicts

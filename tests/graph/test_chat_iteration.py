@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from changed_tasks import held_out_tasks, human_wordings, shingles
 from chat_table import KEY, ROLES, reply, settings_of
 from faulty_server import FaultyServer, Schedule
 from made_run import ENVIRONMENT, make_run, rollouts, run_graph
@@ -85,6 +86,14 @@ def test_drafts_are_graded_and_those_accepted_were_tried_by_the_solver(evolved) 
     for verdict in rows(run, "verdicts.jsonl", Verdict):
         tried = verdict.accepted or verdict.reason == Refusal.SOLVER
         assert (verdict.solved, verdict.attempts) == ((0.75, 4) if tried else (None, 0))
+
+
+def test_no_prompt_holds_a_held_out_wording(evolved, table: FaultyServer) -> None:
+    prompts = {str(message["content"]) for request in table.requests for message in request.messages}
+    assert len(prompts) > 50
+    assert not human_wordings() & {run for text in prompts for run in shingles(text)}
+    panels = {text for found, _, task in held_out_tasks() if found == "panel" for text in task.turns if len(text) > 40}
+    assert not [text for text in panels if any(text in prompt for prompt in prompts)]
 
 
 def test_what_was_refused_and_repaired_stands_in_the_ledger(evolved) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from changed_tasks import changed
 from made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
 from typer.testing import CliRunner, Result
 
@@ -15,6 +17,7 @@ import graph.seeding
 from agents.assembly import unguided_context
 from agents.scripted.unguided import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
+from environments.bfcl.panels import load_panel
 from environments.fingerprints import fingerprint
 from environments.sealed import sealed_fingerprints
 from environments.verification import verify
@@ -24,7 +27,7 @@ from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
 from memory.records import Draft, FailureContext, Interaction, Task, Unsignalled, Verdict
-from memory.run import RunDirectory, read_jsonl
+from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 
 COUNT = 40
@@ -257,6 +260,20 @@ def test_when_no_task_is_accepted_the_command_fails(tmp_path: Path) -> None:
     assert f"{path}:1: " in result.stderr
     assert "none of the 1 tasks" in result.stderr.splitlines()[-1]
     assert seed(tmp_path, "--run", tmp_path / "run", "--count", "3").exit_code == 0
+
+
+def test_held_out_tasks_in_disguise_are_refused_by_name(tmp_path: Path) -> None:
+    rng, given = random.Random(0), []
+    for member in load_panel("templated-dev"):
+        kind = rng.choice(("unused_key", "unused_part", "unused_file", "default_written"))
+        if len(given) < 12 and (task := changed(member.spec, (kind,), rng)):
+            given.append(Task(id=f"mine-{len(given)}", origin="given", **dict(task)))
+    write_jsonl(tmp_path / "mine.jsonl", given)
+    result = seed(tmp_path, "--run", tmp_path / "run", *GIVEN, f"tasks.initial={tmp_path / 'mine.jsonl'}")
+    assert result.exit_code == 2
+    assert result.stderr.count(": sealed: ") == 12
+    assert f"12 are held out ({', '.join(task.id for task in given)})" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
 
 
 async def test_a_panels_task_is_refused_as_sealed(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from environments.base import InputError
+from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.panels import load_panel
 from environments.fingerprints import fingerprint
 from memory.records import Measured, Task
 from memory.run import write_jsonl
 from training import demonstrations
 from training.compact import CompactRendering
-from training.demonstrations import Example, demonstrate, example, read_tasks
+from training.demonstrations import Example, demonstrate, example, read_tasks, refuse_held_out
 from training.policy import load_policy
 from training.warm_start import (
     RECORD,
@@ -132,6 +134,16 @@ def test_refuses_tasks_that_must_not_be_learnt_from(tmp_path: Path, monkeypatch:
         read_tasks(tasks_file(tmp_path, good))
     with pytest.raises(InputError, match="holds 1 tasks"):
         read_tasks(tasks_file(tmp_path, good[:1]))
+
+
+def test_refuses_a_held_out_task_in_disguise(tmp_path: Path) -> None:
+    good = made_tasks()[0]
+    spec = next(task.spec for task in load_panel("templated-dev") if "VehicleControlAPI" in task.spec.initial_state)
+    state = {**spec.initial_state, "unused": 1}
+    disguised = Task(id="mine", origin="given", **{**dict(spec), "split": "train", "initial_state": state})
+    learnt = read_tasks(tasks_file(tmp_path, [good, disguised]))
+    with pytest.raises(InputError, match=r"line 2: task mine is held out: .*Remove it"):
+        refuse_held_out(tmp_path / "tasks.jsonl", learnt, BFCLEnvironment())
 
 
 def test_the_panels_that_are_published_are_asked(tmp_path: Path) -> None:

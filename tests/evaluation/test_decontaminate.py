@@ -1,0 +1,82 @@
+"""The audit of a run or a file: what is found, how it ends, and that the user's mistakes are one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from environments.base import TaskSpec, ToolCall
+from environments.bfcl.panels import load_panel
+from environments.example import depot
+from evaluation.decontaminate import Finding, app, audit
+from memory.jsonl import write_jsonl
+from memory.records import Task
+
+
+def task(number: int, spec: TaskSpec) -> Task:
+    return Task(id=f"task-{number}", origin="given", **{**dict(spec), "split": "train"})
+
+
+def parcels(name: str, **arguments: str) -> TaskSpec:
+    start = depot().starts()[0]
+    return TaskSpec(
+        **start.model_dump(include={"environment", "split", "classes", "initial_state", "tools"}),
+        turns=("Do it",),
+        reference=((ToolCall(name=name, arguments=arguments),),),
+    )
+
+
+def test_a_held_out_task_in_disguise_is_found(tmp_path: Path) -> None:
+    spec = load_panel("templated-dev")[0].spec
+    spec = spec.model_copy(update={"initial_state": {**spec.initial_state, "unused": 1}, "turns": ("Other words",)})
+    write_jsonl(tmp_path / "mine.jsonl", [task(1, spec)])
+    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl"), "--json"])
+    assert done.exit_code == 1, done.output
+    (found,) = json.loads(done.stdout)["equal"]
+    assert found["task"] == "task-1"
+    assert "held-out" in found["why"]
+    assert found["calls"] == 1.0
+    shown = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl")])
+    assert shown.exit_code == 1
+    assert "1 equal to held-out ones" in " ".join(shown.stdout.split())
+
+
+def test_a_file_of_an_own_environment_is_clean(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "mine.jsonl", [task(1, parcels("list_parcels"))])
+    own = ["--environment", "environments.example:depot"]
+    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl"), *own])
+    assert done.exit_code == 0, done.output
+    assert "1 tasks: 0 equal" in done.stdout
+    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl")])
+    assert done.exit_code == 2
+    assert "add --environment" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "neither a run nor a file"), ("", "has no task"), ("{}\n", "line 1"), ("[", "line 1: no JSON")],
+)
+def test_a_mistake_is_one_sentence(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    if text is not None:
+        path.write_text(text)
+    done = CliRunner().invoke(app, [str(path)])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_nearly_equal_needs_text_and_calls() -> None:
+    found = [
+        Finding(task="both", why="", text=0.97, calls=1.0),
+        Finding(task="calls", why="", text=0.5, calls=1.0),
+        Finding(task="same", why="It is held out.", text=1.0, calls=1.0),
+        Finding(task="unknown", why=""),
+    ]
+    report = audit(Path("x"), found, 0.95)
+    assert [one.task for one in report.near] == ["both"]
+    assert [one.task for one in report.equal] == ["same"]
+    assert (report.median_text, report.median_calls) == (0.97, 1.0)
