@@ -26,6 +26,7 @@ CHAT_ONLY = (
     "price_completion",
 )
 KEY_VARIABLE = "OPENAI_API_KEY"
+DAY = 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 
 
 class RoleSettings(Section):
@@ -48,26 +49,37 @@ class RoleSettings(Section):
         description="chat: how a reply gets its shape; auto: by JSON schema, and by tool calls where the endpoint "
         "rejects that (ours)",
     )
-    temperature: float | None = Field(None, ge=0.0, description="chat: sampling temperature; none: the endpoint's")
-    max_tokens: int = Field(4096, ge=1, description="chat: tokens of one reply at most, with its thinking (ours)")
-    timeout: float = Field(120.0, gt=0, description="chat: seconds for one HTTP request, its deadline (ours)")
+    temperature: float | None = Field(
+        None, ge=0.0, le=100.0, description="chat: sampling temperature; none: the endpoint's"
+    )
+    max_tokens: int = Field(
+        4096, ge=1, le=1_048_576, description="chat: tokens of one reply at most, with its thinking (ours)"
+    )
+    timeout: float = Field(120.0, gt=0, le=DAY, description="chat: seconds for one HTTP request, its deadline (ours)")
     deadline: float = Field(
         300.0,
         gt=0,
+        le=DAY,
         description="chat: seconds for one question with its further attempts, pauses and repair turn; waiting for "
         "roles.concurrency is not counted (ours)",
     )
-    max_retries: int = Field(3, ge=0, description="chat: further attempts after a failed request (ours)")
+    max_retries: int = Field(3, ge=0, le=100, description="chat: further attempts after a failed request (ours)")
     retry_pause: float = Field(
         0.5,
         ge=0.0,
+        le=3600.0,
         description="chat: seconds before the first further attempt, doubled for each one, 8 at most (ours)",
     )
     max_retry_after: float = Field(
-        60.0, ge=0.0, description="chat: seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)"
+        60.0,
+        ge=0.0,
+        le=DAY,
+        description="chat: seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)",
     )
-    price_prompt: float | None = Field(None, ge=0.0, description="chat: price of a million prompt tokens")
-    price_completion: float | None = Field(None, ge=0.0, description="chat: price of a million completion tokens")
+    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="chat: price of a million prompt tokens")
+    price_completion: float | None = Field(
+        None, ge=0.0, le=1e9, description="chat: price of a million completion tokens"
+    )
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
@@ -92,19 +104,21 @@ class BudgetSettings(Section):
     reply is there, so that they are overrun by what was in flight at most.
     """
 
-    tokens: int | None = Field(None, ge=1, description="prompt and completion tokens")
-    calls: int | None = Field(None, ge=1, description="HTTP requests, further attempts included")
-    money: float | None = Field(None, gt=0, description="in the currency of the roles' prices")
+    tokens: int | None = Field(None, ge=1, le=10**15, description="prompt and completion tokens")
+    calls: int | None = Field(None, ge=1, le=10**12, description="HTTP requests, further attempts included")
+    money: float | None = Field(None, gt=0, le=1e12, description="in the currency of the roles' prices")
 
 
 class ExplorationSettings(Section):
     """How long an explorer acts, and how many drafts come of it. All are counts, so that a resumed run agrees."""
 
-    rounds: int = Field(4, ge=1, description="R: episodes opened for one context")
-    steps: int = Field(8, ge=1, description="S: actions in one episode")
-    drafts_per_context: int = Field(3, ge=1, description="drafts proposed for one context at most")
-    max_reference_calls: int = Field(3, ge=1, description="calls of a draft's reference at most, all turns together")
-    max_turns: int = Field(2, ge=1, description="user turns of a chat abstractor's draft at most (ours)")
+    rounds: int = Field(4, ge=1, le=1000, description="R: episodes opened for one context")
+    steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")
+    drafts_per_context: int = Field(3, ge=1, le=1000, description="drafts proposed for one context at most")
+    max_reference_calls: int = Field(
+        3, ge=1, le=1000, description="calls of a draft's reference at most, all turns together"
+    )
+    max_turns: int = Field(2, ge=1, le=100, description="user turns of a chat abstractor's draft at most (ours)")
 
 
 class RolesSettings(Section):
@@ -116,8 +130,10 @@ class RolesSettings(Section):
     solver: RoleSettings | None = Field(
         None, description="chat: a model that tries accepted drafts from their text (ours); none: no draft is tried"
     )
-    solver_attempts: int = Field(4, ge=1, description="solver: episodes played for one draft (ours)")
-    solver_actions: int = Field(12, ge=1, description="solver: actions in one episode, all turns together (ours)")
+    solver_attempts: int = Field(4, ge=1, le=1000, description="solver: episodes played for one draft (ours)")
+    solver_actions: int = Field(
+        12, ge=1, le=10_000, description="solver: actions in one episode, all turns together (ours)"
+    )
     solver_min: float | None = Field(
         None, ge=0.0, le=1.0, description="solver: success rate below which a draft is refused; none: only recorded"
     )
@@ -125,12 +141,19 @@ class RolesSettings(Section):
         None, ge=0.0, le=1.0, description="solver: success rate above which a draft is refused; none: only recorded"
     )
     exploration: ExplorationSettings = ExplorationSettings()
-    branch_timeout: float = Field(600.0, gt=0, description="deadline in seconds of one context's branch")
+    branch_timeout: float = Field(600.0, gt=0, le=DAY, description="deadline in seconds of one context's branch")
     concurrency: int = Field(
-        16, ge=1, description="chat: requests in flight at one endpoint at most, of all roles together (ours)"
+        16, ge=1, le=1024, description="chat: requests in flight at one endpoint at most, of all roles together (ours)"
     )
     cache: str | None = Field(
         None, description="chat: SQLite file that answers identical requests; keep it out of the run to share it"
+    )
+    failures_in_a_row: int = Field(
+        5,
+        ge=1,
+        le=1000,
+        description="questions of a role without a readable reply, or branches that fail alike, in a row, after which "
+        "the run stops with the last cause; five times as many once there was a success (ours)",
     )
     budget: BudgetSettings = BudgetSettings()
 

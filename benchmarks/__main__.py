@@ -15,6 +15,7 @@ import typer
 from benchmarks.catalogue import BENCHMARKS, Benchmark, chosen
 from environments.base import InputError
 from environments.command import FAILURE, MISTAKE, check_output, exit_statuses
+from environments.command_line import OneSentence
 
 if TYPE_CHECKING:
     from benchmarks.measurement import Measurement
@@ -25,7 +26,7 @@ SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENI
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     only: Annotated[list[str] | None, typer.Option(help="measure this one; can be given several times")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,

@@ -22,6 +22,13 @@ class EnvironmentFault(RuntimeError):
     """The environment itself failed (a dead worker, a deadline of ours): never the agent's fault, never reward 0."""
 
 
+class EnvironmentDefect(EnvironmentFault):
+    """A bug in an environment's own code: the same call fails again, so nobody tries again.
+
+    The message names the tool, the exception, and the file and line where it was raised.
+    """
+
+
 class Record(BaseModel):
     """Base of every record: immutable, and strict about unknown keys."""
 

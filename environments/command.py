@@ -13,13 +13,25 @@ from typing import Literal, NoReturn
 
 from environments.base import EnvironmentFault, InputError
 
-__all__ = ["FAILURE", "MISTAKE", "StorageError", "check_output", "exit_statuses", "storage_refusal", "writing"]
+__all__ = [
+    "FAILURE",
+    "MISTAKE",
+    "NOTHING",
+    "StorageError",
+    "check_output",
+    "exit_statuses",
+    "storage_refusal",
+    "writing",
+]
 
 FAILURE = 1
 """Exit status of work that failed though its input was right."""
 
 MISTAKE = 2
 """Exit status of what the user can put right: the input, or the place that is written to."""
+
+NOTHING = 4
+"""Exit status of work that ended as it should and made nothing: no task, and no policy that learnt anything."""
 
 _ADVICE = {
     errno.ENOSPC: "free some space there and go on",

@@ -60,7 +60,7 @@ def open_named(
 
 
 def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
-    factory = _callable(name)
+    factory = find_factory(name)
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
@@ -82,7 +82,9 @@ def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
     return opened
 
 
-def _callable(name: str) -> Callable[..., Any]:
+def find_factory(name: str) -> Callable[..., Any]:
+    """The callable that ``module:callable`` names. Raises InputError that names the module which is not there, or what
+    failed in it."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute, None)

@@ -20,6 +20,11 @@ APPWORLD_STEPS = 30
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
+def is_import_path(name: str) -> bool:
+    """Whether ``name`` is written as ``module:callable``, as an environment of the user's is."""
+    return _IMPORT_PATH.fullmatch(name) is not None
+
+
 class EnvironmentSettings(BaseModel):
     """Which environment, and its options: BFCL has two keys of its own, AppWorld three, a user's ``options``."""
 
@@ -34,6 +39,7 @@ class EnvironmentSettings(BaseModel):
     max_steps: int | None = Field(
         None,
         ge=1,
+        le=10_000,
         description="bfcl, appworld: actions in one user turn before it is cut off (official: 20 and 30)",
     )
     servers: tuple[str, ...] | None = Field(
@@ -53,7 +59,7 @@ class EnvironmentSettings(BaseModel):
     @field_validator("name")
     @classmethod
     def _openable(cls, name: str) -> str:
-        if name not in (BFCL, APPWORLD) and not _IMPORT_PATH.fullmatch(name):
+        if name not in (BFCL, APPWORLD) and not is_import_path(name):
             raise ValueError(
                 f"{name!r} is no environment: write {BFCL}, {APPWORLD}, or module:callable of your own, "
                 "for example environments.example:depot"
@@ -122,8 +128,8 @@ class VerificationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    replays: int = Field(2, ge=2, description="fresh replays that must agree")
-    max_calls: int = Field(6, ge=1, description="longest reference of a draft, all turns together")
+    replays: int = Field(2, ge=2, le=100, description="fresh replays that must agree")
+    max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together")
     enabled: bool = Field(
         True,
         description="false: every draft of an iteration that can be opened becomes a task, unless it is a panel's or a "

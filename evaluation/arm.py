@@ -15,7 +15,8 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError, Record
-from environments.command import MISTAKE, exit_statuses
+from environments.command import MISTAKE, NOTHING, exit_statuses
+from environments.command_line import OneSentence
 
 JOB_FILE = "job.json"
 ONE_THREAD = {
@@ -62,7 +63,7 @@ class Job(Record):
     commit: str | None
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(job: Annotated[Path, typer.Argument(help="file that evaluation.study wrote")]) -> None:
     """Run one arm with one seed, score its last policy greedily, and write the result."""
     from memory.child_process import ChildFailure, watch_parent
@@ -151,7 +152,7 @@ async def _child(job: Job, command: list[str]) -> None:
     log = Path(job.folder) / "arm.log"
     start = log.stat().st_size if log.exists() else 0
     argv = [sys.executable, "-m", *command]
-    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE), env=ONE_THREAD)
+    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE, NOTHING), env=ONE_THREAD)
     if status == MISTAKE:
         said = log.read_bytes()[start:].decode(errors="replace").splitlines()
         reason = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from environments.base import InputError, Record
@@ -55,9 +55,12 @@ class Decoding(Record):
 
 
 def evaluate(
-    items: Sequence[Item], environment: Environment, decoding: Decoding
+    items: Sequence[Item],
+    environment: Environment,
+    decoding: Decoding,
+    report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[tuple[TaskOutcome, ...], Policy]:
-    """Load the model and attempt every item.
+    """Load the model and attempt every item; ``report`` is told after each how many are done and were solved.
 
     Raises InputError for an unknown model, an empty selection and tasks of another environment.
     """
@@ -80,7 +83,7 @@ def evaluate(
 
     torch.set_num_threads(decoding.threads)
     policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
-    return attempt(items, policy, environment, limits_for(policy, decoding), decoding.batch), policy
+    return attempt(items, policy, environment, limits_for(policy, decoding), decoding.batch, report), policy
 
 
 def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
@@ -100,18 +103,32 @@ def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
 
 
 def attempt(
-    items: Sequence[Item], policy: Policy, environment: Environment, limits: EpisodeLimits, batch: int
+    items: Sequence[Item],
+    policy: Policy,
+    environment: Environment,
+    limits: EpisodeLimits,
+    batch: int,
+    report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[TaskOutcome, ...]:
-    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order."""
+    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order.
+
+    ``report`` is told after each how many are done and were solved.
+    """
     from environments.recording import recorded
     from training.rollout import EpisodeRequest, run_episodes
 
     environment = recorded(environment)
     outcomes: list[TaskOutcome] = []
+    over: list[bool] = []
+
+    def count(success: bool) -> None:
+        over.append(success)
+        report(len(over), sum(over))
+
     for begin in range(0, len(items), batch):
         chunk = items[begin : begin + batch]
         requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
-        results = run_episodes(policy, environment, requests, limits, temperature=0.0)
+        results = run_episodes(policy, environment, requests, limits, temperature=0.0, over=count)
         outcomes += [judge(item, result) for item, result in zip(chunk, results, strict=True)]
         print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
     return tuple(outcomes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from environments.command import check_output, exit_statuses
+from environments.command_line import OneSentence
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
 from evaluation.outcomes import Report, score_strata
@@ -20,7 +22,7 @@ from evaluation.selection import Selection, budget_of, notes_for, select, writte
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     environment: Annotated[str, typer.Option(help="bfcl, appworld, or module:callable of your own environment")] = BFCL,
     panel: Annotated[
@@ -66,6 +68,10 @@ def main(
         bool, typer.Option("--trust-agent-code", help="appworld: run agents' code where it cannot be walled in")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
+    progress: Annotated[
+        bool,
+        typer.Option("--progress", help="print a line of JSON on stdout after each task"),
+    ] = False,
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
     from memory.child_process import watch_parent
@@ -99,7 +105,12 @@ def main(
             thinking=thinking,
             budget=budget,
         )
-        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding)
+
+        def tell(done: int, successes: int) -> None:
+            if progress:
+                print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+
+        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding, tell)
         groups = tuple(dict.fromkeys(item.group for item in selected.items))
         scores = tuple(selected.scoring(group, outcomes) for group in groups)
         report = Report(

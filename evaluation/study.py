@@ -11,6 +11,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import FAILURE, exit_statuses
+from environments.command_line import OneSentence
 
 if TYPE_CHECKING:
     from evaluation.study_plan import Plan
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path, typer.Argument(help="recipe of the study: recipes/study.yaml")],
     panel: Annotated[

@@ -44,7 +44,7 @@ class Arm(Strict):
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="part of file names")
     description: str = Field(min_length=1, description="one line of the report")
-    seeds: int = Field(3, ge=1, description="seeds of the study; development names its own")
+    seeds: int = Field(3, ge=1, le=100, description="seeds of the study; development names its own")
     overrides: dict[str, JsonValue] = Field({}, description="settings of this arm alone, by dotted key")
     match_admissions: str | None = Field(
         None, description="admit as many tasks in each iteration as this arm's run of the same seed did"
@@ -90,8 +90,12 @@ class StudyRecipe(Strict):
     strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9]+$")], ...] = Field(
         (), description="labels of tasks, key=value: parts of each mode's first panel that are reported on their own"
     )
-    limit: int | None = Field(None, ge=1, description="score the first N tasks of each panel only (labelled as such)")
-    deadline: float = Field(1800.0, gt=0, description="wall seconds of one arm and seed before it is ended")
+    limit: int | None = Field(
+        None, ge=1, le=1_000_000, description="score the first N tasks of each panel only (labelled as such)"
+    )
+    deadline: float = Field(
+        1800.0, gt=0, le=365 * 24 * 3600.0, description="wall seconds of one arm and seed before it is ended"
+    )
     compare: tuple[tuple[str, str], ...] = Field(
         (), description="further paired differences: an arm and the one it is compared with"
     )

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
+from agents.breaker import Breaker
 from agents.spending import Ledger
 from environments.base import Environment
 from environments.decontamination import HeldOut, held_out
@@ -28,6 +29,7 @@ class Rooms:
 
     ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
     held-out sets: every panel and held-out official task, and the file of held-out tasks that the settings name.
+    ``breaker`` counts the branches that fail in a row.
     """
 
     run: RunDirectory
@@ -37,6 +39,7 @@ class Rooms:
     unguided: Roles
     sealed: Collection[str]
     ledger: Ledger
+    breaker: Breaker
 
     @property
     def deduplicates(self) -> bool:
@@ -78,6 +81,7 @@ def assemble(root: Path) -> Rooms:
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
         sealed=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
+        breaker=Breaker(settings.roles.failures_in_a_row),
     )
 
 

@@ -7,24 +7,43 @@ from typing import Annotated
 
 import typer
 
+from environments.base import InputError
 from environments.command import exit_statuses
+from environments.command_line import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
-def main(recipes: Annotated[list[Path], typer.Argument(help="YAML files of settings")]) -> None:
-    """Check the settings of recipes, all keys and values, and stop at the first mistake.
+@app.command(cls=OneSentence)
+def main(
+    recipes: Annotated[list[Path], typer.Argument(help="YAML files of settings")],
+    settings_only: Annotated[
+        bool, typer.Option("--settings-only", help="leave out what the machine must have: models, files, keys, devices")
+    ] = False,
+) -> None:
+    """Check recipes as a run does before it begins, and stop at the first mistake.
 
-    Exit status: 0, or 2 with one sentence that names the file and the key. Models and files that a recipe names are
-    looked for when it is run.
+    All keys and values, then what this machine must have for them: the environment, the keys of chat roles, the tasks
+    that are scored, the policy with its tokenizer and chat template, its device. No weights are loaded.
+
+    Exit status: 0, or 2 with one sentence that names the file and the key.
     """
     with exit_statuses():
+        from graph.preflight import check_run
         from graph.recipe import load_recipe
+        from graph.settings import RunSettings
 
         for recipe in recipes:
-            load_recipe(recipe)
-        print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right")
+            settings = load_recipe(recipe)
+            if settings_only:
+                continue
+            try:
+                check_run(settings)
+            except InputError as error:
+                raise InputError(f"{recipe}: {error}") from None
+        empty = len(recipes) == 1 and settings == RunSettings()
+        note = " (it sets nothing: every setting has its default)" if empty else ""
+        print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")
 
 
 if __name__ == "__main__":

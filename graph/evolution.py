@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from agents.breaker import RepeatedFailure
 from agents.settings import RolesSettings
 from environments.base import InputError
 from environments.command import storage_refusal, writing
@@ -31,8 +32,8 @@ async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interrupt
     """Run the graph until ``update`` is done. The caller holds the run's lock.
 
     A signal stops it at the edge of a superstep; every superstep is on the disk before the next one begins.
-    Raises CancelledError for that, InputError for a user's mistake, StorageError and OSError where the disk takes no
-    more, and whatever a node outside the fan-out raises.
+    Raises CancelledError for that, InputError for a user's mistake, RepeatedFailure for work that only fails,
+    StorageError and OSError where the disk takes no more, and whatever a node outside the fan-out raises.
     """
     from graph.checkpoints import run_checkpoints
     from graph.forks import refuse_unfinished
@@ -80,7 +81,7 @@ async def _evolve(
     except GraphDrained:
         raise asyncio.CancelledError from None
     except Exception as error:
-        if isinstance(error, InputError) or storage_refusal(error):
+        if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
             # Checkpoints keep what failed as failed: once the mistake is put right, the graph begins afresh.
             await saver.adelete_thread(thread_id(iteration))
         raise

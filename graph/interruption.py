@@ -87,10 +87,14 @@ class Interruption:
             self._cancel()
 
     def _cancel(self) -> None:
-        # LangGraph drops the branches that had not begun, which is what the signal asks for and no fault to tell of.
-        warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+        expect_dropped_branches()
         if self._task is not None:
             self._task.cancel()
+
+
+def expect_dropped_branches() -> None:
+    """Silence LangGraph on branches that it drops before they begin, which is what stopping work asks for."""
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
 
 
 def _give_up() -> None:

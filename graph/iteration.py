@@ -6,8 +6,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
-from environments.base import EnvironmentFault
-from graph.branches import fail_to_update, record_failure, send_branches, send_seeds
+from graph.branches import fail_to_update, may_pass, record_failure, send_branches, send_seeds, stopping
 from graph.drawing import described
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
@@ -22,16 +21,15 @@ IterationGraph = StateGraph[IterationState, RunContext, IterationState, Iteratio
 SeedGraph = StateGraph[SeedState, RunContext, SeedState, SeedState]
 Branch = CompiledStateGraph[BranchState, RunContext, BranchState, BranchEnd]
 
-# A dead worker is worth another attempt; anything else would fail again.
-RETRY = RetryPolicy(max_attempts=3, retry_on=EnvironmentFault)
+RETRY = RetryPolicy(max_attempts=3, retry_on=may_pass)
 
 
 def branch() -> Branch:
     """Explore, abstract, verify: what each new context goes through."""
     graph = StateGraph(BranchState, context_schema=RunContext, output_schema=BranchEnd)
-    graph.add_node("explore", explore, retry_policy=RETRY, metadata=described(explore))
-    graph.add_node("abstract", abstract, retry_policy=RETRY, metadata=described(abstract))
-    graph.add_node("verify", verify, retry_policy=RETRY, metadata=described(verify))
+    graph.add_node("explore", stopping(explore), retry_policy=RETRY, metadata=described(explore))
+    graph.add_node("abstract", stopping(abstract), retry_policy=RETRY, metadata=described(abstract))
+    graph.add_node("verify", stopping(verify), retry_policy=RETRY, metadata=described(verify))
     graph.add_edge(START, "explore")
     graph.add_edge("explore", "abstract")
     graph.add_edge("abstract", "verify")

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
+from environments.registry import find_factory
+from environments.settings import is_import_path
 from graph.settings import RunSettings
 from memory.strict_yaml import parse_yaml, read_yaml
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
 """The recipe that is used when none is named."""
 
+ENVIRONMENT_NAME = ("environment", "name")
 Tree = dict[str, Any]
 
 
@@ -41,6 +44,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     try:
         return RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
+        _import_named(tree, given)
         raise InputError(_explain(error, path, given)) from error
 
 
@@ -83,6 +87,14 @@ def _apply(tree: Tree, override: str) -> tuple[str, ...]:
     return keys
 
 
+def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
+    """Where an override names an environment, and the recipe is wrong for it: say first whether it is there at all."""
+    section = tree.get("environment")
+    name = section.get("name") if isinstance(section, dict) else None
+    if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
+        find_factory(name)
+
+
 def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:
     first = error.errors(include_url=False)[0]
     location = tuple(str(part) for part in first["loc"])
@@ -90,6 +102,9 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
         (text for keys, text in given.items() if location[: len(keys)] == keys), None
     )
     source = f"--set {override}" if override else str(path)
+    if override is None and location[:1] == ("environment",) and ENVIRONMENT_NAME in given:
+        # The file is right for the environment that it names; another one was asked for on top of it.
+        source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
         return f"{source}: unknown key '{name}'{_suggestion(location)}"

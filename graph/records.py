@@ -106,6 +106,14 @@ class PrintedReport(BaseModel):
     scores: tuple[PrintedScore]
 
 
+class PrintedProgress(BaseModel):
+    """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
+
+    evaluated: int
+    of: int
+    successes: int
+
+
 class StageSeconds(Record):
     """Wall seconds of each stage of an iteration; of a stage that was killed, only its last attempt counts."""
 

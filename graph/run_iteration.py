@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import exit_statuses
+from environments.command import NOTHING, exit_statuses
+from environments.command_line import OneSentence
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PLAIN_WIDTH = 140  # columns of a table that does not go to a terminal
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
     run: Annotated[Path, typer.Option(help="run directory")] = Path("runs/quickstart"),
@@ -42,19 +43,21 @@ def main(
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised. When one is spent the run stops after that iteration, says so
-    and ends with 0; --resume stops at once while it is still spent. Progress goes to stderr.
+    (roles.budget.tokens, .calls, .money) may be raised. When one is spent the run stops after that iteration and says
+    so; --resume stops at once while it is still spent. Progress goes to stderr.
 
-    Exit status: 0, 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1 when a round of
-    training or an evaluation failed.
+    Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
+    succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
+    when a round of training, an evaluation, a role or the environment only failed (the state is kept).
     """
     exit_on_signals()
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     stdout = sys.stdout
+    from agents.breaker import RepeatedFailure
     from memory.child_process import ChildFailure, watch_parent
 
-    with exit_statuses(ChildFailure):
+    with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
         try:
             with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
@@ -63,10 +66,12 @@ def main(
         except Interrupted as stop:
             print(f"{run}: {stop}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
-        if not as_json:
+        if summaries and not as_json:
             from graph.summary import summary_table
 
             _print(summary_table(summaries), stdout)
+        if all(summary.made_nothing for summary in summaries):
+            raise typer.Exit(NOTHING)
 
 
 def open_run(
@@ -76,17 +81,19 @@ def open_run(
 
     ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
     Raises InputError when the run is there and ``resume`` is not given or the other way round, when the options
-    contradict its settings or its settings.yaml is another than it was, and for a new run whose policy is not there.
+    contradict its settings or its settings.yaml is another than it was, and for a run without a finished
+    round where something is missing that its settings name.
     """
+    from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
-    from training.policy_path import check_policy_path
+    from training.round_record import RECORD_FILE
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
     if not resume:
         settings = load_recipe(recipe or QUICKSTART, given)
-        check_policy_path(settings.policy.path)
+        check_run(settings)
         return RunDirectory.create(root, settings), settings, False
     if not (root / "settings.yaml").is_file():
         raise InputError(f"{root} is no run, there is nothing to resume: name another --run or leave --resume out")
@@ -98,6 +105,8 @@ def open_run(
     settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
     if changed := difference(settings, asked.model_copy(update={"iterations": total})):
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
+    if not (directory.iteration(0) / RECORD_FILE).exists():
+        check_run(settings)
     return directory, settings, True
 
 

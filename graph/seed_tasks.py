@@ -14,6 +14,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import check_output, exit_statuses
+from environments.command_line import OneSentence
 from graph.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
     run: Annotated[Path | None, typer.Option(help="a new run directory that begins with these tasks")] = None,
@@ -40,13 +41,15 @@ def main(
     of that file are verified instead, and those refused are named by line. Equal options make equal files. What chat
     roles are paid is kept in the run, or in FILE.spending.jsonl, and counts against the budgets of the next attempt.
 
-    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when the environment failed.
+    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
     """
     exit_on_signals()
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
-    with exit_statuses():
+    from agents.breaker import RepeatedFailure
+
+    with exit_statuses(RepeatedFailure):
         try:
             with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
                 tasks = _seed(recipe, given, run, output)
@@ -61,12 +64,14 @@ def main(
 def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
     from tempfile import TemporaryDirectory
 
+    from graph.preflight import check_run
     from graph.recipe import QUICKSTART, load_recipe
     from memory.run import write_jsonl
 
     if (run is None) == (output is None):
         raise InputError("give either --run DIR or --output FILE, one of the two")
     settings = load_recipe(recipe or QUICKSTART, given)
+    check_run(settings, trains=False)
     if run is not None:
         return _make(run, settings)
     assert output is not None

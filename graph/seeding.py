@@ -28,7 +28,7 @@ from memory.run import append_jsonl, read_json, read_jsonl, write_json
 CHUNK = 32  # start states explored in one invocation of the graph
 CHUNK_OF_APPWORLD = 8  # verifying what comes of one takes it half a minute
 BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
-BARREN_CHUNKS = 8  # chunks without a new task after which exploration has nothing more to give
+BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
 
 
 @dataclass
@@ -40,15 +40,21 @@ class Seeds:
     drafts: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    last_failure: str = ""
 
     def failed(self) -> str:
         """One sentence on the contexts whose branches failed: D_0 was made without them."""
         causes = ", ".join(f"{n} {cause}" for cause, n in self.failures.most_common())
-        return f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them"
+        return (
+            f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them; "
+            f"the last: {self.last_failure}"
+        )
 
 
 async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
     """``count`` tasks, equal for equal settings: start states in turn, a chunk of them at a time.
+
+    Where a model is asked for each, a chunk has no more start states than there are tasks missing.
 
     Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
     a budget of the chat roles is spent before there are enough.
@@ -62,27 +68,38 @@ async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
     at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
-    barren = 0
+    barren, whole = 0, CHUNK_OF_APPWORLD if rooms.environment.name == APPWORLD else CHUNK
     while len(seeds.tasks) < count:
         rooms.ledger.check()
-        contexts = await asyncio.to_thread(_prepare, rooms, starts, seeds.contexts, known)
+        chunk = start_states(whole, count - len(seeds.tasks), barren, roles.abstractor.kind == "chat")
+        contexts = await asyncio.to_thread(
+            _prepare, rooms, starts, range(seeds.contexts, seeds.contexts + chunk), known
+        )
         state = SeedState(contexts=tuple(context.id for context in contexts))
         await graph.ainvoke(state, {"max_concurrency": at_once}, context=RunContext(run=str(rooms.run.root)))
         before = len(seeds.tasks)
         await asyncio.to_thread(_join, rooms, contexts, seeds, known)
-        barren = barren + 1 if len(seeds.tasks) == before else 0
-        if barren == BARREN_CHUNKS:
+        barren = barren + chunk if len(seeds.tasks) == before else 0
+        if barren >= BARREN_CHUNKS * whole:
             raise InputError(_barren(seeds, count))
         stage.update(min(len(seeds.tasks), count), count)
     del seeds.tasks[count:]
     return seeds
 
 
-def _prepare(rooms: Rooms, starts: Sequence[StartState], first: int, known: set[str]) -> list[FailureContext]:
+def start_states(whole: int, missing: int, barren: int, asks: bool) -> int:
+    """How many start states the next chunk explores, ``whole`` at most.
+
+    Where each costs a question to a model (``asks``), one for each task that is missing, and one more for each that
+    came to nothing since the last task was found (``barren``), so that a rare task is not looked for one by one.
+    """
+    return min(whole, missing + barren) if asks else whole
+
+
+def _prepare(rooms: Rooms, starts: Sequence[StartState], places: range, known: set[str]) -> list[FailureContext]:
     """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
     folder = rooms.run.root / SEED_STAGE
-    chunk = CHUNK_OF_APPWORLD if rooms.environment.name == APPWORLD else CHUNK
-    contexts = [_context(rooms, starts, position) for position in range(first, first + chunk)]
+    contexts = [_context(rooms, starts, position) for position in places]
     write_json(folder / "known.json", KnownTasks(fingerprints=tuple(sorted(known))))
     for context in contexts:
         write_json(folder / "branches" / context.id / "context.json", context)
@@ -114,6 +131,7 @@ def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known:
         if (branch / FAILURE_FILE).exists():
             failure = read_json(branch / FAILURE_FILE, Failure)
             seeds.failures[failure.cause] += 1
+            seeds.last_failure = failure.detail
             failures.append(failure)
             append_jsonl(folder / "branch_failures.jsonl", [failure])
             continue
@@ -142,7 +160,10 @@ def _without_starts(rooms: Rooms) -> str:
 def _barren(seeds: Seeds, count: int) -> str:
     refused = ", ".join(f"{n} {reason}" for reason, n in seeds.refused.most_common())
     failed = ", ".join(f"{n} {cause}" for cause, n in seeds.failures.most_common())
-    return (
+    found = (
         f"unguided exploration found {len(seeds.tasks)} of {count} tasks and no more after {seeds.contexts} contexts"
-        f" (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'}): ask for fewer tasks"
     )
+    told = f"{found} (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'})"
+    if 2 * seeds.failures.total() > seeds.contexts:
+        return f"{told}: most branches failed, the last with {seeds.last_failure}: put that right first"
+    return f"{told}: {'ask for fewer tasks' if seeds.tasks else 'put right what drafts are refused for'}"

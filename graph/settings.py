@@ -12,19 +12,21 @@ from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
+YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
+
 
 class DeadlineSettings(Section):
     """How long a child process may take before it is ended and the command fails, in seconds (our choice)."""
 
-    round: float = Field(24 * 3600.0, gt=0, description="one round of training")
-    evaluation: float = Field(6 * 3600.0, gt=0, description="one evaluation of the panel")
+    round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
+    evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation of the panel")
 
 
 class RunSettings(Section):
     """The settings of one run; a recipe file holds exactly these sections."""
 
-    seed: int = Field(0, ge=0, description="every random draw of the run derives from it")
-    iterations: int = Field(3, ge=1, description="iterations of the run in total")
+    seed: int = Field(0, ge=0, lt=2**63, description="every random draw of the run derives from it")
+    iterations: int = Field(3, ge=1, le=100_000, description="iterations of the run in total")
     environment: EnvironmentSettings = EnvironmentSettings()
     policy: PolicySettings = PolicySettings()
     training: TrainingSettings = TrainingSettings()

@@ -16,7 +16,7 @@ from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal
 from graph.interruption import Interruption
 from graph.progress import Progress
-from graph.records import PanelScore, PrintedReport, StageSeconds
+from graph.records import PanelScore, PrintedProgress, PrintedReport, StageSeconds
 from graph.settings import RunSettings
 from memory.child_process import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
@@ -123,6 +123,7 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     command += ["--output", str(folder / f"panel_{when}.jsonl"), "--json"]
     command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
     command += ["--threads", str(settings.training.threads)]
+    command += ["--progress", *_limits(settings)]
     if settings.policy.thinking is not None:
         command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
     if settings.environment.trust_agent_code:
@@ -134,10 +135,20 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     (folder / f"panel_{when}.jsonl").unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: panel {when} training"
-    with _timed(run, iteration, f"panel {when}"), run.progress.stage(label):
-        await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, lines.append)
+    with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:
+        shown = _evaluation_reporter(stage, lines.append)
+        await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, shown)
         score = panel_score(scored, lines, folder / f"panel_{when}.log")
     write_json(folder / f"panel_{when}.json", score)
+
+
+def _limits(settings: RunSettings) -> list[str]:
+    """Where an evaluation cuts episodes off: as its section says, else as training does; actions as the benchmark."""
+    own, training = settings.evaluation, settings.training
+    actions = own.max_actions or settings.environment.max_steps
+    limits = ["--max-new-tokens", str(own.max_new_tokens or training.max_new_tokens)]
+    limits += ["--max-tokens", str(own.max_tokens or training.max_tokens)]
+    return limits if actions is None else [*limits, "--max-actions", str(actions)]
 
 
 def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
@@ -179,6 +190,20 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
         except ValidationError:
             return
         stage.update(done.step, done.of, f"success {done.success:.2f}")
+
+    return on_line
+
+
+def _evaluation_reporter(stage: Stage, other: Callable[[str], None]) -> Callable[[str], None]:
+    """Shows the progress lines of an evaluation and hands every other line on."""
+
+    def on_line(line: str) -> None:
+        try:
+            done = PrintedProgress.model_validate_json(line)
+        except ValidationError:
+            other(line)
+        else:
+            stage.update(done.evaluated, done.of, f"success {done.successes / max(done.evaluated, 1):.2f}")
 
     return on_line
 

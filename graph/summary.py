@@ -17,10 +17,10 @@ from graph.labels import arm_labels
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.seal_summary import SealSummary, seal_rows, seal_summary
 from graph.settings import RunSettings
-from memory.records import SignalKind
-from memory.run import RunDirectory, read_json
+from memory.records import SignalKind, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.round_record import RECORD_FILE, RoundRecord
+from training.round_record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +52,8 @@ class Summary(Record):
 
     ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
     ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
-    what SEAL did in the round, None where it is off.
+    what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
+    succeeded, in words; None for any other.
     """
 
     iteration: int
@@ -68,6 +69,12 @@ class Summary(Record):
     labels: tuple[str, ...] = ()
     stopped: str | None = None
     seal: SealSummary | None = Field(default=None, exclude_if=operator.not_)
+    without_success: str | None = Field(default=None, exclude_if=operator.not_)
+
+    @property
+    def made_nothing(self) -> bool:
+        """Whether neither a task came of the iteration nor anything that a policy could learn from."""
+        return self.admitted == 0 and self.without_success is not None
 
 
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
@@ -89,6 +96,28 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
         seal=seal_summary(record),
+        without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
+    )
+
+
+def _without_success(folder: Path, settings: RunSettings) -> str:
+    """What the rollouts of a round without any success have in common, and what may help."""
+    rollouts = [one for one in read_jsonl(folder / TRAJECTORIES_FILE, Trajectory) if one.infrastructure_error is None]
+    mute = sum(not one.calls() for one in rollouts)
+    training = settings.training
+    if 2 * mute > len(rollouts):
+        advice = (
+            "choose a policy that was trained to call these tools, or give its messages more room "
+            f"(training.max_new_tokens is {training.max_new_tokens})"
+        )
+    else:
+        lend = "" if training.lend_reference != "none" else "lend references (training.lend_reference: supervised), "
+        advice = f"{lend}start from a policy that solves some of the tasks, or give episodes more room "
+        advice += f"(training.max_tokens is {training.max_tokens}, max_actions {training.max_actions})"
+    return (
+        f"none of the {len(rollouts)} rollouts of this round succeeded ({mute} made no call that can be read), so that "
+        f"the loop has nothing to work on. To change that, {advice}. What the policy did is in "
+        f"iterations/{folder.name}/{TRAJECTORIES_FILE}, for example in lines 1 and {len(rollouts)}"
     )
 
 
@@ -141,6 +170,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("  per admitted", summary.cost.per_admitted.words())
     if summary.stopped:
         table.add_row("stopped", f"{summary.stopped} is spent")
+    if summary.without_success:
+        table.add_row("no success", summary.without_success)
     for name, cell in seal_rows(summary.seal) if summary.seal else ():
         table.add_row(name, cell)
     return table

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
@@ -21,7 +21,9 @@ class MemorySettings(Section):
     )
     embedder_path: str | None = Field(None, description="folder of a sentence-transformers model")
     duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
-    recur_after: int = Field(3, ge=1, description="iterations after which a known weakness is explored again")
+    recur_after: int = Field(
+        3, ge=1, le=100_000, description="iterations after which a known weakness is explored again"
+    )
     deduplicate: bool = Field(
         True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
     )
@@ -55,7 +57,7 @@ class TaskSettings(Section):
         description="what to start from instead of unguided exploration: a JSONL file of tasks, or official: BFCL's "
         "own tasks of the training split, of all four categories",
     )
-    initial_count: int = Field(100, ge=1, description="tasks of D_0 (paper: 100)")
+    initial_count: int = Field(100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)")
     initial_guided: float = Field(
         0.0,
         ge=0.0,
@@ -83,13 +85,19 @@ class TaskSettings(Section):
         description="a task whose newest groups all have at least this success rate is drawn no more (ours)",
     )
     retest_every: int = Field(
-        3, ge=1, description="iterations after which a retired task is drawn once again, to see whether it holds (ours)"
+        3,
+        ge=1,
+        le=100_000,
+        description="iterations after which a retired task is drawn once again, to see whether it holds (ours)",
     )
     newest_groups: int = Field(
-        3, ge=1, description="groups of a task that sampling learnability and retirement look back on (ours)"
+        3,
+        ge=1,
+        le=100_000,
+        description="groups of a task that sampling learnability and retirement look back on (ours)",
     )
 
-    admissions: tuple[NonNegativeInt, ...] | None = Field(
+    admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
         description="tasks that each iteration admits, one number an iteration, drawn from those accepted; null: all "
         "(ours, to compare arms at equal numbers)",

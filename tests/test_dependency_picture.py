@@ -17,14 +17,17 @@ ALLOWED = {
     "graph": {"environments", "memory", "agents"},
     "evaluation": {"environments", "memory", "training"},
 }
-# graph reads signals and diagnosis, both torch-free; its settings compose every room's section.
+# graph reads signals and diagnosis, both torch-free; its settings compose every room's section, and its
+# preflight every room's own: what is heavy there is imported when it is needed.
 GRAPH_MAY = {
     "training.signals",
     "training.diagnosis",
     "training.settings",
     "training.policy_path",
     "training.round_record",
+    "training.preflight",
     "evaluation.settings",
+    "evaluation.preflight",
 }
 HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
 PANEL_MODULES = ("environments.bfcl.panels", "environments.appworld.panels")

@@ -5,7 +5,7 @@ An episode may also be a task's reference, said in the policy's own format: its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -85,8 +85,11 @@ def run_episodes(
     requests: Sequence[EpisodeRequest],
     limits: EpisodeLimits,
     temperature: float,
+    over: Callable[[bool], None] = lambda success: None,
 ) -> tuple[EpisodeResult, ...]:
     """Attempt every request and return the results in their order; ``temperature`` 0 is greedy.
+
+    ``over`` is told of each episode that is over whether it succeeded, in the order in which they end.
 
     No more episodes are open at a time than the environment can have, and each is closed when it is over. An
     EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
@@ -100,7 +103,7 @@ def run_episodes(
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    attempts = [_Attempt(policy, environment, request, limits) for request in requests]
+    attempts = [_Attempt(policy, environment, request, limits, over) for request in requests]
     try:
         Sampler(policy.model, temperature, rows=_rows(environment, limits)).run(attempts)
     finally:
@@ -150,8 +153,14 @@ class _Attempt:
     """One episode as a sampler sees it (training.rendering.Speaker)."""
 
     def __init__(
-        self, policy: Policy, environment: Environment, request: EpisodeRequest, limits: EpisodeLimits
+        self,
+        policy: Policy,
+        environment: Environment,
+        request: EpisodeRequest,
+        limits: EpisodeLimits,
+        over: Callable[[bool], None] = lambda success: None,
     ) -> None:
+        self._over = over
         self.seed = request.seed
         self._task = request.task
         self._environment = environment
@@ -199,6 +208,7 @@ class _Attempt:
             if suffix is None or self._room(len(suffix)) < 1:
                 self._outcome = self._live().outcome()
                 self.close()  # others wait for what it holds
+                self._over(self._outcome.success)
                 return None
         except EnvironmentFault as fault:
             self._fail(fault)
@@ -272,6 +282,7 @@ class _Attempt:
     def _fail(self, fault: EnvironmentFault) -> None:
         self._fault = f"{type(fault).__name__}: {fault}"
         self.close()
+        self._over(False)
 
     def _live(self) -> Episode:
         if self._episode is None:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from environments.command import exit_statuses
+from environments.command_line import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     run: Annotated[Path, typer.Option(help="run directory; its settings.yaml and tasks.jsonl are read")],
     iteration: Annotated[int, typer.Option(min=0, help="iteration whose tasks are trained on")],

@@ -20,6 +20,7 @@ import torch
 
 from environments.base import InputError
 from training.prefill import SHARED, passes, shared_length
+from training.preflight import check_attention
 from training.rendering import Prompt, Sampled, Speaker
 from training.row_cache import RowCache
 
@@ -89,12 +90,7 @@ class Sampler:
         """``chunk``: suffixes longer than this are fed in one pass of their own (measured on the tiny policy)."""
         if temperature < 0:
             raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
-        layer_types = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-        if getattr(model.config, "sliding_window", None) or layer_types != {"full_attention"}:
-            raise InputError(
-                f"{model.config.model_type} has layers without full attention, which the in-process sampler cannot "
-                "decode: choose a model whose layers all attend to everything"
-            )
+        check_attention(model.config)
         self.model = model
         self.temperature = temperature
         self.rows = rows

@@ -30,10 +30,12 @@ class WeightSettings(Section):
     )
     rho: dict[TurnLabel, float] = Field({}, description="weights of labels; those left out keep the paper's")
     least: float = Field(0.5, gt=0.0, le=1.0, description="weights are not below this")
-    most: float = Field(2.0, ge=1.0, description="weights are not above this")
+    most: float = Field(2.0, ge=1.0, le=1000.0, description="weights are not above this")
     dynamic: bool = Field(True, description="move rho with the failure profile of every step")
-    alpha: float = Field(1.0, ge=0.0, description="how far rho moves at full prevalence and no reward")
-    full_count: int = Field(32, ge=1, description="turns with a label from which on its statistics count in full")
+    alpha: float = Field(1.0, ge=0.0, le=1000.0, description="how far rho moves at full prevalence and no reward")
+    full_count: int = Field(
+        32, ge=1, le=1_000_000, description="turns with a label from which on its statistics count in full"
+    )
     rate: float = Field(0.25, gt=0.0, le=1.0, description="share of the way to its target that rho goes in one step")
     cap_abstention: bool = Field(
         True,

@@ -10,12 +10,18 @@ from memory.records import SignalKind
 from memory.settings import Section
 from training.seal_settings import SealSettings
 
+MOST_TOKENS = 1_048_576
+"""Upper bound of token limits (ours): the longest context that published models have."""
+
+MOST_ROLLOUTS = 65_536
+"""Upper bound of the rollouts of one step (ours): what a mistyped number asks for beyond it never ends."""
+
 
 class LoraSettings(Section):
     """Low-rank updates of chosen layers instead of all weights; the KL term is then to the frozen base."""
 
-    rank: int = Field(16, ge=1, description="rank of each update (ours)")
-    alpha: int = Field(32, ge=1, description="updates are scaled by alpha / rank (ours)")
+    rank: int = Field(16, ge=1, le=4096, description="rank of each update (ours)")
+    alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank (ours)")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input while training (ours)")
     target_modules: tuple[str, ...] | None = Field(
         None, description="names of the layers that get an update; null: every linear one but the output layer"
@@ -46,33 +52,42 @@ class PolicySettings(Section):
 class TrainingSettings(Section):
     """One round: F steps of GRPO. Defaults are the paper's where it states them, at the embedded policy's scale."""
 
-    steps: int = Field(10, ge=1, description="F: GRPO steps between two evolutions (paper: 10)")
-    tasks_per_step: int = Field(8, ge=1, description="prompts in a step")
-    rollouts_per_task: int = Field(8, ge=2, description="K: rollouts of each task in a step (paper: 8)")
-    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate (paper: 1e-6 for 4B and more)")
-    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises from zero")
+    steps: int = Field(10, ge=1, le=100_000, description="F: GRPO steps between two evolutions (paper: 10)")
+    tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
+    rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
+    learning_rate: float = Field(1e-4, gt=0, le=1.0, description="peak learning rate (paper: 1e-6 for 4B and more)")
+    warmup_steps: int = Field(0, ge=0, le=10_000_000, description="steps in which the learning rate rises from zero")
     decay_steps: int | None = Field(
         None,
         ge=1,
+        le=10_000_000,
         description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth; it "
         "stays there; null: it does not fall (ours)",
     )
-    kl: float = Field(1e-3, ge=0, description="weight of the KL term to the starter (paper: 1e-3)")
-    temperature: float = Field(0.9, gt=0, description="sampling temperature of rollouts (paper: 0.9)")
-    max_new_tokens: int = Field(48, ge=1, description="sampled tokens of one message at most")
-    max_tokens: int = Field(512, ge=16, description="tokens of one episode at most, prompt and observations included")
-    max_actions: int = Field(8, ge=1, description="actions in one user turn at most, during training")
+    kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the starter (paper: 1e-3)")
+    temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
+    max_new_tokens: int = Field(48, ge=1, le=MOST_TOKENS, description="sampled tokens of one message at most")
+    max_tokens: int = Field(
+        512, ge=16, le=MOST_TOKENS, description="tokens of one episode at most, prompt and observations included"
+    )
+    max_actions: int = Field(8, ge=1, le=10_000, description="actions in one user turn at most, during training")
     reward: Literal["success", "checks"] = Field(
         "success",
         description="what a failure earns: nothing; or below one half, by the share of the checks that doing nothing "
         "fails which it passes (AppWorld, and environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
-        0.1, ge=0.0, description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)"
+        0.1,
+        ge=0.0,
+        le=1.0,
+        description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)",
     )
-    max_grad_norm: float = Field(1.0, gt=0)
+    max_grad_norm: float = Field(1.0, gt=0, le=1e6)
     micro_batch: int | None = Field(
-        None, ge=1, description="rollouts that go through the model and back at once; null: all of a step (ours)"
+        None,
+        ge=1,
+        le=MOST_ROLLOUTS,
+        description="rollouts that go through the model and back at once; null: all of a step (ours)",
     )
     gradient_checkpointing: bool = Field(
         False, description="compute activations again instead of keeping them: less memory, a third more time (ours)"
@@ -84,15 +99,23 @@ class TrainingSettings(Section):
         "its rollouts, or as a supervised term of the loss (ours)",
     )
     lend_at_most: int | None = Field(
-        None, ge=1, description="groups of one step that are lent their reference at most; null: no limit (ours)"
+        None,
+        ge=1,
+        le=4096,
+        description="groups of one step that are lent their reference at most; null: no limit (ours)",
     )
     lend_weight: float = Field(
-        0.3, gt=0, description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)"
+        0.3,
+        gt=0,
+        le=1000.0,
+        description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)",
     )
     seal: SealSettings | None = Field(
         None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
     )
-    threads: int = Field(1, ge=1, description="CPU threads of torch; more than one is slow beside a busy process")
+    threads: int = Field(
+        1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
+    )
 
     @model_validator(mode="after")
     def _decay_follows_the_warmup(self) -> Self:
@@ -118,6 +141,10 @@ class TrainingSettings(Section):
     @model_validator(mode="after")
     def _micro_batches_fill_a_step(self) -> Self:
         rows = self.tasks_per_step * self.rollouts_per_task
+        if rows > MOST_ROLLOUTS:
+            raise ValueError(
+                f"a step has {rows} rollouts (tasks_per_step x rollouts_per_task): make it {MOST_ROLLOUTS} at most"
+            )
         if self.micro_batch is not None and rows % self.micro_batch:
             raise ValueError(
                 f"micro_batch is {self.micro_batch} and a step has {rows} rollouts (tasks_per_step x "
@@ -129,13 +156,17 @@ class TrainingSettings(Section):
 class SignalSettings(Section):
     """How weaknesses are read from a round's trajectories (CoEvolve, section 3)."""
 
-    window: int = Field(10, ge=1, description="W: earlier attempts at a task that forgetting looks back on (paper: 10)")
+    window: int = Field(
+        10, ge=1, le=100_000, description="W: earlier attempts at a task that forgetting looks back on (paper: 10)"
+    )
     threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
     rare_percent: float = Field(
         5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (paper: 5)"
     )
-    pattern_length: int = Field(2, ge=1, description="n of the API-name n-grams that count as patterns (ours)")
-    contexts_per_iteration: int = Field(24, ge=1, description="failure contexts followed up in one iteration (ours)")
+    pattern_length: int = Field(2, ge=1, le=100, description="n of the API-name n-grams that count as patterns (ours)")
+    contexts_per_iteration: int = Field(
+        24, ge=1, le=100_000, description="failure contexts followed up in one iteration (ours)"
+    )
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
     share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")

@@ -17,6 +17,7 @@ from agents.spending import encodable
 FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
 """What a request that failed raises."""
 LONGEST_FAULT = 300
+BODY_SHOWN = 120
 _USERS_MISTAKES = frozenset({401, 402, 403, 404})
 _REJECTIONS = frozenset({400, 422})
 _FORMAT_WORDS = ("response_format", "json_schema", "structured output")
@@ -61,7 +62,10 @@ def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
         return Fault(
             "mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint)
         )
-    text = fault_text(f"HTTP {status}: {error.message.removeprefix(f'Error code: {status} - ')}", endpoint)
+    said = error.message.removeprefix(f"Error code: {status}").removeprefix(" - ")
+    if not said and error.body:  # a page of a proxy, or JSON without a message
+        said = f"the response begins with {str(error.body)[:BODY_SHOWN]!r}"
+    text = fault_text(f"HTTP {status}: {said}", endpoint)
     if is_passing(status):
         return Fault("passing", text, retry_after(error.response.headers.get("retry-after"), datetime.now(UTC)))
     if status in _USERS_MISTAKES:

@@ -42,4 +42,4 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
         from agents.chat.caching import ReplyCache
 
         cache = ReplyCache(Path(roles.cache))
-    return StructuredModel(model, endpoint, settings, ledger, roles.concurrency, cache)
+    return StructuredModel(model, endpoint, settings, ledger, roles.concurrency, cache, roles.failures_in_a_row)

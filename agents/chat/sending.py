@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
+from agents.breaker import RepeatedFailure
 from agents.chat.endpoint import Endpoint
 from agents.chat.formats import Method, bound, function_of, instruction
 from agents.chat.retrying import backoff, pause
@@ -52,7 +53,7 @@ class Question:
     """The account of one ``ask``: what went wrong and what it cost so far.
 
     ``method`` is how the reply gets its shape. ``cost.seconds`` are those of requests and pauses; waiting for a free
-    place at the endpoint is not among them.
+    place at the endpoint is not among them. ``read``: a reply was of the schema, usable or not.
     """
 
     subject: str
@@ -60,6 +61,7 @@ class Question:
     faults: list[str] = field(default_factory=list)
     cost: Measured = field(default_factory=Measured)
     cached: bool = False
+    read: bool = False
 
     def spend(self, cost: Measured) -> None:
         """Add to the cost."""
@@ -85,11 +87,17 @@ class Sender:
         self._concurrency = concurrency
         self._cache = cache
         self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
+        self._stopped: str | None = None
 
     @property
     def falls_back(self) -> bool:
         """Whether a question may go on with a tool call where the JSON schema does not work."""
         return self._settings.structured == "auto"
+
+    def stop(self, why: str) -> RepeatedFailure:
+        """Send nothing more, for questions in progress either; the exception that each of them ends with."""
+        self._stopped = why
+        return RepeatedFailure(why)
 
     def question(self, subject: str) -> Question:
         """A question that was not sent yet."""
@@ -102,10 +110,12 @@ class Sender:
 
         Raises EndpointFailed when attempts or time are used up or the endpoint rejects the request, BudgetReached
         instead of a request that a budget forbids, and InputError when the endpoint refuses the key or the model's
-        name, or does not count the tokens that a budget needs.
+        name, or does not count the tokens that a budget needs; RepeatedFailure once it was stopped.
         """
         settings, failures = self._settings, 0
         while True:
+            if self._stopped is not None:
+                raise RepeatedFailure(self._stopped)
             if question.cost.seconds >= settings.deadline:
                 raise EndpointFailed(f"no answer before the deadline of {settings.deadline:g} s")
             told = self._told(schema, messages, question)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from agents.breaker import Breaker
 from agents.chat.endpoint import Endpoint
 from agents.chat.formats import instruction
 from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, read_reply, shortened, shown
@@ -35,6 +36,7 @@ class StructuredModel:
         ledger: where every question is recorded, and what knows the budgets.
         concurrency: requests in flight at the endpoint at most, together with all others that name it.
         cache: answers to identical requests; None asks the model every time.
+        failures_in_a_row: questions without a usable reply after which nothing more is asked.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class StructuredModel:
         ledger: Ledger,
         concurrency: int = 16,
         cache: ReplyCache | None = None,
+        failures_in_a_row: int = 5,
     ) -> None:
+        self._breaker = Breaker(failures_in_a_row)
         self._endpoint = endpoint
         self._ledger = ledger
         self._max_tokens = settings.max_tokens
@@ -66,8 +70,9 @@ class StructuredModel:
         ``check(reply, final)`` says in a sentence why a well-formed reply cannot be used, or None; ``final`` is True
         for the reply to the repair turn. ``subject`` is the id of the record that is asked about, ``iteration`` None
         for D_0. Raises RoleRefused when the reply cannot be used after one repair or the model refuses; its kinds
-        EndpointFailed, when the endpoint does not answer, and BudgetReached, when nothing may be sent any more; and
-        InputError when the endpoint refuses the key or the model's name.
+        EndpointFailed, when the endpoint does not answer, and BudgetReached, when nothing may be sent any more;
+        InputError when the endpoint refuses the key or the model's name; and RepeatedFailure instead of the first two
+        after too many questions in a row without a reply that can be read.
         """
         question = self._sender.question(subject)
         outcome: Outcome = "failed"
@@ -77,16 +82,39 @@ class StructuredModel:
         except asyncio.CancelledError:
             question.faults.append("cancelled")
             raise
-        except EndpointFailed:
+        except EndpointFailed as failure:
+            self._stop_where_hopeless(failure)
+            raise
+        except BudgetReached as spent:
+            outcome = "refused"
+            question.faults.append(str(spent))
             raise
         except RoleRefused as refusal:
             outcome = "refused"
-            if isinstance(refusal, BudgetReached):
-                question.faults.append(str(refusal))
+            if not question.read:
+                self._stop_where_hopeless(refusal)
             raise
         finally:
             self._record(question, outcome, iteration)
         return reply, question.cost
+
+    def _stop_where_hopeless(self, refusal: RoleRefused) -> None:
+        """Raises RepeatedFailure after too many questions in a row without a reply that can be read.
+
+        One that can be read and not be used says that endpoint and model work.
+        """
+        row = self._breaker.failed()
+        if row is None:
+            return
+        name, where = f"roles.{self._endpoint.role}", f"{self._endpoint.base_url}, model {self._endpoint.model}"
+        if isinstance(refusal, EndpointFailed):
+            advice = f"check {name}.base_url and whether the endpoint answers, lower roles.concurrency if it is limited"
+        else:
+            advice = f"try {name}.structured: tool_call, a larger {name}.max_tokens or another model"
+        raise self._sender.stop(
+            f"{name} ({where}): {row} questions in a row got no reply that can be read, the last: {refusal}; "
+            f"all of them stand in spending.jsonl. To go on, {advice}"
+        ) from None
 
     async def _reply(
         self,
@@ -107,6 +135,8 @@ class StructuredModel:
                 raise RoleRefused(f"the model refused: {self._endpoint.hide(refusal)}")
             try:
                 reply = read_reply(schema, message)
+                question.read = True
+                self._breaker.succeeded()
                 problem = check(reply, final) or ""
                 if not cached:
                     await self._sender.keep(schema, messages, question, message)

@@ -21,8 +21,10 @@ class InterfaceSettings(BaseModel):
     constraint_cues: bool = Field(True, description="guidelines that appear and retire by the failure profile")
     appear_prevalence: float = Field(0.10, gt=0.0, le=1.0, description="a label's share of turns at least")
     appear_mean_reward: float = Field(0.6, gt=0.0, le=1.0, description="a label's mean reward, below this")
-    appear_count: int = Field(8, ge=1, description="turns with the label at least; retiring takes as many turns in all")
-    at_most: int = Field(3, ge=1, description="guidelines at once")
+    appear_count: int = Field(
+        8, ge=1, le=1_000_000, description="turns with the label at least; retiring takes as many turns in all"
+    )
+    at_most: int = Field(3, ge=1, le=100, description="guidelines at once")
     retire_prevalence: float = Field(0.05, gt=0.0, le=1.0, description="mastered below this share of turns (ours)")
     retire_mean_reward: float = Field(0.7, gt=0.0, le=1.0, description="mastered from this mean reward on (ours)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, ValidationError
@@ -26,7 +27,7 @@ def documented_tools(world: type) -> dict[str, ToolSpec]:
     A tool is a method whose name has no leading underscore. Its docstring is its documentation; each parameter is
     written ``name: Annotated[type, "what it is"]``, where the type is str, int, float, bool, list[...], dict or a
     Literal of documented choices. Raises InputError for a class without tools, and naming the method and parameter
-    whose documentation is missing.
+    whose documentation is missing, or which is async or a generator.
     """
     methods: dict[str, Callable[..., object]] = {}
     for base in reversed(world.__mro__[:-1]):
@@ -41,6 +42,11 @@ def _tool(world: type, name: str, method: Callable[..., object]) -> ToolSpec:
     description = " ".join((inspect.getdoc(method) or "").split())
     if not description:
         raise InputError(f"{world.__name__}.{name} has no docstring: say there what the tool does")
+    if _is_deferred(method):
+        raise InputError(
+            f"{world.__name__}.{name} ({_written_at(method)}) is async or a generator, which does nothing when it is "
+            "called: make it a plain def that returns its answer"
+        )
     hints = get_type_hints(method, include_extras=True)
     parameters = [*inspect.signature(method).parameters.values()][1:]
     return ToolSpec(
@@ -49,6 +55,16 @@ def _tool(world: type, name: str, method: Callable[..., object]) -> ToolSpec:
         description=description,
         parameters=tuple(_parameter(f"{world.__name__}.{name}", given, hints.get(given.name)) for given in parameters),
     )
+
+
+def _is_deferred(method: Callable[..., object]) -> bool:
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    return any(kind(inspect.unwrap(method)) for kind in kinds)
+
+
+def _written_at(method: Callable[..., object]) -> str:
+    code = inspect.unwrap(method).__code__
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def _parameter(tool: str, given: inspect.Parameter, hint: object) -> Parameter:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from environments.base import InputError, StartState, TaskSpec, ToolSpec
 from environments.python_class.documentation import documented_tools
 from environments.python_class.episode import PythonEpisode
-from environments.python_class.world import ToolRefused, World
+from environments.python_class.world import CALL_SECONDS, ToolRefused, World
 
 __all__ = ["PythonEnvironment", "ToolRefused"]
 
+LONGEST_CALL = 3600.0
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -25,15 +26,23 @@ class PythonEnvironment:
         world: the class. Its public attributes are the state that is compared, so they hold JSON values; its public
             methods are the tools (see ``documented_tools``) and raise ``ToolRefused`` for what they refuse.
         starts: arguments of the class's constructor, once for each state that exploration may start from.
+        call_seconds: how long one call into the class may take, an hour at most (ours).
 
     A tool must be deterministic and must keep nothing outside its instance. Raises InputError for missing
     documentation and for a start that the class cannot be made of.
     """
 
-    def __init__(self, name: str, world: type, starts: Sequence[Mapping[str, object]]) -> None:
+    def __init__(
+        self, name: str, world: type, starts: Sequence[Mapping[str, object]], call_seconds: float = CALL_SECONDS
+    ) -> None:
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} cannot name an environment: use a letter, then letters, digits, _ and -")
+        if not 0 < call_seconds <= LONGEST_CALL:
+            raise InputError(
+                f"call_seconds of {name} is {call_seconds:g}: give more than 0 and {LONGEST_CALL:g} at most"
+            )
         self.name = name
+        self._call_seconds = call_seconds
         self._world = world
         self._tools = documented_tools(world)
         self._starts = tuple(self._start(position, arguments) for position, arguments in enumerate(starts))
@@ -54,7 +63,7 @@ class PythonEnvironment:
             if not 0 <= turn < len(task.turns):
                 raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         self.tools((*task.tools, *(name for names in task.withheld.values() for name in names)))
-        return PythonEpisode(task, lambda: World(self._world, self._tools, task.initial_state))
+        return PythonEpisode(task, lambda: self._make(task.initial_state))
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Documentation of the named tools, in the given order. Raises InputError for an unknown one."""
@@ -83,5 +92,8 @@ class PythonEnvironment:
             raise InputError(
                 f"start {position} of {self.name} is not made of JSON values: {arguments!r:.200}"
             ) from error
-        World(self._world, self._tools, start.initial_state)
+        self._make(start.initial_state)
         return start
+
+    def _make(self, initial_state: Mapping[str, JsonValue]) -> World:
+        return World(self._world, self._tools, initial_state, self._call_seconds)

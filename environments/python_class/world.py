@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from traceback import walk_tb
 
 from pydantic import JsonValue
 
 from environments.arguments import argument_problem
-from environments.base import EnvironmentFault, InputError, Observation, ObservationStatus, ToolCall, ToolSpec
+from environments.base import EnvironmentDefect, InputError, Observation, ObservationStatus, ToolCall, ToolSpec
+from environments.python_class.time_limit import OutOfTime, time_limit
 
 MAX_CHARACTERS = 20_000
 """Characters of a call's arguments as JSON, at most (our choice)."""
@@ -19,6 +23,9 @@ MAX_DEPTH = 20
 
 MAX_STATE_DEPTH = 100
 """Levels of lists and objects in the state and in an answer, at most (our choice)."""
+
+CALL_SECONDS = 60.0
+"""Seconds of one call into the class, at most (our choice): a tool answers in milliseconds."""
 
 
 class ToolRefused(Exception):
@@ -32,23 +39,36 @@ class World:
         made_of: the user's class.
         tools: its documented tools by name.
         initial_state: ``{class name: arguments of its constructor}``.
+        call_seconds: how long one call into the class may take.
 
     Raises InputError where the class cannot be made of these arguments, or its state is not JSON.
     """
 
-    def __init__(self, made_of: type, tools: Mapping[str, ToolSpec], initial_state: Mapping[str, JsonValue]) -> None:
+    def __init__(
+        self,
+        made_of: type,
+        tools: Mapping[str, ToolSpec],
+        initial_state: Mapping[str, JsonValue],
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
         given = initial_state.get(made_of.__name__)
         if initial_state.keys() != {made_of.__name__} or not isinstance(given, dict):
             raise InputError(f"an initial state of {made_of.__name__} is {{{made_of.__name__!r}: its arguments}}")
         try:
-            self._instance = made_of(**copy.deepcopy(given))
-            self._state = self._written()
+            with time_limit(made_of.__name__, call_seconds):
+                self._instance = made_of(**copy.deepcopy(given))
+                self._state = self._written()
         except KeyboardInterrupt:
             raise
+        except OutOfTime:
+            raise InputError(
+                f"{made_of.__name__} was not made of this initial state within {call_seconds:g} s"
+            ) from None
         except BaseException as error:  # SystemExit too: the user's class does not end this process
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{made_of.__name__} cannot be made of this initial state ({problem})") from error
         self._tools = tools
+        self._call_seconds = call_seconds
 
     def state(self) -> str:
         """Canonical JSON of the public attributes after the last call: keys sorted, whole floats as integers."""
@@ -57,8 +77,8 @@ class World:
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
 
-        Raises EnvironmentFault when the tool raises anything but ToolRefused, SystemExit included, or answers or leaves
-        what is not JSON: that is a mistake of the environment, not of the agent.
+        Raises EnvironmentDefect when the tool raises anything but ToolRefused, SystemExit included, does not return in
+        time, or answers or leaves what is not JSON: that is a mistake of the environment, not of the agent.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -68,22 +88,26 @@ class World:
             return _error(problem)
         arguments = {name: _converted(tool, name, value) for name, value in call.arguments.items()}
         before, result, refused = self._state, None, None
+        name, method = f"{type(self._instance).__name__}.{call.name}", getattr(self._instance, call.name)
         try:
-            try:
-                result = getattr(self._instance, call.name)(**copy.deepcopy(arguments))
-            except ToolRefused as refusal:
-                refused = str(refusal)
-            text = _text(result)
-            self._state = self._written()
-            f"{refused}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
+            with time_limit(name, self._call_seconds):
+                try:
+                    result = method(**copy.deepcopy(arguments))
+                except ToolRefused as refusal:
+                    refused = str(refusal)
+                text = _text(result)
+                self._state = self._written()
+                f"{refused}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
         except KeyboardInterrupt:
             raise
+        except OutOfTime as error:
+            raise EnvironmentDefect(
+                f"{name} did not return within {self._call_seconds:g} s at {_place(error, method)}: let it end"
+            ) from None
         except BaseException as error:
-            name = f"{type(self._instance).__name__}.{call.name}"
-            problem = f"{type(error).__name__}: {error}"
-            raise EnvironmentFault(
-                f"{name} failed ({problem}): a tool raises ToolRefused for what an agent is to read, and keeps and "
-                "returns JSON values"
+            raise EnvironmentDefect(
+                f"{name} failed ({type(error).__name__}: {error}) at {_place(error, method)}: a tool raises "
+                "ToolRefused for what an agent is to read, and keeps and returns JSON values"
             ) from error
         if refused is not None:
             return _error(refused).model_copy(update={"calls": (call,)})
@@ -94,6 +118,14 @@ class World:
     def _written(self) -> str:
         public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
         return json.dumps(_canonical(public, "state", MAX_STATE_DEPTH), sort_keys=True, ensure_ascii=False)
+
+
+def _place(error: BaseException, method: Callable[..., object]) -> str:
+    """``file:line`` of the innermost step in the file that the method is written in; without one, of the method."""
+    code = inspect.unwrap(method).__code__
+    steps = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    within = [line for file, line in steps if file == code.co_filename]
+    return f"{Path(code.co_filename).name}:{within[-1] if within else code.co_firstlineno}"
 
 
 def unknown_tool(name: str) -> Observation:

@@ -40,6 +40,7 @@ async def verify(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpda
         )
         verdicts = await asyncio.gather(*tried)
     await asyncio.to_thread(write_jsonl, folder / "verdicts.jsonl", verdicts)
+    rooms.breaker.succeeded()
     return {"finished": [state.context_id]}
 
 

@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles
+from agents.breaker import RepeatedFailure
 from agents.roles import Explorer, RoleRefused
 from agents.settings import RolesSettings
 from agents.spending import Ledger
-from environments.base import Environment, InputError
+from environments.base import Environment, EnvironmentDefect, InputError
 from memory.records import FailureContext, Interaction
 
 
@@ -41,6 +42,10 @@ class FaultyExplorer:
             raise RoleRefused(f"nothing to explore in {context.id}")
         if fault == "raise":
             raise ZeroDivisionError("a bug of the explorer")
+        if fault == "defect":
+            raise EnvironmentDefect("Depot.weigh failed (KeyError: 'x') at depot.py:7: mend it")
+        if fault == "hopeless":
+            raise RepeatedFailure("the endpoint gave no answer to 5 questions")
         if fault == "mistake":
             raise InputError("the endpoint refused the key")
         if fault is not None and fault.startswith("late"):

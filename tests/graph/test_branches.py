@@ -17,6 +17,7 @@ from langgraph.errors import NodeTimeoutError
 from made_run import make_run, records, run_graph
 
 import graph.assembly
+from agents.breaker import RepeatedFailure
 from environments.base import InputError
 from graph.branches import describe
 from graph.records import Evolution, Failure
@@ -77,11 +78,43 @@ def test_when_every_branch_fails_the_iteration_still_ends_in_update(
 ) -> None:
     monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run")
-    install(run.iteration(0), dict.fromkeys(range(10), "raise"), tmp_path / "log")
+    install(run.iteration(0), dict.fromkeys(range(10), "refuse"), tmp_path / "log")
     run_graph(run)
     evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
-    assert evolution.failures == {"ZeroDivisionError": evolution.new}
+    assert evolution.failures == {"RoleRefused": evolution.new}
     assert evolution.admitted == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "stopped", "says"),
+    [
+        (
+            "raise",
+            RepeatedFailure,
+            r"\d+ branches in a row failed alike, the last one in explore: "
+            r"ZeroDivisionError\('a bug of the explorer'\) at faulty_explorer.py:\d+: put that right",
+        ),
+        ("defect", InputError, r"^Depot.weigh failed \(KeyError: 'x'\) at depot.py:7: mend it"),
+        ("hopeless", RepeatedFailure, "^the endpoint gave no answer to 5 questions"),
+    ],
+)
+def test_branches_that_only_fail_stop_the_run_with_the_last_cause_until_it_is_gone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    undisturbed: dict[str, str],
+    fault: str,
+    stopped: type[Exception],
+    says: str,
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
+        run = make_run(tmp_path / "run", "roles.failures_in_a_row=3")
+        install(run.iteration(0), dict.fromkeys(range(10), fault), tmp_path / "log")
+        with pytest.raises(stopped, match=says):
+            run_graph(run)
+    graph.assembly.assemble.cache_clear()
+    run_graph(run)
+    assert {**records(run.root), "settings.yaml": ""} == {**undisturbed, "settings.yaml": ""}
 
 
 def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_right(

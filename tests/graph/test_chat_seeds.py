@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chat_table import KEY, reply, settings_of
-from faulty_server import FaultyServer
+from faulty_server import FaultyServer, Raw
 from made_run import settings_for
 from official_audit import audit
 from typer.testing import CliRunner
@@ -23,7 +24,7 @@ from graph.loop import iterate
 from graph.progress import Progress
 from graph.recipe import load_recipe
 from graph.seed_tasks import app
-from graph.seeding import make_seeds
+from graph.seeding import make_seeds, start_states
 from graph.stages import Run
 from graph.summary import Summary
 from memory.run import RunDirectory
@@ -65,6 +66,41 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
     assert (cost.model_calls, list(cost.stages), cost.per_admitted) == (9, ["seed"], None)
 
 
+HTML = Raw(200, "<html><body>Please log in</body></html>")
+BROKEN = {
+    "limited": (Raw(429, {"error": {"message": "slow down"}}), "HTTP 429: ", "slow down", "base_url"),
+    "failing": (Raw(500, "<html>Internal mess</html>"), "HTTP 500: ", "Internal mess", "base_url"),
+    "html": (HTML, "no chat completion: ", "<html><body>Please log in", "base_url"),
+    "prose": ("I would rather talk about the weather.", "malformed JSON: ", "", "structured: tool_call"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(BROKEN))
+def test_an_endpoint_that_only_fails_costs_tens_of_requests_and_is_told_with_its_cause(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    answer, cause, body, advice = BROKEN[kind]
+    with FaultyServer(lambda request: answer) as server:
+        settings_for(tmp_path)
+        options = ("--recipe", tmp_path / "recipe.yaml", "--run", tmp_path / "run", "--count", "100")
+        chat = [part for option in settings_of(server, ("abstractor",)) for part in ("--set", option)]
+        ended = CliRunner().invoke(app, [*map(str, options), *chat])
+        sent, url = len(server.requests), server.url
+    assert ended.exit_code == 1, ended.stderr
+    told = ended.stderr.splitlines()[-1]
+    place = rf"error: roles.abstractor \({re.escape(url)}, model table\): "
+    assert re.match(rf"{place}\d+ questions in a row got no reply that can be read, the last: ", told), told
+    assert cause in told
+    assert body in told
+    assert advice in told
+    assert "ask for fewer" not in told
+    assert sent <= (16 + 5) * 4, "16 questions at once, 4 attempts each, and a few that began meanwhile"
+    spent = read_requests(tmp_path / "run" / "spending.jsonl")
+    assert 5 <= len(spent) <= 16 + 5
+    assert sum(one.measured.calls for one in spent) <= sent
+
+
 def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,3 +138,13 @@ async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
         seeds = await make_seeds(assemble(unguided.root.resolve()), 2, stage)
     assert len(seeds.tasks) == 2
     assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)
+
+
+@pytest.mark.parametrize(
+    ("missing", "barren", "asks", "explored"),
+    [(10, 0, True, 10), (100, 0, True, 32), (1, 0, True, 1), (1, 5, True, 6), (1, 99, True, 32), (10, 0, False, 32)],
+)
+def test_a_paid_chunk_has_no_more_start_states_than_are_needed(
+    missing: int, barren: int, asks: bool, explored: int
+) -> None:
+    assert start_states(32, missing, barren, asks) == explored

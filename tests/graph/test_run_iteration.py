@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,15 @@ from pathlib import Path
 
 import pytest
 from made_run import make_run, records, settings_for
+from typer.testing import CliRunner
 
+from agents.settings import BudgetSettings
+from agents.spending import Ledger, Request
 from environments.base import InputError
-from graph.run_iteration import open_run
-from memory.run import RunDirectory
+from graph.run_iteration import app, open_run
+from memory.records import Measured, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from training.round_record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
@@ -222,3 +228,51 @@ def test_half_a_line_of_a_finished_iteration_is_named_at_resume(
     ended = start("--run", tmp_path / "run", "--resume", "--iterations", "1")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"error: {path}, line {lines}: the file ends in half a line: restore the file\n"
+
+
+@pytest.fixture
+def hopeless(tmp_path: Path) -> RunDirectory:
+    """A run whose round is done and had no success: one rollout in eight wrote a call, the others nothing."""
+    run = make_run(tmp_path / "run", "signals.rare_percent=0.001")
+    path = run.iteration(0) / TRAJECTORIES_FILE
+    failed = []
+    for place, one in enumerate(read_jsonl(path, Trajectory)):
+        assert one.outcome is not None
+        outcome = one.outcome.model_copy(update={"success": False})
+        turns = one.turns if place % 8 == 0 else ()
+        failed.append(one.model_copy(update={"outcome": outcome, "reward": 0.0, "turns": turns}))
+    write_jsonl(path, failed)
+    record = read_json(run.iteration(0) / RECORD_FILE, RoundRecord)
+    write_json(run.iteration(0) / RECORD_FILE, record.model_copy(update={"success": 0.0}))
+    return run
+
+
+def test_a_round_without_any_success_is_told_with_advice_and_is_no_success_of_the_command(
+    hopeless: RunDirectory,
+) -> None:
+    options = ["--run", str(hopeless.root), "--resume", "--iterations", "1"]
+    ended = CliRunner().invoke(app, options)
+    assert ended.exit_code == 4, ended.stderr
+    told = " ".join(ended.stderr.split())
+    found = re.search(r"iteration 0: none of the (\d+) rollouts of this round succeeded \((\d+) made no call", told)
+    assert found, told
+    assert int(found[1]) > int(found[2]) > 0
+    assert "To change that, choose a policy that was trained to call these tools" in told
+    assert f"iterations/000/trajectories.jsonl, for example in lines 1 and {found[1]}" in told
+    assert "no success" in ended.stdout
+    (line,) = CliRunner().invoke(app, [*options, "--json"]).stdout.splitlines()
+    assert json.loads(line)["without_success"].startswith("none of the ")
+
+
+def test_a_budget_that_is_spent_before_the_first_iteration_prints_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    run = make_run(tmp_path / "run", "roles.reflector={kind: chat, model: m}", "roles.budget.calls=1")
+    (run.iteration(0) / RECORD_FILE).unlink()
+    Ledger(run.spending_path, BudgetSettings()).add(
+        Request(role="reflector", subject="s", iteration=None, outcome="failed", measured=Measured(calls=1))
+    )
+    ended = CliRunner().invoke(app, ["--run", str(run.root), "--resume"])
+    assert (ended.exit_code, ended.stdout) == (4, ""), ended.stderr
+    assert "stopped before the first iteration: roles.budget.calls (1) is spent" in ended.stderr

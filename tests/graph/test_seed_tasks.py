@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from changed_tasks import changed
@@ -161,8 +162,51 @@ def test_contexts_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(UnguidedExplorer, "explore_now", failing)
     result = seed(tmp_path, "--run", tmp_path / "run", "--count", "5")
     assert result.exit_code == 0
-    assert "D_0: 1 of 32 contexts failed (1 EnvironmentFault), it was made without them" in result.stderr
+    assert "D_0: 1 of 32 contexts failed (1 EnvironmentFault), it was made without them; the last: " in result.stderr
     assert "the engine is gone" in (tmp_path / "run" / "seed" / "branch_failures.jsonl").read_text()
+
+
+BROKEN = '''
+from typing import Annotated
+from environments.python_class.environment import PythonEnvironment
+
+
+class Shelf:
+    def __init__(self, books: list[str]) -> None:
+        self.books = books
+
+    def take(self, title: Annotated[str, "title of the book"]) -> str:
+        """Take a book."""
+        return {}[title]
+
+
+def shelf() -> PythonEnvironment:
+    return PythonEnvironment("shelf", Shelf, [{"books": ["a"]}])
+'''
+
+
+def test_a_bug_in_a_users_tool_stops_at_once_and_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "broken_shelf.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    explored, begun = UnguidedExplorer.explore_now, []
+
+    def counting(self: UnguidedExplorer, context: FailureContext, *others: Any) -> tuple[Interaction, ...]:
+        begun.append(context.id)
+        return explored(self, context, *others)
+
+    monkeypatch.setattr(UnguidedExplorer, "explore_now", counting)
+    own = ("--set", "environment={name: 'broken_shelf:shelf'}")
+    result = seed(tmp_path, "--run", tmp_path / "run", "--count", "5", *own)
+    assert result.exit_code == 2
+    line = 1 + BROKEN.splitlines().index("        return {}[title]")
+    told = result.stderr.splitlines()[-1]
+    assert told.startswith("error: Shelf.take failed (KeyError: ")
+    assert f" at broken_shelf.py:{line}: a tool raises ToolRefused" in told
+    assert len(begun) <= 2 * graph.seeding.BRANCHES_AT_ONCE, "no retries, and no further branch"
+    assert not (tmp_path / "run").exists()
+    assert not [one for one in recwarn if "never awaited" in str(one.message)]
 
 
 def _always_the_first(start: object, position: int) -> FailureContext:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from made_run import make_run, run_graph
+from made_run import make_run, run_graph, settings_for
 from rich.console import Console
 
+import graph.progress
+import graph.stages
 from agents.settings import RoleSettings
 from agents.spending import Request
 from evaluation.outcomes import Report, Score
@@ -152,6 +156,44 @@ def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> Non
     assert panel_score("templated-dev", ["a warning", report.model_dump_json()], tmp_path / "log") == AFTER
     with pytest.raises(ChildFailure, match="printed no report"):
         panel_score("templated-dev", ["a warning"], tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limits"),
+    [
+        ([], "--max-new-tokens 48 --max-tokens 512 --max-actions 20"),
+        (["training.max_new_tokens=64", "training.max_tokens=900"], "--max-new-tokens 64 --max-tokens 900"),
+        (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], "--max-new-tokens 7 --max-tokens 70"),
+        (["evaluation.max_actions=3"], "--max-actions 3"),
+        (["environment.max_steps=9"], "--max-actions 9"),
+    ],
+)
+async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_far_it_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    overrides: list[str],
+    limits: str,
+) -> None:
+    report = {"scores": [AFTER.model_dump(exclude={"name"})]}
+    asked: list[str] = []
+
+    async def run_child(argv: list[str], *, on_line: Callable[[str], None], **_: object) -> int:
+        asked.extend(argv)
+        on_line('{"evaluated": 20, "of": 40, "successes": 5}')
+        on_line(json.dumps(report))
+        return 0
+
+    monkeypatch.setattr(graph.stages, "run_child", run_child)
+    monkeypatch.setattr(graph.progress, "PLAIN_INTERVAL", 0.0)
+    settings = settings_for(tmp_path, "evaluation.panel=templated-dev", *overrides)
+    directory = RunDirectory.create(tmp_path / "run", settings)
+    with Progress() as progress:
+        await score_before(Run(directory, settings, progress, Interruption(), resumed=False), 0)
+    assert limits in " ".join(asked)
+    told = capsys.readouterr().err
+    assert re.search(r"panel before training: 20 of 40, \d+ s left success 0.25\n", told), told
+    assert read_json(directory.iteration(0) / "panel_before.json", PanelScore) == AFTER
 
 
 def test_the_policys_card_is_understood(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Methods as tools: what their annotations become, and what is missing in words."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -114,6 +114,17 @@ class Defaulted:
         """Act."""
 
 
+class Deferred:
+    async def act(self) -> None:
+        """Act later."""
+
+
+class Generating:
+    def act(self) -> Any:
+        """Act bit by bit."""
+        yield 1
+
+
 class Empty:
     def _act(self) -> None: ...
 
@@ -128,6 +139,8 @@ class Empty:
         (Exotic, "Exotic.act: the type of 'when' is not one of str"),
         (Mixed, "Mixed.act: the type of 'what' is not one"),
         (Defaulted, "Defaulted.act: the default of 'what' is no value"),
+        (Deferred, r"Deferred.act \(test_documentation.py:\d+\) is async or a generator"),
+        (Generating, r"Generating.act \(test_documentation.py:\d+\) is async or a generator"),
         (Empty, "the class Empty has no public method"),
     ],
 )

@@ -1,13 +1,24 @@
 """Worlds and episodes of a plain class: statuses, canonical state, faults, and each way in which a turn is judged."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environments.base import EnvironmentFault, InputError, MalformedCall, ObservationStatus, TaskSpec, ToolCall
+from environments.base import (
+    EnvironmentDefect,
+    EnvironmentFault,
+    InputError,
+    MalformedCall,
+    ObservationStatus,
+    TaskSpec,
+    ToolCall,
+)
 from environments.python_class.environment import PythonEnvironment, ToolRefused
 from environments.replay import attempt, replay
 
@@ -282,3 +293,79 @@ def test_a_closed_episode_says_so():
     episode.close()
     with pytest.raises(RuntimeError, match="closed"):
         episode.step(PUT)
+
+
+def faults(tool: str, seconds: float = 60.0) -> str:
+    """What is said of a call of one of the broken tools."""
+    environment = PythonEnvironment("shelf", Shelf, [{"books": []}], call_seconds=seconds)
+    start = environment.starts()[0]
+    reference = (call(tool),)
+    opened = environment.open(task(reference).model_copy(update={**dict(start), "turns": ("?",)}))
+    opened.start()
+    with pytest.raises(EnvironmentDefect) as told:
+        opened.step(call(tool))
+    return str(told.value)
+
+
+class Shelf:
+    """Tools that are broken in the ways in which tools are broken."""
+
+    def __init__(self, books: list[str]) -> None:
+        self.books = books
+
+    def move(self) -> str:
+        """Look up what is not there, by way of a helper."""
+        return self._find("1")
+
+    def parse(self) -> dict[str, Any]:
+        """Fail inside the standard library."""
+        return json.loads("{")
+
+    def answer(self) -> object:
+        """Answer an object."""
+        return object()
+
+    def spin(self) -> None:
+        """Never return, and swallow what it can."""
+        while True:
+            with suppress(Exception):
+                self.books = []
+
+    def _find(self, key: str) -> str:
+        return {}[key]
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.strip() == text)
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "line"),
+    [
+        ("move", "Shelf.move failed (KeyError: '1') at ", "return {}[key]"),
+        ("parse", "Shelf.parse failed (JSONDecodeError: ", 'return json.loads("{")'),
+        ("answer", "Shelf.answer failed (TypeError: result is <object", "def answer(self) -> object:"),
+    ],
+)
+def test_a_bug_in_a_tool_is_told_with_exception_file_and_line(tool: str, said: str, line: str) -> None:
+    told = faults(tool)
+    assert said in told
+    assert f" at test_python_episode.py:{line_of(line)}: a tool raises ToolRefused" in told
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_tool_that_never_returns_is_ended_and_named(in_a_thread: bool) -> None:
+    if in_a_thread:
+        with ThreadPoolExecutor(1) as pool:  # leaving the block waits for the thread: it did end
+            told = pool.submit(faults, "spin", 0.01).result()
+    else:
+        told = faults("spin", 0.01)
+    assert "Shelf.spin did not return within 0.01 s at test_python_episode.py:" in told
+    assert sum(range(1000)) == 499500, "nothing is raised afterwards"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e6, float("nan")])
+def test_the_time_of_a_call_has_bounds(seconds: float) -> None:
+    with pytest.raises(InputError, match="call_seconds of shelf is"):
+        PythonEnvironment("shelf", Shelf, [], call_seconds=seconds)

@@ -1,0 +1,108 @@
+"""Ends a call into a user's class that does not return, in whatever thread it runs.
+
+Signals reach the main thread alone, and a thread cannot be ended from outside. What Python offers is an exception that
+is raised in a chosen thread at its next step: that ends any loop in Python. A call that waits outside Python (a socket
+without a timeout) cannot be ended; it is named on stderr, and the deadline of its branch ends the wait for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+AGAIN_AFTER = 1.0  # seconds until the exception is raised again where the code swallowed it
+SAY_AFTER = 10.0  # seconds past its limit after which a call that goes on is named
+TICK = 0.5  # seconds between two looks at the calls
+
+
+class OutOfTime(BaseException):
+    """The call's time is up. No Exception, so that the user's own ``except Exception`` does not take it for one."""
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    seconds: float
+    due: float
+    raised: float | None = None
+    said: bool = False
+
+
+class _Watch:
+    """The calls in progress, one a thread, and the one thread that looks at them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._thread: threading.Thread | None = None
+
+    def begin(self, name: str, seconds: float) -> _Call | None:
+        """Watch this thread's call; returns the one around it, which ``end`` goes back to."""
+        own = threading.get_ident()
+        with self._lock:
+            around = self._calls.get(own)
+            self._calls[own] = _Call(name, seconds, time.monotonic() + seconds)
+            if self._thread is None or not self._thread.is_alive():  # a forked process has none
+                self._thread = threading.Thread(target=self._look, name="time-limit", daemon=True)
+                self._thread.start()
+        return around
+
+    def end(self, around: _Call | None) -> None:
+        """This thread's call is over: an exception that is on its way is taken back."""
+        own = threading.get_ident()
+        with self._lock:
+            if around is not None:
+                self._calls[own] = around
+            else:
+                self._calls.pop(own, None)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(own), None)
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(TICK)
+            with self._lock:
+                for thread, call in self._calls.items():
+                    self._enforce(thread, call, time.monotonic())
+
+    def _enforce(self, thread: int, call: _Call, now: float) -> None:
+        if now < call.due or (call.raised is not None and now < call.raised + AGAIN_AFTER):
+            return
+        call.raised = now
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(OutOfTime))
+        if now > call.due + SAY_AFTER and not call.said:
+            call.said = True
+            print(
+                f"{call.name} has not returned within {call.seconds:g} s and waits where Python cannot end it: give "
+                "what it waits for a timeout of its own",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def time_limit(name: str, seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the block once it has run for ``seconds``; ``name`` is what is called.
+
+    What the block left half done is left so: nothing of it may be used afterwards.
+    """
+    around = _watch.begin(name, seconds)
+    try:
+        yield
+    finally:
+        _end(around)
+
+
+def _end(around: _Call | None) -> None:
+    """Stop watching, also where the exception arrives in the middle of that: the call did return."""
+    try:
+        _watch.end(around)
+    except OutOfTime:
+        _watch.end(around)

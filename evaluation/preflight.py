@@ -1,0 +1,49 @@
+"""Whether the tasks that a run is to be scored on can be scored, found out before anything is written or paid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from environments.base import InputError
+from environments.settings import APPWORLD
+from evaluation.settings import EvaluationSettings
+
+
+def check_evaluation(settings: EvaluationSettings, environment: str) -> None:
+    """Raises InputError for a panel that ``environment`` does not have or a run may not open, and for a file of tasks
+    that cannot be read, is empty or is of another environment. No panel is opened.
+    """
+    if settings.tasks is not None:
+        _check_tasks(settings.tasks, environment)
+    elif settings.panel is not None:
+        _check_panel(settings.panel, environment)
+
+
+def _check_tasks(path: str, environment: str) -> None:
+    from evaluation.panels import open_tasks
+
+    items = open_tasks(Path(path))
+    if not items:
+        raise InputError(f"evaluation.tasks: {path} holds no task: name another file, or set it to null")
+    for item in items:
+        if item.task.environment != environment:
+            raise InputError(
+                f"evaluation.tasks: task {item.task.id} of {path} is of {item.task.environment}, the run acts in "
+                f"{environment}: name a file of its tasks"
+            )
+
+
+def _check_panel(name: str, environment: str) -> None:
+    if environment == APPWORLD:
+        from environments.appworld.panels import held_out
+    else:
+        from environments.bfcl.panels import held_out
+    try:
+        is_held_out = held_out(name)
+    except InputError as error:
+        raise InputError(f"evaluation.panel: {str(error).removeprefix(f'--panel {name}: ')}") from None
+    if is_held_out:
+        raise InputError(
+            f"evaluation.panel: {name} is held out, and a run would score on it again and again: choose a development "
+            "panel, or null"
+        )

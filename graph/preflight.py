@@ -1,0 +1,53 @@
+"""One look at everything that a run will need, before anything is written or paid.
+
+Environment, evaluation set, keys of the roles, files and policy that a recipe names are checked together, as far as
+that takes no weights and a second or two. What passes here can still fail later, on another machine or another day.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from agents.chat.endpoint import resolve
+from environments.base import InputError
+from environments.registry import open_environment
+from evaluation.preflight import check_evaluation
+from graph.settings import RunSettings
+from memory.settings import OFFICIAL, MemorySettings
+
+
+def check_run(settings: RunSettings, *, trains: bool = True) -> None:
+    """Raises InputError that names the key of the first thing that a run with ``settings`` would fail for.
+
+    ``trains`` is False where no policy is needed: D_0 alone is made.
+    """
+    environment = open_environment(settings.environment)
+    for name, role in settings.roles.chat().items():
+        resolve(role, name)
+    _check_tasks(settings.tasks.initial)
+    _check_embedder(settings.memory)
+    check_evaluation(settings.evaluation, environment.name)
+    if trains:
+        from training.preflight import check_policy
+
+        check_policy(settings.policy, settings.training)
+
+
+def _check_tasks(initial: str | None) -> None:
+    if initial in (None, OFFICIAL) or Path(initial).is_file():
+        return
+    raise InputError(f"tasks.initial: {initial} cannot be read, there is no such file: name a file of tasks")
+
+
+def _check_embedder(settings: MemorySettings) -> None:
+    path = settings.embedder_path
+    if path is None:
+        return
+    if not Path(path).is_dir():
+        raise InputError(f"memory.embedder_path: {path} is no folder: name the folder of a sentence-transformers model")
+    if find_spec("sentence_transformers") is None:
+        raise InputError(
+            "memory.embedder: the package sentence-transformers is not installed: run pip install "
+            "sentence-transformers, or set memory.embedder=hashed-ngrams"
+        )

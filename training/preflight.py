@@ -1,0 +1,143 @@
+"""Whether a policy can be trained as a recipe says, found out before anything is written or paid, without its weights.
+
+What is looked at are the small files of a model: configuration, tokenizer, chat template. The embedded policy is read
+without transformers, whose import takes seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from environments.base import InputError
+from memory.jsonl import read_json
+from training.policy_path import check_policy_path
+from training.settings import PolicySettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+HUB_SECONDS = 10.0
+"""How long the hub may take to say whether it has a model (ours)."""
+
+
+class _Config(BaseModel):
+    """The part of a model's ``config.json`` that is read; models of several parts keep it under ``text_config``."""
+
+    max_position_embeddings: int | None = None
+    text_config: _Config | None = None
+
+
+class _Card(BaseModel):
+    """The part of ``coevolve.json`` that is read."""
+
+    rendering: str
+
+
+def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
+    """Raises InputError that names the key for a policy, device or token limit that a round of training would refuse.
+
+    A model of a hub is asked for there once, and its small files are fetched into the cache.
+    """
+    check_policy_path(policy.path)
+    _check_device(policy.device)
+    folder = Path(policy.path)
+    if not folder.is_dir():
+        folder = _of_hub(policy.path)
+    elif (folder / "adapter_config.json").is_file():
+        raise InputError(
+            f"policy.path: {policy.path} is a LoRA adapter and a round starts from a whole model: save the merged "
+            "model (peft's merge_and_unload) and name that"
+        )
+    elif not any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin")):
+        raise InputError(f"policy.path: {policy.path} holds no weights (*.safetensors): name the folder of a model")
+    _check_config(policy.path, folder / "config.json", training)
+    card = folder / "coevolve.json"
+    if card.is_file() and read_json(card, _Card).rendering == "compact" and training.seal is None:
+        if policy.thinking is not None:
+            raise InputError(
+                f"policy.thinking: {policy.path} has no chat template, its rendering is compact: leave it null"
+            )
+        if not (folder / "tokenizer.json").is_file():
+            raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
+        return
+    _check_rendering(policy, training)
+
+
+def check_attention(config: PretrainedConfig) -> None:
+    """Raises InputError for a model with layers that the in-process sampler cannot decode."""
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if getattr(config, "sliding_window", None) or layer_types != {"full_attention"}:
+        raise InputError(
+            f"{config.model_type} has layers without full attention, which the in-process sampler cannot "
+            "decode: choose a model whose layers all attend to everything"
+        )
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("policy.device: cuda was asked for and this machine has none: set it to auto or cpu")
+
+
+def _of_hub(name: str) -> Path:
+    """The folder of the cache that holds the configuration of a hub's model; it is fetched where it is not there."""
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    kept = try_to_load_from_cache(name, "config.json")
+    if isinstance(kept, str):
+        return Path(kept).parent
+    advice = "name a folder, or download it first on a machine that reaches the hub (hf download)"
+    try:
+        HfApi().model_info(name, timeout=HUB_SECONDS)  # one request: a download would try for half a minute
+        return Path(hf_hub_download(name, "config.json", etag_timeout=HUB_SECONDS)).parent
+    except (RepositoryNotFoundError, HFValidationError):
+        raise InputError(f"policy.path: {name} is no folder here, and the hub has no such model: {advice}") from None
+    except (HTTPError, OSError) as error:
+        cause = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"policy.path: {name} is no folder here and not in the hub's cache, and the hub cannot be asked "
+            f"({type(error).__name__}: {cause}): {advice}"
+        ) from None
+
+
+def _check_config(name: str, path: Path, training: TrainingSettings) -> None:
+    if not path.is_file():
+        raise InputError(f"policy.path: {name} holds no config.json: name the folder of a causal language model")
+    config = read_json(path, _Config)
+    config = config.text_config or config
+    positions = config.max_position_embeddings
+    if positions is not None and positions < training.max_tokens:
+        raise InputError(
+            f"training.max_tokens is {training.max_tokens} and {name} has {positions} positions: lower max_tokens"
+        )
+
+
+def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None:
+    """Load tokenizer and template, and ask of them what a round will ask."""
+    from transformers import AutoConfig
+
+    from training.chat_template import ChatTemplateRendering
+    from training.compact import CompactRendering
+    from training.policy import load_rendering
+    from training.template_probe import check_writing
+
+    try:
+        check_attention(AutoConfig.from_pretrained(policy.path))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"policy.path: {policy.path} is no model that can be loaded: {reason}") from None
+    _, _, rendering = load_rendering(policy.path, policy.thinking)
+    if isinstance(rendering, ChatTemplateRendering) and training.lend_reference != "none":
+        check_writing(rendering)
+    interface = training.seal.interface if training.seal is not None else None
+    if isinstance(rendering, CompactRendering) and interface is not None:
+        rendering.check_interface(interface)
