@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 
 from pydantic import JsonValue
@@ -21,7 +22,7 @@ from agents.scripted.words import about, head_word, name_words, overlap, paramet
 from environments.base import Parameter, ToolCall, ToolSpec
 
 _CANDIDATES = 3
-_ALL = frozenset({"all", "each", "every"})
+_ALL = re.compile(r"\b(all|each|every)\b", re.IGNORECASE)
 _PROSE = frozenset(words("content message text list title body"))
 
 
@@ -41,7 +42,7 @@ class GuidedArguments(ArgumentDraws):
         choices and numbers whose words or gloss ("1 (fully pressed)") stand in the text.
         """
         sentence = requirement.split(". ", maxsplit=1)[0]
-        asked, everything = frozenset(words(sentence)), not _ALL.isdisjoint(sentence.lower().split())
+        asked, everything = frozenset(words(sentence)), _ALL.search(sentence) is not None
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
             if everything and parameter.required and parameter.type == "array" and parameter.choices:

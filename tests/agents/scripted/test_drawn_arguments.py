@@ -76,7 +76,9 @@ def guided(start, seed: int = 0) -> GuidedArguments:
 
 def test_a_requirement_chooses_documented_constants(environment, car_start) -> None:
     drawing = guided(car_start)
-    doors = drawing.draw_for(tool(environment, "lockDoors"), "All doors must be locked before starting the engine.")
+    doors = drawing.draw_for(
+        tool(environment, "lockDoors"), '{"error": "All doors must be locked before starting the engine. Here'
+    )
     assert doors.arguments == {"unlock": False, "door": ["driver", "passenger", "rear_left", "rear_right"]}
     brake = drawing.draw_for(tool(environment, "pressBrakePedal"), "Brake pedal needs to be pressed.")
     assert brake.arguments == {"pedalPosition": 1.0}
