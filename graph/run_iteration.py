@@ -64,9 +64,11 @@ def main(
             print(f"{run}: {stop}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
         if not as_json:
+            from graph.closing import closing
             from graph.summary import summary_table
 
             _print(summary_table(summaries), stdout)
+            print(closing(work[0], work[1], summaries), end="", file=stdout, flush=True)
 
 
 def open_run(
