@@ -212,7 +212,7 @@ def _rest(rest: Rest | None, form: str) -> str:
     if rest is None:
         return ""
     ends = f" ({_interval(rest.t_interval)})" if rest.t_interval and "+" in form else ""
-    return form.format(rest.mean * 100) + ends
+    return form.format(round(rest.mean * 100, 1) + 0.0) + ends
 
 
 def _interval(interval: Interval | None) -> str:
