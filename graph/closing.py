@@ -17,7 +17,6 @@ from memory.records import FailureContext, Signal, SignalKind, Task
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks
 from training.round_record import RECORD_FILE, RoundRecord
-from training.round_tasks import SCORES_FILE
 from training.signals import GroupScore
 
 Read = TypeVar("Read", bound=Record)
@@ -82,7 +81,7 @@ def find_story(run: RunDirectory, iterations: int) -> Story | None:
     """
     tasks = load_tasks(run)
     by_id = {task.id: task for task in tasks}
-    scores = {i: _read(run.iteration(i) / SCORES_FILE, GroupScore) for i in range(iterations)}
+    scores = {i: _read(run.iteration(i) / "scores.jsonl", GroupScore) for i in range(iterations)}
     found: list[Story] = []
     for number in range(iterations):
         folder = run.iteration(number)
