@@ -76,7 +76,7 @@ def main(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
 ) -> None:
-    """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
+    """Score a model: official verdicts, greedy decoding, one attempt a task; by task, by call shape and by function."""
     from memory.child_process import watch_parent
 
     with exit_statuses():
