@@ -176,7 +176,8 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     yield ""
     yield "Next"
     yield f"  {command} --model {policy}"
-    yield f"  {command} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
+    if scored is not None:  # of its own training tasks a lookup knows everything
+        yield f"  {command} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
     yield f"  {python} -m graph.run_iteration --run {root} --iterations {len(summaries) + 3} --resume"
     yield f"  COEVOLVE_RUN={root} make studio   # the run's graph in LangGraph Studio"
     yield "  notebooks/01_one_iteration.ipynb   # follows one failure through every step"
