@@ -17,6 +17,7 @@ from environments.appworld.metrics import scenario_goal_completion, task_goal_co
 from environments.appworld.panels import Panel, PanelEnvironment, PanelTask, held_out, panel_tasks, read_panel
 from environments.base import InputError, Record
 from environments.command import check_output
+from evaluation.baselines import BASELINES
 from evaluation.openings import note_split_opening
 from evaluation.outcomes import Score, TaskOutcome, score
 from evaluation.panels import Item
@@ -52,7 +53,8 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
         raise InputError(f"--panel {name}: it is held out: add --openings FILE, where this opening is noted")
     if not held_out(name) and openings is not None:
         raise InputError(f"--openings is for held-out panels, and {name} is none: leave it out")
-    check_policy_path(model)
+    if model not in BASELINES:
+        check_policy_path(model)
     installation = find_installation()
     panel = read_panel(installation, name)
     if openings is not None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from environments.base import InputError, Record
+from environments.base import InputError, Observation, Outcome, Record
+from environments.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
 
 if TYPE_CHECKING:
@@ -136,9 +137,16 @@ def attempt(
 
 def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
     """The outcome record of one finished attempt."""
-    steps = [step for turn in result.turns for step in turn.steps]
-    calls = sum(len(step.observation.calls) for step in steps)
-    success = result.outcome is not None and result.outcome.success
+    observations = [step.observation for turn in result.turns for step in turn.steps]
+    return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error)
+
+
+def outcome_of(
+    item: Item, observations: Sequence[Observation], outcome: Outcome | None, sampled_tokens: int, fault: str | None
+) -> TaskOutcome:
+    """The record of an attempt that was answered like this; ``outcome`` is None where it could not be judged."""
+    calls = sum(len(observation.calls) for observation in observations)
+    success = outcome is not None and outcome.success
     wanted = item.reference_calls
     return TaskOutcome(
         task_id=item.task.id,
@@ -146,13 +154,14 @@ def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
         cluster=item.cluster,
         split=item.task.split,
         strata=item.strata,
+        shape=call_sequence(item.task),
         success=success,
-        failure=result.outcome.failure if result.outcome else None,
-        failed_turn=result.outcome.failed_turn if result.outcome else None,
+        failure=outcome.failure if outcome else None,
+        failed_turn=outcome.failed_turn if outcome else None,
         calls=calls,
         reference_calls=wanted,
-        malformed=sum(step.observation.status == "malformed" for step in steps),
+        malformed=sum(observation.status == "malformed" for observation in observations),
         extra_calls=None if wanted is None else max(0, calls - wanted) if success else 0,
-        sampled_tokens=sum(result.mask),
-        infrastructure_error=result.infrastructure_error,
+        sampled_tokens=sampled_tokens,
+        infrastructure_error=fault,
     )

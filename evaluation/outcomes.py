@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from pydantic import Field
 
 from environments.base import Record
-from evaluation.statistics import wilson_interval
+from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
+from evaluation.statistics import shared_interval, wilson_interval
+
+GREEDY = "greedy, one attempt a task"
+_REPLICATES = 2_000  # of a score's intervals: their ends move by less than a point
 
 
 class TaskOutcome(Record):
     """One greedy attempt at one task.
 
-    ``group`` is the panel or category, ``cluster`` the group of tasks that share a source path, ``strata`` the
-    panel's labels. ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where
-    the reference's is unknown. ``failure`` is the official error type. An attempt with ``infrastructure_error`` counts
-    in no rate.
+    ``group`` is the panel or category, ``cluster`` the group of tasks that share a start state or source path,
+    ``strata`` the panel's labels, ``shape`` the functions that the reference calls, in order (empty where unknown).
+    ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
+    reference's is unknown. ``failure`` is the official error type. An attempt with ``infrastructure_error`` counts in
+    no rate.
     """
 
     task_id: str
@@ -24,6 +30,7 @@ class TaskOutcome(Record):
     cluster: str
     split: str
     strata: dict[str, str] = {}
+    shape: Shape = ()
     success: bool
     failure: str | None = None
     failed_turn: int | None = None
@@ -40,8 +47,11 @@ def _is_none(value: object) -> bool:
 
 
 class Score(Record):
-    """Success of a group of tasks: the rate and its 95 % Wilson interval, in [0, 1].
+    """Success of a group of tasks: the rate and its 95 % intervals, in [0, 1].
 
+    ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
+    and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
+    with an interval that resamples the same; ``functions`` has the score of each function that references call.
     ``tgc`` and ``sgc`` are AppWorld's figures, percentages; None, and not written, for other benchmarks.
     """
 
@@ -52,6 +62,11 @@ class Score(Record):
     interval: tuple[float, float]
     clusters: int
     infrastructure_errors: int
+    shared_interval: tuple[float, float] | None = None
+    macro: float | None = None
+    macro_interval: tuple[float, float] | None = None
+    shapes: int = 0
+    functions: dict[str, FunctionScore] = {}
     tgc: float | None = Field(None, exclude_if=_is_none)
     sgc: float | None = Field(None, exclude_if=_is_none)
 
@@ -62,7 +77,7 @@ class Report(Record):
     environment: str
     model: str
     rendering: str
-    decoding: str = "greedy, one attempt a task"
+    decoding: str = GREEDY
     notes: tuple[str, ...] = ()
     scores: tuple[Score, ...]
     mean: float
@@ -78,15 +93,38 @@ def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
     members = [o for o in outcomes if o.group == group]
     judged = [o for o in members if o.infrastructure_error is None]
     successes = sum(o.success for o in judged)
+    attempts = [(o.shape, o.success) for o in judged]
+    wilson = wilson_interval(successes, len(judged))
+    shared, macro = _intervals(judged)
     return Score(
         group=group,
         n=len(judged),
         successes=successes,
         success=successes / len(judged) if judged else 0.0,
-        interval=wilson_interval(successes, len(judged)),
+        interval=wilson,
         clusters=len({o.cluster for o in judged}),
         infrastructure_errors=len(members) - len(judged),
+        shared_interval=None if shared is None else (min(shared[0], wilson[0]), max(shared[1], wilson[1])),
+        macro=macro_mean(attempts),
+        macro_interval=macro,
+        shapes=len({o.shape for o in judged if o.shape}),
+        functions=by_function(attempts),
     )
+
+
+def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """Of the mean over tasks and of the mean over call shapes, both with start states and functions resampled."""
+    if len(judged) < 2:
+        return None, None
+    successes = np.array([[int(o.success) for o in judged]])
+    clusters = numbered([o.cluster for o in judged])
+    functions = numbered(rarest_functions([o.shape for o in judged]))
+    shapes = numbered([o.shape for o in judged])
+    counts = successes, np.ones_like(successes), clusters, functions
+    known = any(o.shape for o in judged)
+    told = known and 0 < successes.sum() < successes.size  # else every replicate is equal
+    macro = shared_interval(*counts, shapes=shapes, replicates=_REPLICATES) if told else None
+    return shared_interval(*counts, replicates=_REPLICATES), macro
 
 
 def score_strata(outcomes: Sequence[TaskOutcome], scored: Scoring = score) -> tuple[Score, ...]:

@@ -6,6 +6,7 @@ test is held out: it opens only where a ledger of openings (``evaluation.opening
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,10 @@ SplitChoice = Literal["all", "train", "dev", "test", "seal-test"]
 
 
 class Item(Record):
-    """One task to attempt, and the labels its outcome carries; ``reference_calls`` is None where it is unknown."""
+    """One task to attempt, and the labels its outcome carries; ``reference_calls`` is None where it is unknown.
+
+    ``cluster`` names the start state that it shares with others.
+    """
 
     task: Task
     group: str
@@ -110,11 +114,12 @@ def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
     Raises InputError when the file cannot be read or a line of it is no task.
     """
     tasks = read_jsonl(path, Task)[:limit]
+    first: dict[str, str] = {}
     return tuple(
         Item(
             task=task,
             group=path.name,
-            cluster=task.id,
+            cluster=first.setdefault(json.dumps(task.initial_state, sort_keys=True), task.id),
             reference_calls=calls_of(task),
             strata={"origin": task.origin},
         )

@@ -65,7 +65,8 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
             if versus is not None:
                 name = f"{arm} (n = {versus.seeds})"
                 values = tuple(100 * value for value in versus.by_seed.values())
-                ends = None if versus.interval is None else (100 * versus.interval[0], 100 * versus.interval[1])
+                interval = versus.function_interval or versus.crossed_interval
+                ends = None if interval is None else (100 * interval[0], 100 * interval[1])
                 rows.append(Row(name=name, mean=100 * versus.mean, interval=ends, values=values))
         if rows:
             plots[f"difference-{panel}"] = difference_chart(f"{panel}: percent points above {BASELINE}", rows)

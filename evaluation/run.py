@@ -10,11 +10,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from environments.base import InputError
 from environments.command import check_output, exit_statuses
 from environments.command_line import OneSentence
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
-from evaluation.outcomes import Report, score_strata
+from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
+from evaluation.outcomes import GREEDY, Report, score_strata
 from evaluation.panels import SplitChoice
 from evaluation.report_table import print_report
 from evaluation.selection import Selection, budget_of, notes_for, select, written
@@ -36,7 +38,14 @@ def main(
         str | None, typer.Option(help="official category of bfcl: base, miss_func, miss_param, long_context, all")
     ] = None,
     tasks: Annotated[Path | None, typer.Option(help="file of tasks, as tasks.jsonl of a run")] = None,
-    model: Annotated[str, typer.Option(help="folder or hub id of a causal language model")] = "recipes/starter",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="folder or hub id of a causal language model; or, with --train, lookup (the nearest training clause) "
+            "or constant (the most frequent training turn): what the training tasks say without a model"
+        ),
+    ] = "recipes/starter",
+    train: Annotated[Path | None, typer.Option(help="with --model lookup or constant: file of training tasks")] = None,
     split: Annotated[SplitChoice, typer.Option(help="with --category: its tasks of one split only")] = "all",
     output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, an object a task")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="the first N tasks of each group only")] = None,
@@ -73,7 +82,7 @@ def main(
         typer.Option("--progress", help="print a line of JSON on stdout after each task"),
     ] = False,
 ) -> None:
-    """Score a model: official verdicts, greedy decoding, one attempt a task, Wilson intervals."""
+    """Score a model: official verdicts, greedy decoding, one attempt a task; by task, by call shape and by function."""
     from memory.child_process import watch_parent
 
     with exit_statuses():
@@ -92,6 +101,8 @@ def main(
             openings=openings,
             trust_agent_code=trust_agent_code,
         )
+        if (train is None) == (model in BASELINES):
+            raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
         selected, budget = select(chosen), budget_of(environment)
         decoding = Decoding(
             model=model,
@@ -105,19 +116,28 @@ def main(
             thinking=thinking,
             budget=budget,
         )
+        place = selected.environment(decoding.max_actions)
 
         def tell(done: int, successes: int) -> None:
             if progress:
                 print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
 
-        outcomes, policy = evaluate(selected.items, selected.environment(decoding.max_actions), decoding, tell)
+        if model in BASELINES:
+            driver, told = baseline(model, train, selected.items)
+            outcomes, rendering = play(selected.items, place, driver, decoding.max_actions), NO_MODEL
+            notes = (*told, *notes_for(rendering, chosen, outcomes))
+        else:
+            outcomes, policy = evaluate(selected.items, place, decoding, tell)
+            rendering = policy.rendering.name
+            notes = notes_for(rendering, chosen, outcomes)
         groups = tuple(dict.fromkeys(item.group for item in selected.items))
         scores = tuple(selected.scoring(group, outcomes) for group in groups)
         report = Report(
             environment=environment,
             model=model,
-            rendering=policy.rendering.name,
-            notes=notes_for(policy, chosen, outcomes),
+            rendering=rendering,
+            decoding="one attempt a task, no model" if model in BASELINES else GREEDY,
+            notes=notes,
             scores=scores,
             mean=sum(s.success for s in scores) / len(scores),
             seconds=time.perf_counter() - started,

@@ -15,7 +15,6 @@ from evaluation.panels import Item, SplitChoice, held_out, open_category, open_p
 
 if TYPE_CHECKING:
     from environments.base import Environment
-    from training.policy import Policy
 
 COMPACT_NOTE = "argument references: the embedded policy reads values as $k and names them, calls carry full values"
 
@@ -60,9 +59,9 @@ def select(chosen: Selection) -> Selected:
     return Selected(_items(chosen), partial(_open, chosen), score)
 
 
-def notes_for(policy: Policy, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
+def notes_for(rendering: str, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
     """What a reader must know beside the figures."""
-    notes = [COMPACT_NOTE] if policy.rendering.name == "compact" else []
+    notes = [COMPACT_NOTE] if rendering == "compact" else []
     if chosen.category is not None:
         notes.append("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most")
     if chosen.tasks is not None:

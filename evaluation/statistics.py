@@ -121,6 +121,66 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def shared_interval(
+    successes: Counts,
+    tasks: Counts,
+    clusters: NDArray[np.int64],
+    functions: NDArray[np.int64],
+    minus: tuple[Counts, Counts] | None = None,
+    *,
+    shapes: NDArray[np.int64] | None = None,
+    replicates: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """Percentile interval of a success rate by a bootstrap that resamples all that tasks share.
+
+    ``successes`` and ``tasks`` are by seed (rows) and task (columns); ``clusters`` and ``functions`` number the start
+    state and the function that each column belongs to. A replicate draws seeds (where there are several), start states
+    and functions with replacement, and counts a task as often as its start state and its function were drawn, the one
+    times the other (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007; it errs on the wide side).
+    With ``minus``, successes and tasks of another arm in the same rows and columns, it is the interval of the paired
+    difference. With ``shapes``, which number each column's call shape, it is that of the mean over shapes of a single
+    row. Equal arguments give equal intervals; None where there is one start state and one function.
+    Raises ValueError for shapes that differ and a row without tasks.
+    """
+    sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
+    if len({array.shape for side in sides for array in side}) != 1 or successes.ndim != 2:
+        raise ValueError("counts must be by seed and task, of one shape")
+    if any((side[1].sum(axis=1) == 0).any() for side in sides):
+        raise ValueError("a seed has no task")
+    seeds = len(successes)
+    levels = int(clusters.max()) + 1, int(functions.max()) + 1
+    if max(levels) < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    means = []
+    for begin in range(0, replicates, _REPLICATES_AT_ONCE):
+        size = min(_REPLICATES_AT_ONCE, replicates - begin)
+        rows = _multiplicities(rng, size, seeds) / seeds
+        begins, calls = (_multiplicities(rng, size, count) for count in levels)
+        weights = begins[:, clusters] * calls[:, functions]
+        with np.errstate(invalid="ignore"):
+            if shapes is None:
+                rates = [weights @ side[0].T / (weights @ side[1].T) for side in sides]
+                drawn = rates[0] if minus is None else rates[0] - rates[1]
+                means.append(np.where(rows > 0, rows * drawn, 0.0).sum(axis=1))
+            else:
+                member = np.eye(int(shapes.max()) + 1)[shapes]
+                tried = weights * tasks[0] @ member
+                solved = (weights * successes[0] @ member) / np.where(tried > 0, tried, 1)
+                often = np.where(tried > 0, calls[:, functions] @ member / member.sum(axis=0), 0.0)
+                means.append((often * solved).sum(axis=1) / often.sum(axis=1))
+    low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[np.float64]:
+    """How often each of ``count`` things is drawn in ``count`` draws with replacement, ``size`` times over."""
+    places = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count
+    return np.bincount(places.ravel(), minlength=size * count).reshape(size, count).astype(np.float64)
+
+
 def _drawn_rates(
     successes: Counts, tasks: Counts, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from environments.base import Record
 from evaluation.arm_records import ArmHeader, ArmResult
-from evaluation.comparisons import Cell, cell, difference
+from evaluation.call_shapes import Shape, panel_shapes
+from evaluation.comparisons import Cell, cell, deciding_function, difference
 from evaluation.openings import Opening, read_openings
 from evaluation.study_figures import ArmFacts, arm_facts, call_shares, unequal_budgets
 from evaluation.study_plan import Place, check_start, current_result
@@ -16,10 +17,13 @@ from evaluation.study_recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, S
 from memory.jsonl import write_atomically
 
 STATISTICS = (
-    "greedy decoding, one attempt a task; differences are paired by seed and task; interval: hierarchical bootstrap "
-    "(seeds outside, clusters of tasks that start alike inside, 10,000 replicates, 95 % percentile); crossed_interval: "
-    "the same with one draw of clusters for all seeds; t_interval: Student's t over seeds, 95 %"
+    "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
+    "bootstrap that draws seeds, start states and functions with replacement, 10,000 replicates (a task belongs to the "
+    "rarest function of its reference); interval (seeds outside, start states inside) and crossed_interval (one draw "
+    "of start states for all seeds) do not resample functions; t: t_interval, Student's t over seeds"
 )
+READING_FILE = "reading.md"
+"""What a person says about the results of the study itself: it goes above the tables."""
 EVOLUTION_LABEL = "evolution's share, scripted roles"
 
 
@@ -28,7 +32,8 @@ class StudyFacts(Record):
 
     ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
     is. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``: where
-    arms of a seed differ in what they should share. ``environment_calls``: over the baseline's. ``openings``: of
+    arms of a seed differ in what they should share. ``deciding_functions``: by panel the function whose tasks move the
+    differences to the baseline most. ``environment_calls``: over the baseline's. ``openings``: of
     held-out panels, all that were ever noted.
     """
 
@@ -37,6 +42,7 @@ class StudyFacts(Record):
     limit: int | None
     statistics: str
     panels: dict[str, str]
+    deciding_functions: dict[str, str] = {}
     arms: dict[str, ArmFacts]
     missing: tuple[str, ...]
     outdated: tuple[str, ...]
@@ -73,7 +79,8 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     from evaluation.study_table import study_table
 
     summary = summarise(study, mode, place)
-    table = study_table(summary)
+    said = place.output / READING_FILE
+    table = study_table(summary, said.read_text(encoding="utf-8") if mode == "test" and said.exists() else "")
     stem = "summary" if mode == "test" else "development"
     text = json.dumps(summary.as_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(place.output / f"{stem}.json", [text.encode()])
@@ -103,12 +110,15 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
         if seed not in results[arm.name]
     ]
+    shapes = {panel: _shapes_of(panel, place, there) for panel in panels}
+    deciding = _deciding(there, shapes)
     facts = StudyFacts(
         mode=mode,
         recipe=study.sha256,
         limit=study.recipe.limit,
         statistics=STATISTICS,
         panels={name: study.panels[name] for name in panels},
+        deciding_functions=deciding,
         arms=arms,
         missing=tuple(f"{name}-{seed}" for name, seed in missing),
         outdated=tuple(f"{name}-{seed}" for name, seed in missing if place.result(name, seed).exists()),
@@ -118,7 +128,11 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         openings=tuple(read_openings(place.openings)),
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
     )
-    cells = {name: _cells(study, there, name, study.recipe.reported(mode)) for name in there}
+    known = {
+        panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
+        for panel in study.recipe.reported(mode)
+    }
+    cells = {name: _cells(study, there, name, known) for name in there}
     return StudySummary(cells=cells, facts=facts)
 
 
@@ -134,19 +148,39 @@ def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmR
     return dict(sorted(found.items()))
 
 
+def _shapes_of(panel: str, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
+    """The call shapes of a panel's tasks; of a held-out panel only where results of an opening are there."""
+    return panel_shapes(panel, place.openings) if results else {}
+
+
+def _deciding(
+    results: Mapping[str, Mapping[int, ArmResult]], shapes: Mapping[str, Mapping[str, Shape]]
+) -> dict[str, str]:
+    """By panel the function that moves the differences to the baseline most, of the panels that have one."""
+    others = [by_seed for name, by_seed in results.items() if name != BASELINE]
+    if BASELINE not in results:
+        return {}
+    found = {panel: deciding_function(others, results[BASELINE], panel, known) for panel, known in shapes.items()}
+    return {panel: name for panel, name in found.items() if name is not None}
+
+
 def _cells(
-    study: Study, results: Mapping[str, Mapping[int, ArmResult]], name: str, panels: tuple[str, ...]
+    study: Study,
+    results: Mapping[str, Mapping[int, ArmResult]],
+    name: str,
+    panels: Mapping[str, tuple[Mapping[str, Shape], str | None]],
 ) -> dict[str, Cell]:
+    """The arm's cell on each panel; ``panels`` gives their call shapes and the function to leave out."""
     cells = {}
     others = [other for arm, other in study.recipe.compare if arm == name and other in results]
-    for panel in panels:
-        found = cell(results[name], panel)
+    for panel, known in panels.items():
+        found = cell(results[name], panel, *known)
         if found is None:
             continue
         to_grpo = None
         if name != BASELINE and BASELINE in results:
-            to_grpo = difference(results[name], results[BASELINE], panel)
-        compared = {other: difference(results[name], results[other], panel) for other in others}
+            to_grpo = difference(results[name], results[BASELINE], panel, *known)
+        compared = {other: difference(results[name], results[other], panel, *known) for other in others}
         cells[panel] = found.model_copy(
             update={
                 "difference_to_grpo": to_grpo,

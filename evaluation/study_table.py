@@ -9,7 +9,7 @@ from evaluation.seal_facts import HEAD, seal_rows
 from evaluation.study_recipe import BASELINE
 
 if TYPE_CHECKING:
-    from evaluation.comparisons import Cell, Comparison, Interval
+    from evaluation.comparisons import Cell, Comparison, Interval, Rest
     from evaluation.study_figures import ArmFacts
     from evaluation.study_report import StudySummary
 
@@ -17,10 +17,14 @@ LIMIT_SECONDS = 300.0
 """CPU seconds that one arm and seed is meant to take at most."""
 
 
-def study_table(summary: StudySummary) -> str:
-    """All tables, with what a reader must know above and below them. Rates and differences are in percent points."""
+def study_table(summary: StudySummary, reading: str = "") -> str:
+    """All tables, with what a reader must know above and below them. Rates and differences are in percent points.
+
+    ``reading`` is what a person says about the results.
+    """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
+    lines += [reading.strip(), ""] if reading.strip() else []
     if facts.missing:
         told = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
         lines += [f"**Partial**: {told}; n in each row is what is.", ""]
@@ -47,25 +51,30 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
                 name,
                 str(found.seeds),
                 _percent(found.mean),
-                _interval(found.interval),
+                _interval(_widest(found)),
                 _points(versus),
-                _interval(versus.interval if versus else None),
-                _interval(versus.crossed_interval if versus else None),
+                _interval(_widest(versus) if versus else None),
                 _interval(versus.t_interval if versus else None),
+                _rest(found.without, "{:.1f}"),
+                _rest(versus.without if versus else None, "{:+.1f}"),
                 _by_seed(versus),
                 "" if found.extra_calls is None else f"{found.extra_calls:.2f}",
             )
         )
     if not rows:
         return []
-    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "95 % crossed", "t")
+    function = summary.facts.deciding_functions.get(panel.partition("/")[0])
+    left_out = f"success without {function}" if function else "success without one function"
+    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
     sizes = _sizes(summary, panel)
     lines = [f"**{panel}** ({sizes})", "", *_table((*head, "by seed", "extra calls a solved task"), rows), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[panel].differences.items() if panel in cells else ():
-            intervals = f"95 % {_interval(one.interval)}, crossed {_interval(one.crossed_interval)}"
-            told = f"{_points(one)} ({intervals}, t {_interval(one.t_interval)}; n = {one.seeds}; {_by_seed(one)})"
-            lines += [f"{name} minus {other}: {told}", ""]
+            rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
+            told = (
+                f"{_points(one)} (95 % {_interval(_widest(one))}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
+            )
+            lines += [f"{name} minus {other}: {told} {_by_seed(one)})", ""]
     return lines
 
 
@@ -186,15 +195,28 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _percent(rate: float) -> str:
-    return f"{rate * 100:.1f}"
+    return f"{round(rate * 100, 1) + 0.0:.1f}"  # never -0.0
 
 
 def _points(one: Comparison | None) -> str:
     return "" if one is None else f"{one.mean * 100:+.1f}"
 
 
+def _widest(one: Comparison) -> Interval | None:
+    """The interval that resamples functions too; without it, the one that resamples start states for all seeds."""
+    return one.function_interval or one.crossed_interval
+
+
+def _rest(rest: Rest | None, form: str) -> str:
+    """The mean without one function, and its t interval."""
+    if rest is None:
+        return ""
+    ends = f" ({_interval(rest.t_interval)})" if rest.t_interval and "+" in form else ""
+    return form.format(round(rest.mean * 100, 1) + 0.0) + ends
+
+
 def _interval(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval[0] * 100:.1f} to {interval[1] * 100:.1f}"
+    return "" if interval is None else f"{_percent(interval[0])} to {_percent(interval[1])}"
 
 
 def _by_seed(one: Comparison | None) -> str:

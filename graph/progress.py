@@ -22,6 +22,7 @@ class Stage:
         self._label = label
         self._total = total
         self._done = 0
+        self._first: tuple[int, float] | None = None
         self._bars = bars
         self._task = bars.add_task(label, total=total, note="") if bars else None
         self._started = self._told = time.monotonic()
@@ -30,13 +31,16 @@ class Stage:
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
+        if self._first is None and done:
+            self._first = (done, time.monotonic())
         self._done = done
         self._total = total if total is not None else self._total
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=done, total=self._total, note=note)
         elif time.monotonic() - self._told >= PLAIN_INTERVAL:
             self._told = time.monotonic()
-            _say(f"{self._label}: {done}{f' of {self._total}' if self._total else ''}{self._eta()} {note}".rstrip())
+            told = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
+            _say(", ".join(part for part in told if part))
 
     def finish(self) -> None:
         """The stage is over."""
@@ -45,10 +49,12 @@ class Stage:
         _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars)
 
     def _eta(self) -> str:
-        if not self._total or not self._done:
+        """From the pace since the first part: what comes before it (a process, a model) is not repeated."""
+        if not self._total or self._first is None or self._done <= self._first[0]:
             return ""
-        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
-        return f", {left:.0f} s left"
+        begun, since = self._first
+        left = (time.monotonic() - since) / (self._done - begun) * (self._total - self._done)
+        return f"{left:.0f} s left"
 
 
 class Progress:

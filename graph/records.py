@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from environments.base import Record
 from memory.records import SignalKind
@@ -76,13 +77,18 @@ class Evolution(Record):
 
 
 class PanelScore(Record):
-    """Success of one policy on the fixed panel, in [0, 1], with its 95 % Wilson interval."""
+    """Success of one policy on the fixed panel, in [0, 1], with its 95 % intervals.
+
+    ``interval`` is Wilson's, ``shared_interval`` resamples start states and functions (``evaluation.outcomes.Score``);
+    None, and not written, where the evaluation told none.
+    """
 
     name: str
     n: int
     successes: int
     success: float
     interval: tuple[float, float]
+    shared_interval: tuple[float, float] | None = Field(None, exclude_if=operator.not_)
 
 
 class PolicyCard(BaseModel):
@@ -98,6 +104,7 @@ class PrintedScore(BaseModel):
     successes: int
     success: float
     interval: tuple[float, float]
+    shared_interval: tuple[float, float] | None = None
 
 
 class PrintedReport(BaseModel):

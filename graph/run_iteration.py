@@ -67,9 +67,11 @@ def main(
             print(f"{run}: {stop}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
         if summaries and not as_json:
+            from graph.closing import closing
             from graph.summary import summary_table
 
             _print(summary_table(summaries), stdout)
+            print(closing(work[0], work[1], summaries), end="", file=stdout, flush=True)
         if all(summary.made_nothing for summary in summaries):
             raise typer.Exit(NOTHING)
 

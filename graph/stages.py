@@ -183,13 +183,15 @@ async def _child(
 
 def _reporter(stage: Stage) -> Callable[[str], None]:
     """Shows the progress lines of a round; anything else that it prints stands in its log."""
+    successes: list[float] = []
 
     def on_line(line: str) -> None:
         try:
             done = RoundProgress.model_validate_json(line)
         except ValidationError:
             return
-        stage.update(done.step, done.of, f"success {done.success:.2f}")
+        successes.append(done.success)
+        stage.update(done.step, done.of, f"success {done.success:.2f}, mean {sum(successes) / len(successes):.2f}")
 
     return on_line
 

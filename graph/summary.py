@@ -39,12 +39,17 @@ class Contexts(Record):
 
 
 class Panel(Record):
-    """Success on the fixed panel, in [0, 1], by the policy that the round began with and the one that it made."""
+    """Success on the fixed panel, in [0, 1], by the policy that the round began with and the one that it made.
+
+    ``interval``: 95 % of ``after``, with start states and functions resampled where they are known, else Wilson's; None
+    in summaries of before it was there.
+    """
 
     name: str
     n: int
     before: float
     after: float
+    interval: tuple[float, float] | None = None
 
 
 class Summary(Record):
@@ -131,7 +136,13 @@ def _panel(folder: Path, settings: RunSettings) -> Panel | None:
         return None
     before = read_json(folder / "panel_before.json", PanelScore)
     after = read_json(folder / "panel_after.json", PanelScore)
-    return Panel(name=after.name, n=after.n, before=before.success, after=after.success)
+    return Panel(
+        name=after.name,
+        n=after.n,
+        before=before.success,
+        after=after.success,
+        interval=after.shared_interval or after.interval,
+    )
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
@@ -193,6 +204,11 @@ def _caption(summaries: Sequence[Summary]) -> str | None:
     return "; ".join(dict.fromkeys(label for summary in summaries for label in summary.labels)) or None
 
 
+def _scored(panel: Panel, separator: str) -> str:
+    interval = f"95 %: {panel.interval[0]:.2f}-{panel.interval[1]:.2f}{separator}" if panel.interval else ""
+    return f"{panel.before:.3f} -> {panel.after:.3f}{separator}{interval}{panel.name}, n={panel.n}"
+
+
 def _row(summary: Summary, separator: str) -> tuple[str, ...]:
     def counts(of: Mapping[str, int] | Mapping[SignalKind, int]) -> str:
         return separator.join(f"{count} {name}" for name, count in of.items())
@@ -207,7 +223,7 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
         counts(summary.refused) or "none",
         counts(summary.signals),
         counts(followed),
-        f"{panel.before:.3f} -> {panel.after:.3f}{separator}{panel.name}, n={panel.n}" if panel else "not scored",
+        _scored(panel, separator) if panel else "not scored",
         separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),
         summary.cost.words(separator) or "none",
     )

@@ -8,41 +8,32 @@ from __future__ import annotations
 
 import math
 import random
+import re
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 
 from agents.scripted import documented
 from agents.scripted.experience import Experience
 from agents.scripted.invention import invented_name, invented_text
-from agents.scripted.uniform_arguments import converted
+from agents.scripted.uniform_arguments import ArgumentDraws, Chosen, converted
 from agents.scripted.values import Scalar, Sighting, Sightings
 from agents.scripted.words import about, head_word, name_words, overlap, parameter_words, words
 from environments.base import Parameter, ToolCall, ToolSpec
 
-_OPTIONAL = 0.4
 _CANDIDATES = 3
+_ALL = re.compile(r"\b(all|each|every)\b", re.IGNORECASE)
 _PROSE = frozenset(words("content message text list title body"))
 
 
-class GuidedArguments:
-    """Draws arguments that fit, values in view and new ones first."""
+class GuidedArguments(ArgumentDraws):
+    """Draws values that fit what was seen: those in view first, later ones near the earlier ones, new texts too."""
 
     def __init__(self, sightings: Sightings, experience: Experience, rng: random.Random) -> None:
+        super().__init__(rng)
         self.sightings = sightings
         self._experience = experience
-        self._rng = rng
         self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
-
-    def draw(self, tool: ToolSpec) -> ToolCall:
-        """A call of ``tool``; later arguments prefer values that stand near the earlier ones."""
-        arguments: dict[str, JsonValue] = {}
-        for parameter in tool.parameters:
-            if not parameter.required and self._rng.random() >= _OPTIONAL:
-                continue
-            value = self._value(tool, parameter, arguments)
-            if parameter.required or value != parameter.default:
-                arguments[parameter.name] = value
-        return ToolCall(name=tool.name, arguments=arguments)
 
     def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
         """A call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
@@ -50,10 +41,13 @@ class GuidedArguments:
         "All doors must be locked" makes lists whole, booleans false unless the text names them ("unlock"), and picks
         choices and numbers whose words or gloss ("1 (fully pressed)") stand in the text.
         """
-        asked = frozenset(words(requirement.split(". ", maxsplit=1)[0]))
+        sentence = requirement.split(". ", maxsplit=1)[0]
+        asked, everything = frozenset(words(sentence)), _ALL.search(sentence) is not None
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
-            if parameter.required:
+            if everything and parameter.required and parameter.type == "array" and parameter.choices:
+                arguments[parameter.name] = list(parameter.choices)
+            elif parameter.required:
                 arguments[parameter.name] = self._asked_for(tool, parameter, asked, arguments)
         return ToolCall(name=tool.name, arguments=arguments)
 
@@ -66,11 +60,9 @@ class GuidedArguments:
         by_name = frozenset(kind for kind in known if overlap(named, {kind}))
         return by_name or known & parameter_words(parameter.description)
 
-    def _asked_for(
-        self, tool: ToolSpec, parameter: Parameter, asked: frozenset[str], chosen: dict[str, JsonValue]
-    ) -> JsonValue:
-        if parameter.type == "array" and parameter.choices:
-            return list(parameter.choices)
+    def _asked_for(self, tool: ToolSpec, parameter: Parameter, asked: frozenset[str], chosen: Chosen) -> JsonValue:
+        if parameter.type == "array":
+            return self._value(tool, parameter, chosen)
         if parameter.type == "boolean":
             return name_words(parameter.name) <= asked
         known = documented.constants(parameter)
@@ -83,42 +75,15 @@ class GuidedArguments:
             return converted(number.value, parameter.type)
         return self._value(tool, parameter, chosen)
 
-    def _value(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
-        if parameter.type == "array":
-            return self._array(tool, parameter, chosen)
-        known = documented.constants(parameter)
-        if known:
-            weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
-            return self._rng.choices(known, weights)[0]
-        if parameter.type in ("integer", "float"):
-            return self._number(tool, parameter, chosen)
-        return {} if parameter.type == "dict" else self._text(tool, parameter, chosen)
+    def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
+        """A documented value; one that was given already, or refused, is less likely."""
+        weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
+        return self._rng.choices(known, weights)[0]
 
-    def _array(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
-        if parameter.choices:
-            whole = self._rng.random() < 0.5
-            count = len(parameter.choices) if whole else self._rng.randint(1, len(parameter.choices))
-            picked = set(self._rng.sample(range(len(parameter.choices)), count))
-            return [choice for k, choice in enumerate(parameter.choices) if k in picked]
-        item = parameter.model_copy(update={"type": parameter.items or "string"})
-        return [self._value(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
+    def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
+        return self._value(tool, item, chosen)
 
-    def _number(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
-        extent = documented.number_range(parameter)
-        stated = [number.value for number in documented.numbers(parameter)]
-        if extent is not None and self._rng.random() < 0.7:
-            stated = list(documented.values_in(extent))
-        options: list[Scalar] = []
-        if stated and (extent is not None or self._rng.random() < 0.3):
-            options = list(stated)
-        elif self._rng.random() < 0.5:
-            options = list(self._seen(tool, parameter, chosen))
-        if not options:
-            plain = self._rng.uniform(1, 60)
-            options = [round(plain) if parameter.type == "integer" else round(plain, self._rng.choice((0, 0, 1)))]
-        return converted(self._rng.choice(options), parameter.type) or 0
-
-    def _text(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> JsonValue:
+    def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         mentioned = documented.mentioned(parameter)
         if mentioned and self._rng.random() < 0.3:
             return self._rng.choice(mentioned)
@@ -140,7 +105,7 @@ class GuidedArguments:
             return 0.15
         return 0.05 if parameter == tool.parameters[0] else 0.25
 
-    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: dict[str, JsonValue]) -> list[Scalar]:
+    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> list[Scalar]:
         """A few seen values for a parameter, drawn by score."""
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)

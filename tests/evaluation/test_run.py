@@ -56,6 +56,9 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
         (("--tasks", "recipes/quickstart.yaml"), "recipes/quickstart.yaml"),
         (("--tasks", "no.jsonl", "--split", "dev"), "--split goes with --category"),
         (("--panel", "templated-dev", "--environment", "environments.example:depot"), "--tasks FILE"),
+        (("--panel", "templated-dev", "--model", "lookup"), "--train FILE goes with --model lookup or constant"),
+        (("--panel", "templated-dev", "--train", "no.jsonl"), "--train FILE goes with --model lookup or constant"),
+        (("--panel", "templated-dev", "--model", "lookup", "--train", "no.jsonl"), "no.jsonl"),
     ],
 )
 def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
@@ -92,7 +95,7 @@ def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> No
     by_file = command("--tasks", str(path), "--model", STARTER, "--json")
     by_name = command("--panel", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
     (mine,), (panel,) = (json.loads(done.stdout)["scores"] for done in (by_file, by_name))
-    assert mine == panel | {"group": "mine.jsonl", "clusters": 8}
+    assert mine == panel | {"group": "mine.jsonl"}, "tasks of a file share start states as those of a panel do"
     assert any("no held-out panel" in note for note in json.loads(by_file.stdout)["notes"])
 
 
@@ -120,3 +123,16 @@ def test_an_infrastructure_error_counts_in_no_rate() -> None:
 def test_strata_are_scored_by_value() -> None:
     outcomes = [outcome("a", success=True, strata={"length": "1"}), outcome("b", strata={"length": "2"})]
     assert [(s.group, s.n, s.success) for s in score_strata(outcomes)] == [("length=1", 1, 1.0), ("length=2", 1, 0.0)]
+
+
+def test_success_is_told_by_function_and_by_call_shape() -> None:
+    tasks = {"a": ("lock",), "b": ("lock",), "c": ("lock",), "d": ("lock", "start"), "e": ("start",)}
+    outcomes = [outcome(name, shape=shape, success=name in "abc") for name, shape in tasks.items()]
+    found = score("g", outcomes)
+    assert (found.success, found.macro, found.shapes) == (0.6, pytest.approx(1 / 3), 3)
+    assert {name: (one.successes, one.n) for name, one in found.functions.items()} == {"lock": (3, 4), "start": (0, 2)}
+    assert list(found.functions) == ["lock", "start"]
+    assert found.shared_interval[0] <= found.interval[0] < found.interval[1] <= found.shared_interval[1]
+    assert found.macro_interval[0] <= found.macro <= found.macro_interval[1]
+    unknown = score("g", [outcome("a", success=True), outcome("b")])
+    assert (unknown.macro, unknown.macro_interval, unknown.shapes, unknown.functions) == (None, None, 0, {})

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.statistics import bootstrap_interval, t_interval, t_quantile, wilson_interval
+from evaluation.statistics import bootstrap_interval, shared_interval, t_interval, t_quantile, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -160,3 +160,45 @@ def test_only_the_crossed_interval_covers_other_clusters_when_seeds_share_them()
     nested, crossed = (coverage(shared_clusters=True, crossed=how) for how in (False, True))
     assert nested < 0.8
     assert crossed > 0.88
+
+
+def test_what_tasks_share_widens_the_interval() -> None:
+    """Twenty functions of ten tasks each, solved wholly or not at all: twenty draws, not two hundred."""
+    functions = np.repeat(np.arange(20), 10)
+    successes = (functions < 10).astype(np.int64)[None]
+    tasks, starts = np.ones_like(successes), np.arange(200)
+    low, high = shared_interval(successes, tasks, starts, functions)
+    assert high - low == pytest.approx(2 * 1.96 * (0.25 / 20) ** 0.5, abs=0.08)
+    apart = shared_interval(successes, tasks, starts, np.arange(200))
+    assert high - low > 1.9 * (apart[1] - apart[0])
+    assert shared_interval(successes, tasks, starts, functions) == (low, high)
+
+
+def test_one_function_can_carry_a_difference() -> None:
+    """Equal differences by task: the interval that resamples functions says that a single one of them decides."""
+    rng = np.random.default_rng(0)
+    functions = np.arange(300) % 30
+    base = rng.integers(2, size=(5, 300))
+    carried = np.where(functions == 0, 1, base)
+    tasks, starts = np.ones_like(base), np.arange(300) // 6
+    low, high = shared_interval(carried, tasks, starts, functions, (base, tasks))
+    mean = (carried - base).mean()
+    assert low <= 0.0 + 1e-9 < mean < high
+    assert bootstrap_interval(carried, tasks, (base, tasks))[0] > 0.0
+
+
+def test_the_interval_over_shapes_holds_their_mean() -> None:
+    shapes = np.array([0, 0, 0, 0, 0, 0, 1, 2, 3, 4])
+    successes = np.array([[1, 1, 1, 1, 1, 1, 0, 1, 0, 0]])
+    starts = np.arange(10) % 3
+    low, high = shared_interval(successes, np.ones_like(successes), starts, shapes, shapes=shapes)
+    assert low <= 2 / 5 <= high
+
+
+def test_one_start_state_and_one_function_tell_no_interval() -> None:
+    one, zeros = np.ones((1, 3), dtype=np.int64), np.zeros(3, dtype=np.int64)
+    assert shared_interval(one, one, zeros, zeros) is None
+    with pytest.raises(ValueError, match="one shape"):
+        shared_interval(one, one[:, :2], zeros, zeros)
+    with pytest.raises(ValueError, match="no task"):
+        shared_interval(one, 0 * one, zeros, zeros)

@@ -13,7 +13,7 @@ from made_results import RECIPE, figures, made_study, result
 from environments.base import InputError
 from environments.learning_interface.profile import ErrorStatistics, SealFigures
 from evaluation.arm_records import read_result
-from evaluation.comparisons import cell, difference
+from evaluation.comparisons import cell, deciding_function, difference
 from evaluation.plots import Row, Series, difference_chart, line_chart, ticks
 from evaluation.study_plan import Place, UnequalStart, make_plan
 from evaluation.study_report import summarise, write_report
@@ -295,3 +295,29 @@ def test_charts_are_svg_with_every_name_and_value_inside():
     assert min(circles, key=lambda circle: float(circle.get("cx"))).get("cy") == "79"
     with pytest.raises(ValueError, match="no series"):
         line_chart("success", "steps", [])
+
+
+def test_one_function_that_carries_a_difference_is_named_and_left_out(study):
+    shapes = {"t0": ("lock",), "t1": ("lock", "start"), "t2": ("ls",), "t3": ("cd", "ls")}
+    base = {seed: result(study, "grpo", seed, [NO, NO, YES, NO]) for seed in (100, 101)}
+    arm = {100: result(study, "full", 100, [YES, YES, YES, NO]), 101: result(study, "full", 101, [YES, NO, YES, YES])}
+    assert deciding_function([arm], base, "templated-dev", shapes) == "lock"
+    found = difference(arm, base, "templated-dev", shapes, "lock")
+    assert (found.mean, found.without.mean, found.without.tasks) == (0.5, 0.25, 2)
+    assert found.without.t_interval == (pytest.approx(0.25 - 12.7062 * 0.25), pytest.approx(0.25 + 12.7062 * 0.25))
+    low, high = found.function_interval
+    assert (low, high) == (pytest.approx(0.0), pytest.approx(1.0))
+    assert cell(arm, "templated-dev", shapes, "lock").without.mean == 0.75
+    assert deciding_function([base], base, "templated-dev", shapes) is None
+    unknown = difference(arm, base, "templated-dev", {"t0": ("lock",)}, "lock")
+    assert (unknown.function_interval, unknown.without) == (None, None)
+
+
+def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
+    study = made_study(tmp_path)
+    place = Place(output=tmp_path / "out", work=tmp_path / "work")
+    place.output.mkdir()
+    (place.output / "reading.md").write_text("Mostly one function.\n")
+    lines = write_report(study, "test", place).splitlines()
+    assert lines[2] == "Mostly one function."
+    assert "Mostly" not in write_report(study, "dev", place)

@@ -79,6 +79,7 @@ def test_without_json_tables_stand_on_stdout_and_progress_does_not(trained: tupl
     assert "iteration 0" in ended.stdout
     assert "summary" in ended.stdout
     assert "scripted roles" in ended.stdout
+    assert ended.stdout.index("summary") < ended.stdout.index("Where things are") < ended.stdout.index("Next")
     assert "done in" not in ended.stdout
 
 

@@ -53,7 +53,13 @@ def summary_of(run: RunDirectory) -> Summary:
 def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> None:
     summary = summary_of(scored)
     assert summary.panel is not None
-    assert summary.panel.model_dump() == {"name": "templated-dev", "n": 40, "before": 0.25, "after": 0.35}
+    assert summary.panel.model_dump() == {
+        "name": "templated-dev",
+        "n": 40,
+        "before": 0.25,
+        "after": 0.35,
+        "interval": (0.22, 0.50),
+    }
     assert summary.labels == ("scripted roles", COMPACT_LABEL, "panel: its first 40 tasks only")
 
 
@@ -70,7 +76,16 @@ def test_the_tables_say_everything(scored: RunDirectory) -> None:
     for table in (iteration_table(summary), summary_table([summary])):
         out = io.StringIO()
         Console(file=out, width=160).print(table)
-        for word in ("0.250 -> 0.350", "n=40", "forgetting", "left out", "train", "sampled tokens", COMPACT_LABEL):
+        for word in (
+            "0.250 -> 0.350",
+            "95 %: 0.22-0.50",
+            "n=40",
+            "forgetting",
+            "left out",
+            "train",
+            "sampled tokens",
+            COMPACT_LABEL,
+        ):
             assert word in " ".join(out.getvalue().split())
 
 
@@ -154,6 +169,8 @@ def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> Non
         environment="bfcl", model="m", rendering="compact", decoding="greedy", scores=(score,), mean=0.35, seconds=1.0
     )
     assert panel_score("templated-dev", ["a warning", report.model_dump_json()], tmp_path / "log") == AFTER
+    wider = report.model_copy(update={"scores": (score.model_copy(update={"shared_interval": (0.1, 0.6)}),)})
+    assert panel_score("templated-dev", [wider.model_dump_json()], tmp_path / "log").shared_interval == (0.1, 0.6)
     with pytest.raises(ChildFailure, match="printed no report"):
         panel_score("templated-dev", ["a warning"], tmp_path / "log")
 

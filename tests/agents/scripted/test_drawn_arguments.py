@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.scripted.arguments import GuidedArguments
+from agents.scripted.documented import number_range
 from agents.scripted.experience import Experience
-from agents.scripted.uniform_arguments import converted, draw_uniform
+from agents.scripted.uniform_arguments import ArgumentDraws, UniformArguments, converted, draw_uniform
 from agents.scripted.values import MAX_TEXT, Sightings
 from environments.arguments import argument_problem
-from environments.base import Observation, ObservationStatus, ToolCall
+from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
 
 
 def tool(environment, name: str):
@@ -74,7 +76,9 @@ def guided(start, seed: int = 0) -> GuidedArguments:
 
 def test_a_requirement_chooses_documented_constants(environment, car_start) -> None:
     drawing = guided(car_start)
-    doors = drawing.draw_for(tool(environment, "lockDoors"), "All doors must be locked before starting the engine.")
+    doors = drawing.draw_for(
+        tool(environment, "lockDoors"), '{"error": "All doors must be locked before starting the engine. Here'
+    )
     assert doors.arguments == {"unlock": False, "door": ["driver", "passenger", "rear_left", "rear_right"]}
     brake = drawing.draw_for(tool(environment, "pressBrakePedal"), "Brake pedal needs to be pressed.")
     assert brake.arguments == {"pedalPosition": 1.0}
@@ -146,3 +150,43 @@ def test_uniform_lists_keep_the_documented_order(environment) -> None:
     for seed in range(100):
         doors = draw_uniform(spec, [], {}, random.Random(seed)).arguments["door"]
         assert doors == [door for door in documented if door in doors]
+
+
+def shares(drawing: ArgumentDraws, spec: ToolSpec, draws: int = 2000) -> dict[tuple[str, object], float]:
+    """How often an optional parameter is given, a list has each length, and each documented value is drawn."""
+    counted: Counter[tuple[str, object]] = Counter()
+    for _ in range(draws):
+        arguments = drawing.draw(spec).arguments
+        for parameter in spec.parameters:
+            if parameter.name not in arguments:
+                continue
+            value = arguments[parameter.name]
+            counted[parameter.name, "given"] += not parameter.required
+            if isinstance(value, list):
+                counted[parameter.name, f"{len(value)} items"] += 1
+            elif parameter.choices or parameter.type == "boolean":
+                counted[parameter.name, value] += 1
+            elif parameter.type in ("integer", "float"):
+                extent = number_range(parameter)
+                counted[parameter.name, "in range"] += extent is not None and extent.low <= value <= extent.high
+    return {key: count / draws for key, count in counted.items()}
+
+
+@pytest.mark.parametrize("name", ["lockDoors", "adjustClimateControl", "setCruiseControl", "wc", "display_log"])
+def test_guided_and_unguided_exploration_draw_arguments_alike(environment, files_start, car_start, name: str) -> None:
+    """2,000 draws each: a share of 1/2 has a standard error of 1.1 points, so 5 points are four of the difference's."""
+    start = files_start if name == "wc" else car_start
+    spec = tool(environment, name)
+    aimed = shares(guided(start), spec)
+    seen = [sighting.value for sighting in guided(start).sightings if not sighting.piece]
+    free = shares(UniformArguments(seen, {}, random.Random(1)), spec)
+    assert aimed.keys() == free.keys()
+    assert {key: abs(aimed[key] - free[key]) for key in aimed if abs(aimed[key] - free[key]) > 0.05} == {}
+    if name == "lockDoors":
+        assert aimed["door", "4 items"] == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_list_is_whole_only_where_the_requirement_asks_for_all(environment, car_start) -> None:
+    drawing = guided(car_start)
+    drawn = [drawing.draw_for(tool(environment, "lockDoors"), "Lock a door first.").arguments for _ in range(100)]
+    assert sum(len(arguments["door"]) == 4 for arguments in drawn) < 50

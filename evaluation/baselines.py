@@ -1,0 +1,199 @@
+"""Baselines without a model: what training tasks alone say about the task at hand.
+
+A trained policy has learnt something only where it does better than these. ``lookup`` answers each clause of the user's
+text with the call of the training clause that shares most words; ``constant`` always makes the same calls.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from environments.base import (
+    Environment,
+    EnvironmentFault,
+    InputError,
+    Observation,
+    TaskSpec,
+    ToolCall,
+    UserTurn,
+)
+from environments.fingerprints import fingerprint
+from environments.task_text import CONNECTIVES
+from evaluation.attempts import outcome_of
+from evaluation.outcomes import TaskOutcome
+from evaluation.panels import Item
+from memory.jsonl import read_jsonl
+from memory.records import Task
+
+LOOKUP, CONSTANT = "lookup", "constant"
+BASELINES = (LOOKUP, CONSTANT)
+NO_MODEL = "none"
+"""The rendering of what reads no text by a model."""
+
+_VALUE = re.compile(r'"([^"]*)"|(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.]*\w)')
+_JOINED = re.compile("|".join(map(re.escape, CONNECTIVES)))
+_HOLE = "\0"
+_WORD = re.compile(r"[a-z]+")
+
+
+class Driver(Protocol):
+    """Acts in an episode without seeing what its calls are answered."""
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """The calls to make in a user turn."""
+        ...
+
+
+class Clause(NamedTuple):
+    """A part of a user turn: its words, and the values that stand in it (quoted texts and numbers), in order."""
+
+    words: frozenset[str]
+    values: tuple[str, ...]
+
+
+class Known(NamedTuple):
+    """A training clause and the calls that it asks for."""
+
+    clause: Clause
+    calls: tuple[ToolCall, ...]
+
+
+class Lookup:
+    """Nearest training clause: its calls are made with the values of the clause at hand in the places of its own."""
+
+    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
+        self._known = tuple({repr(known): known for task in tasks for known in known_clauses(task)}.values())
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """The calls of the nearest clause for each clause of the text; only calls of tools that the turn offers."""
+        offered = frozenset(turn.tools)
+        fitting = [known for known in self._known if all(call.name in offered for call in known.calls)]
+        made: list[ToolCall] = []
+        for clause in clauses(turn.text) if fitting else ():
+            nearest = max(fitting, key=lambda known: _likeness(clause, known.clause))
+            made += [_with_values(call, nearest.clause.values, clause.values) for call in nearest.calls]
+        return tuple(made)
+
+
+class Constant:
+    """Makes the calls of the training turn that is most frequent among those whose tools are offered."""
+
+    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
+        turns = {repr(calls): calls for task in tasks for calls in task.reference}
+        often = Counter(repr(calls) for task in tasks for calls in task.reference)
+        self._turns = tuple(turns[key] for key, _ in often.most_common())
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """The same calls whatever the text asks for."""
+        offered = frozenset(turn.tools)
+        return next((calls for calls in self._turns if all(call.name in offered for call in calls)), ())
+
+
+def clauses(text: str) -> tuple[Clause, ...]:
+    """The parts of ``text`` between its connectives; a connective inside a quoted value joins nothing."""
+    values = [quoted or number for quoted, number in _VALUE.findall(text)]
+    found = []
+    for part in _JOINED.split(_VALUE.sub(_HOLE, text)):
+        here, values = values[: part.count(_HOLE)], values[part.count(_HOLE) :]
+        found.append(Clause(frozenset(_WORD.findall(part.lower())), tuple(here)))
+    return tuple(found)
+
+
+def known_clauses(task: TaskSpec) -> Iterator[Known]:
+    """What a training task teaches: a call for each clause, or all calls of a turn for a text of one clause.
+
+    A turn of several clauses and another number of calls teaches nothing: which call goes unsaid is not known.
+    """
+    for text, calls in zip(task.turns, task.reference, strict=True):
+        parts = clauses(text)
+        if len(parts) == len(calls):
+            yield from (Known(part, (call,)) for part, call in zip(parts, calls, strict=True))
+        elif len(parts) == 1:
+            yield Known(parts[0], calls)
+
+
+def baseline(name: str, train: Path | None, items: Sequence[Item]) -> tuple[Driver, tuple[str, ...]]:
+    """The baseline of that name over the tasks of the file ``train``, and what a reader must know of it.
+
+    Raises InputError for a file that cannot be read, is empty, or holds tasks of another environment than ``items``.
+    """
+    if train is None or not items:
+        raise InputError("nothing to evaluate: the selection holds no task, or --train names no file")
+    tasks = read_jsonl(train, Task)
+    environment = items[0].task.environment
+    strange = [task for task in tasks if task.environment != environment]
+    if strange or not tasks:
+        what = f"task {strange[0].id} is of {strange[0].environment}" if strange else "it holds no task"
+        raise InputError(f"--train {train}: {what}: name a file of training tasks of {environment}")
+    driver: Driver = Lookup(tasks) if name == LOOKUP else Constant(tasks)
+    notes = [f"{name}: no model, {len(tasks)} training tasks of {train}"]
+    known = {fingerprint(task) for task in tasks}
+    if equal := sum(fingerprint(item.task) in known for item in items):
+        notes.append(f"{equal} of the {len(items)} tasks are among the training tasks")
+    return driver, tuple(notes)
+
+
+def play(items: Sequence[Item], environment: Environment, driver: Driver, max_actions: int) -> tuple[TaskOutcome, ...]:
+    """Attempt every item once on the environment, at most ``max_actions`` calls a user turn, in the given order.
+
+    Raises InputError for a task that the environment cannot open.
+    """
+    outcomes = []
+    for item in items:
+        observations: list[Observation] = []
+        try:
+            with closing(environment.open(item.task)) as episode:
+                turn: UserTurn | None = episode.start()
+                while turn is not None:
+                    observations += [episode.step(call) for call in driver.act(turn)[:max_actions]]
+                    turn = episode.end_turn()
+                outcomes.append(outcome_of(item, observations, episode.outcome(), 0, None))
+        except EnvironmentFault as fault:
+            outcomes.append(outcome_of(item, observations, None, 0, f"{type(fault).__name__}: {fault}"))
+    print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
+    return tuple(outcomes)
+
+
+def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:
+    """The words in common come first, then how few others there are, then that there are as many values."""
+    shared, others = len(clause.words & known.words), len(clause.words ^ known.words)
+    return float(shared), -float(others), float(len(clause.values) == len(known.values))
+
+
+def _with_values(call: ToolCall, before: Sequence[str], after: Sequence[str]) -> ToolCall:
+    """``call`` with the values of its own clause (``before``) replaced by those in the same places of another one."""
+
+    def put(value: JsonValue) -> JsonValue:
+        if isinstance(value, list):
+            return [put(item) for item in value]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return value
+        place = next((n for n, text in enumerate(before[: len(after)]) if _equal(text, value)), None)
+        return value if place is None else _typed(after[place], value)
+
+    return ToolCall(name=call.name, arguments={name: put(value) for name, value in call.arguments.items()})
+
+
+def _equal(text: str, value: str | float) -> bool:
+    return text == value if isinstance(value, str) else _number(text) == value
+
+
+def _typed(text: str, like: str | float) -> JsonValue:
+    """``text`` as a value of the type that ``like`` has, as far as it is one."""
+    number = None if isinstance(like, str) else _number(text)
+    return text if number is None else number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return None

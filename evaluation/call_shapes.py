@@ -1,0 +1,81 @@
+"""Success by what tasks have in common beyond their start state: the functions that their references call.
+
+Tasks stand and fall by function, so a mean over tasks is ruled by the functions that many of them call. A task's *call
+shape* is the sequence of its reference's calls without values; the macro mean gives each shape the same weight. To
+resample functions, a task belongs to the rarest function of its reference (our choice: it is mostly the one that
+decides).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from environments.base import Record
+from environments.fingerprints import call_sequence
+
+Shape = tuple[str, ...]
+
+
+class FunctionScore(Record):
+    """Attempts at tasks whose references call one function, and successes among them."""
+
+    n: int
+    successes: int
+
+
+def by_function(attempts: Sequence[tuple[Shape, bool]]) -> dict[str, FunctionScore]:
+    """The score of each function, the one that most tasks call first. ``attempts`` are shapes with their success."""
+    tried = Counter(name for shape, _ in attempts for name in set(shape))
+    solved = Counter(name for shape, success in attempts if success for name in set(shape))
+    return {
+        name: FunctionScore(n=n, successes=solved[name])
+        for name, n in sorted(tried.items(), key=lambda pair: (-pair[1], pair[0]))
+    }
+
+
+def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:
+    """The mean over call shapes of the share solved, in [0, 1]; None without a known shape."""
+    found: dict[Shape, list[bool]] = {}
+    for shape, success in attempts:
+        found.setdefault(shape, []).append(success)
+    return fmean(fmean(one) for one in found.values()) if any(found) else None
+
+
+def rarest_functions(shapes: Sequence[Shape]) -> list[str | int]:
+    """For each task the function of its shape that fewest of the tasks call; its own number where nothing is known."""
+    calling = Counter(name for shape in shapes for name in set(shape))
+    return [min(shape, key=lambda name: (calling[name], name)) if shape else n for n, shape in enumerate(shapes)]
+
+
+def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
+    """Equal labels as equal numbers from 0, in the order in which they first appear."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
+
+
+def panel_shapes(panel: str, ledger: Path) -> Mapping[str, Shape]:
+    """The call shape of each task of a panel by its id; nothing else of the tasks is given away.
+
+    Raises InputError like ``open_panel``: a held-out panel needs its opening noted in ``ledger``.
+    """
+    from evaluation.panels import held_out, panel_hash
+
+    if held_out(panel):
+        from evaluation.openings import check_opened
+
+        check_opened(ledger, panel, panel_hash(panel))
+    return _shapes(panel)
+
+
+@cache
+def _shapes(panel: str) -> dict[str, Shape]:
+    from environments.bfcl.panels import load_panel
+
+    return {member.id: call_sequence(member.spec) for member in load_panel(panel)}

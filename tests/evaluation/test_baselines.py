@@ -1,0 +1,120 @@
+"""Baselines without a model: what a lookup takes from training tasks, and that they act in the real environment."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from environments.base import EnvironmentFault, InputError, UserTurn
+from environments.example import depot
+from evaluation.baselines import Clause, Constant, Lookup, baseline, clauses, known_clauses, play
+from evaluation.outcomes import score
+from evaluation.panels import open_panel, open_tasks
+from evaluation.run import app
+from memory.records import Task
+from memory.run import write_jsonl
+
+
+def training(turn: str, *calls: tuple[str, dict], environment: str = "bfcl") -> Task:
+    """A training task of one user turn."""
+    reference = (tuple({"name": name, "arguments": arguments} for name, arguments in calls),)
+    fields = {"environment": environment, "split": "train", "classes": ("C",), "turns": (turn,), "initial_state": {}}
+    tools = tuple(name for name, _ in calls)
+    return Task(id="t", origin="seed", reference=reference, tools=tools, parents=(), **fields)
+
+
+def turn(text: str, *tools: str) -> UserTurn:
+    return UserTurn(index=0, text=text, tools=tools)
+
+
+def made(driver, text: str, *tools: str) -> list[tuple[str, dict]]:
+    return [(call.name, call.arguments) for call in driver.act(turn(text, *tools))]
+
+
+def test_a_text_is_cut_at_its_connectives_and_not_inside_values() -> None:
+    found = clauses('rename "this and that" to "b", then wait 2.5 hours and wait -3 days')
+    assert found == (
+        Clause(frozenset({"rename", "to"}), ("this and that", "b")),
+        Clause(frozenset({"wait", "hours"}), ("2.5",)),
+        Clause(frozenset({"wait", "days"}), ("-3",)),
+    )
+
+
+def test_a_turn_teaches_where_calls_can_be_told_apart() -> None:
+    two = training("open it and lock it", ("open", {}), ("lock", {}))
+    assert [[call.name for call in known.calls] for known in known_clauses(two)] == [["open"], ["lock"]]
+    chain = training("start", ("lock", {}), ("start", {}))
+    assert [[call.name for call in known.calls] for known in known_clauses(chain)] == [["lock", "start"]]
+    unclear = training("start and drive", ("lock", {}), ("start", {}), ("drive", {}))
+    assert list(known_clauses(unclear)) == []
+
+
+def test_the_lookup_puts_the_values_into_the_nearest_clauses_calls() -> None:
+    known = Lookup(
+        [
+            training('move "a.txt" into "old"', ("mv", {"source": "a.txt", "destination": "old"})),
+            training("fill in 20 gallons", ("fill", {"amount": 20, "full": False})),
+            training('show "x" and "y"', ("show", {"messages": ["x"]}), ("show", {"messages": ["y"]})),
+        ]
+    )
+    text = 'move "b and c.md" into "new", after that fill in 7.5 gallons'
+    assert made(known, text, "mv", "fill", "show") == [
+        ("mv", {"source": "b and c.md", "destination": "new"}),
+        ("fill", {"amount": 7.5, "full": False}),
+    ]
+    assert made(known, 'show "z"', "mv", "show") == [("show", {"messages": ["z"]})]
+    assert made(known, "fill in 3 gallons", "mv")[0][0] == "mv", "a tool that is not offered is not called"
+    assert made(known, "fill in 3 gallons", "rm") == []
+
+
+def test_the_constant_is_the_most_frequent_turn_whose_tools_are_offered() -> None:
+    often, once = training("lock it", ("lock", {})), training("look", ("ls", {"a": True}))
+    driver = Constant([once, often, often])
+    assert made(driver, "whatever", "lock", "ls") == [("lock", {})]
+    assert made(driver, "whatever", "ls") == [("ls", {"a": True})]
+    assert made(driver, "whatever") == []
+
+
+def test_who_knows_the_tasks_solves_them_and_a_note_says_so(tmp_path) -> None:
+    items = [item for item in open_panel("templated-dev") if item.reference_calls == 1][:6]
+    path = tmp_path / "train.jsonl"
+    write_jsonl(path, [item.task for item in items])
+    driver, notes = baseline("lookup", path, items)
+    from environments.registry import open_named
+
+    outcomes = play(items, open_named("bfcl"), driver, 20)
+    assert score("templated-dev", outcomes).success == 1.0
+    assert [one.calls for one in outcomes] == [1] * 6
+    assert all(one.sampled_tokens == 0 and one.shape for one in outcomes)
+    assert "6 of the 6 tasks are among the training tasks" in notes
+
+
+def test_an_own_environment_has_its_lookup(tmp_path) -> None:
+    """From the command to the outcome, and what a file of other tasks is told."""
+    environment = depot(starts=2)
+    (start, *_) = environment.starts()
+    text = "open the gate"
+    fields = {"turns": (text,), "initial_state": start.initial_state, "classes": start.classes, "tools": start.tools}
+    task = training(text, ("open_gate", {}), environment=environment.name).model_copy(update=fields)
+    path, other = tmp_path / "train.jsonl", tmp_path / "other.jsonl"
+    write_jsonl(path, [task])
+    write_jsonl(other, [training("x", ("x", {}))])
+    options = ["--environment", "environments.example:depot", "--tasks", str(path), "--model", "lookup", "--json"]
+    done = CliRunner().invoke(app, [*options, "--train", str(path)])
+    assert done.exit_code == 0, done.output
+    assert '"rendering":"none"' in done.stdout
+    assert CliRunner().invoke(app, [*options, "--train", str(other)]).exit_code == 2
+    with pytest.raises(InputError, match="of bfcl"):
+        baseline("constant", other, open_tasks(path))
+
+
+def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -> None:
+    class Broken:
+        name = "bfcl"
+
+        def open(self, task: object) -> None:
+            raise EnvironmentFault("the worker died")
+
+    (item,) = open_panel("templated-dev", 1)
+    (found,) = play([item], Broken(), Constant([]), 20)
+    assert (found.success, found.infrastructure_error) == (False, "EnvironmentFault: the worker died")
