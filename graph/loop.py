@@ -29,8 +29,8 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     try:
         async for summary in _iterations(run):
             last = summary
-            if summary.without_success:
-                run.progress.say(f"iteration {summary.iteration}: {summary.without_success}")
+            for words in summary.warnings:
+                run.progress.say(f"iteration {summary.iteration}: {words}")
             yield summary
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"

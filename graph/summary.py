@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SUMMARY_FILE = "summary.json"
+CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
 COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost")
 
@@ -58,7 +60,8 @@ class Summary(Record):
     ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
     ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
     what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
-    succeeded, in words; None for any other.
+    succeeded, in words; None for any other. ``faulted``: what is known of rollouts that the environment ended, in
+    words; None where there are none.
     """
 
     iteration: int
@@ -75,6 +78,12 @@ class Summary(Record):
     stopped: str | None = None
     seal: SealSummary | None = Field(default=None, exclude_if=operator.not_)
     without_success: str | None = Field(default=None, exclude_if=operator.not_)
+    faulted: str | None = Field(default=None, exclude_if=operator.not_)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What somebody must hear of the iteration, in words."""
+        return tuple(words for words in (self.without_success, self.faulted) if words)
 
     @property
     def made_nothing(self) -> bool:
@@ -102,6 +111,20 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         stopped=evolution.stopped,
         seal=seal_summary(record),
         without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
+        faulted=_faulted(folder) if record.infrastructure_errors else None,
+    )
+
+
+def _faulted(folder: Path) -> str:
+    """How many rollouts of a round the environment ended, on how many tasks, and why most often."""
+    rollouts = read_jsonl(folder / TRAJECTORIES_FILE, Trajectory)
+    faults = [(one.task_id, one.infrastructure_error) for one in rollouts if one.infrastructure_error is not None]
+    tasks = Counter(task for task, _ in faults)
+    (often, times), (cause, alike) = tasks.most_common(1)[0], Counter(cause for _, cause in faults).most_common(1)[0]
+    return (
+        f"{len(faults)} of {len(rollouts)} rollouts, of {len(tasks)} tasks, ended in a fault of the environment and "
+        f"count in no rate ({times} of them of {often}). Look into it where they recur: the commonest cause "
+        f"({alike} times) is {' '.join(cause.split())[:CAUSE]}"
     )
 
 
@@ -183,6 +206,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("stopped", f"{summary.stopped} is spent")
     if summary.without_success:
         table.add_row("no success", summary.without_success)
+    if summary.faulted:
+        table.add_row("faults", summary.faulted)
     for name, cell in seal_rows(summary.seal) if summary.seal else ():
         table.add_row(name, cell)
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,9 +26,10 @@ from graph.records import PanelScore, PolicyCard
 from graph.stages import Run, panel_score, score_before
 from graph.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
 from memory.child_process import ChildFailure
-from memory.records import Measured
-from memory.run import RunDirectory, read_json, write_json, write_jsonl
+from memory.records import Measured, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.policy import PolicyCard as WrittenCard
+from training.round_record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
 BEFORE = PanelScore(name="templated-dev", n=40, successes=10, success=0.25, interval=(0.14, 0.40))
 AFTER = BEFORE.model_copy(update={"successes": 14, "success": 0.35, "interval": (0.22, 0.50)})
@@ -61,6 +63,26 @@ def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> No
         "interval": (0.22, 0.50),
     }
     assert summary.labels == ("scripted roles", COMPACT_LABEL, "panel: its first 40 tasks only")
+
+
+def test_rollouts_that_the_environment_ended_are_reported_with_task_and_cause(
+    scored: RunDirectory, tmp_path: Path
+) -> None:
+    run = RunDirectory(shutil.copytree(scored.root, tmp_path / "run"))
+    path = run.iteration(0) / TRAJECTORIES_FILE
+    played = read_jsonl(path, Trajectory)
+    ended = {"outcome": None, "reward": None, "infrastructure_error": "the disk of\nthe worker is full"}
+    first = played[0].task_id
+    faults = [one.id for one in played if one.task_id == first][:2]
+    faults.append(next(one.id for one in played if one.task_id != first))
+    write_jsonl(path, [one.model_copy(update=ended) if one.id in faults else one for one in played])
+    record = read_json(run.iteration(0) / RECORD_FILE, RoundRecord)
+    write_json(run.iteration(0) / RECORD_FILE, record.model_copy(update={"infrastructure_errors": 3}))
+    assert summary_of(scored).warnings == ()
+    (words,) = summary_of(run).warnings
+    assert words.startswith(f"3 of {len(played)} rollouts, of 2 tasks, ended in a fault of the environment")
+    assert f"2 of them of {first}" in words
+    assert words.endswith("(3 times) is the disk of the worker is full")
 
 
 def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
@@ -197,6 +219,7 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
 
     async def run_child(argv: list[str], *, on_line: Callable[[str], None], **_: object) -> int:
         asked.extend(argv)
+        on_line('{"evaluated": 8, "of": 40, "successes": 3}')
         on_line('{"evaluated": 20, "of": 40, "successes": 5}')
         on_line(json.dumps(report))
         return 0
@@ -209,7 +232,7 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
         await score_before(Run(directory, settings, progress, Interruption(), resumed=False), 0)
     assert limits in " ".join(asked)
     told = capsys.readouterr().err
-    assert re.search(r"panel before training: 20 of 40, \d+ s left success 0.25\n", told), told
+    assert re.search(r"panel before training: 20 of 40, \d+ s left, success 0.25\n", told), told
     assert read_json(directory.iteration(0) / "panel_before.json", PanelScore) == AFTER
 
 
