@@ -32,13 +32,6 @@ UNHARMED = "print(apis.supervisor.show_profile()['email'])"
 LOST = lost_python_attempts()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def walled(installation: Installation) -> None:
-    reason = sandbox.missing(installation)
-    if reason is not None:
-        pytest.skip(f"agents' code cannot be walled in here: {reason}")
-
-
 class Outside:
     """What stands outside the wall and must stay as it is."""
 

@@ -1,0 +1,82 @@
+"""Where the wall is missing: AppWorld says so in one sentence, and runs without it for who trusts the code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from solutions import solve
+
+from environments.appworld import sandbox
+from environments.appworld.client import AppWorldEngine
+from environments.appworld.installation import Installation
+from environments.appworld.sandbox import missing, sandboxed
+from environments.base import InputError
+from environments.registry import open_named
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without bubblewrap."""
+    sandbox._tried.cache_clear()
+    monkeypatch.setattr(sandbox, "BUBBLEWRAP", "no-such-program")
+    yield
+    sandbox._tried.cache_clear()
+
+
+def test_here_the_wall_works_and_is_tried_once(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing(installation) is None
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was tried again"))
+    assert missing(installation) is None
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_without_bubblewrap_it_says_what_to_do(installation: Installation) -> None:
+    for opened in (lambda: AppWorldEngine(installation), lambda: open_named("appworld")):
+        with pytest.raises(
+            InputError, match=r"\(no-such-program is not installed\): .*make appworld.*trust_agent_code: true"
+        ):
+            opened()
+
+
+def test_where_namespaces_are_forbidden_it_says_what_failed(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = tmp_path / "bwrap"
+    refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setattr(sandbox, "BUBBLEWRAP", str(refusing))
+    sandbox._tried.cache_clear()
+    assert missing(installation) == "bwrap: No permissions to create new namespace"
+    sandbox._tried.cache_clear()
+
+
+def test_a_root_that_nobody_may_read_is_named(installation: Installation, tmp_path: Path) -> None:
+    closed = installation.model_copy(update={"world": tmp_path / "world"})
+    for root in (closed.blind, closed.full):
+        (root / "data").mkdir(parents=True)
+    assert str(closed.blind / "data" / "tasks") in str(missing(closed))
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_trusted_code_plays_without_the_wall_and_leaves_nothing(installation: Installation) -> None:
+    with AppWorldEngine(installation, trust_agent_code=True) as engine:
+        assert not engine.walled
+        with engine.open("made01_2") as world:
+            scratch = world.process.scratch
+            assert scratch is not None
+            solve(engine, world)
+            assert world.evaluate().success
+            assert world.diff() == world.judged_diff()
+    assert not scratch.exists()
+
+
+def test_the_worker_is_given_no_root_but_its_own(installation: Installation) -> None:
+    command = sandboxed(installation, (installation.blind,), ["-c", "pass"])
+    assert str(installation.blind) in command
+    assert str(installation.full) not in command
+    assert str(Path.home()) not in command
+    assert sys.platform != "linux" or "--unshare-net" in command
