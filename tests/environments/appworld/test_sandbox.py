@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from solutions import solve
 
 from environments.appworld import sandbox
 from environments.appworld.client import AppWorldEngine
-from environments.appworld.installation import Installation
+from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.sandbox import missing, sandboxed
 from environments.base import InputError
 from environments.registry import open_named
@@ -36,9 +35,7 @@ def test_here_the_wall_works_and_is_tried_once(installation: Installation, monke
 @pytest.mark.usefixtures("nowhere")
 def test_without_bubblewrap_it_says_what_to_do(installation: Installation) -> None:
     for opened in (lambda: AppWorldEngine(installation), lambda: open_named("appworld")):
-        with pytest.raises(
-            InputError, match=r"\(no-such-program is not installed\): .*make appworld.*trust_agent_code: true"
-        ):
+        with pytest.raises(InputError, match=r"\(no-such-program is not installed\): .*trust_agent_code: true"):
             opened()
 
 
@@ -76,7 +73,7 @@ def test_trusted_code_plays_without_the_wall_and_leaves_nothing(installation: In
 
 def test_the_worker_is_given_no_root_but_its_own(installation: Installation) -> None:
     command = sandboxed(installation, (installation.blind,), ["-c", "pass"])
-    assert str(installation.blind) in command
-    assert str(installation.full) not in command
-    assert str(Path.home()) not in command
-    assert sys.platform != "linux" or "--unshare-net" in command
+    shown = {Path(command[place + 1]) for place, word in enumerate(command) if word.endswith("bind")}
+    assert installation.blind in shown
+    assert not shown & {Path("/"), Path.home(), REPOSITORY, installation.full, installation.world}
+    assert "--unshare-net" in command
