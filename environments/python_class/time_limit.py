@@ -41,26 +41,25 @@ class _Watch:
         self._calls: dict[int, _Call] = {}
         self._thread: threading.Thread | None = None
 
-    def begin(self, name: str, seconds: float) -> _Call | None:
+    def begin(self, call: _Call) -> _Call | None:
         """Watch this thread's call; returns the one around it, which ``end`` goes back to."""
         own = threading.get_ident()
         with self._lock:
             around = self._calls.get(own)
-            self._calls[own] = _Call(name, seconds, time.monotonic() + seconds)
+            self._calls[own] = call
             if self._thread is None or not self._thread.is_alive():  # a forked process has none
                 self._thread = threading.Thread(target=self._look, name="time-limit", daemon=True)
                 self._thread.start()
         return around
 
     def end(self, around: _Call | None) -> None:
-        """This thread's call is over: an exception that is on its way is taken back."""
+        """This thread's call is over: no exception is sent to it any more. One may be on its way."""
         own = threading.get_ident()
         with self._lock:
             if around is not None:
                 self._calls[own] = around
             else:
                 self._calls.pop(own, None)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(own), None)
 
     def _look(self) -> None:
         while True:
@@ -73,7 +72,7 @@ class _Watch:
         if now < call.due or (call.raised is not None and now < call.raised + AGAIN_AFTER):
             return
         call.raised = now
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(OutOfTime))
+        _send(thread)
         if now > call.due + SAY_AFTER and not call.said:
             call.said = True
             print(
@@ -93,16 +92,39 @@ def time_limit(name: str, seconds: float) -> Iterator[None]:
 
     What the block left half done is left so: nothing of it may be used afterwards.
     """
-    around = _watch.begin(name, seconds)
+    call = _Call(name, seconds, time.monotonic() + seconds)
+    around = _watch.begin(call)
     try:
         yield
     finally:
-        _end(around)
+        _end(call, around)
 
 
-def _end(around: _Call | None) -> None:
+def _end(call: _Call, around: _Call | None) -> None:
     """Stop watching, also where the exception arrives in the middle of that: the call did return."""
+    while True:
+        try:
+            _watch.end(around)
+            if call.raised is not None:
+                _receive()
+            return
+        except OutOfTime:
+            continue
+
+
+def _send(thread: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(OutOfTime))
+
+
+def _receive() -> None:
+    """Have an exception that may be on its way arrive here.
+
+    It is replaced by one that is, and not taken back: taking one back leaves the interpreter's flag for it set for
+    good, which slows every function and makes traced ones go round in circles (CPython 3.11).
+    """
     try:
-        _watch.end(around)
+        _send(threading.get_ident())
+        while True:
+            time.sleep(0)
     except OutOfTime:
-        _watch.end(around)
+        pass
