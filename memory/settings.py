@@ -21,9 +21,7 @@ class MemorySettings(Section):
     )
     embedder_path: str | None = Field(None, description="folder of a sentence-transformers model")
     duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
-    recur_after: int = Field(
-        3, ge=1, le=100_000, description="iterations after which a known weakness is explored again"
-    )
+    recur_after: int = Field(3, ge=1, le=10**9, description="iterations after which a known weakness is explored again")
     deduplicate: bool = Field(
         True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
     )

@@ -99,9 +99,15 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 
 
+_OTHER_LINE_ENDS = "\x85\u2028\u2029"
+
+
 def dump_yaml(document: Any) -> str:  # noqa: ANN401 - whatever JSON has
     """The JSON values in ``document`` as YAML that ``parse_yaml`` reads back equal."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    if any(line_end in text for line_end in _OTHER_LINE_ENDS):  # which the library writes as they are and reads as \n
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
+    return text
 
 
 def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatever a YAML document holds

@@ -55,7 +55,7 @@ class TrainingSettings(Section):
     steps: int = Field(10, ge=1, le=100_000, description="F: GRPO steps between two evolutions (paper: 10)")
     tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
-    learning_rate: float = Field(1e-4, gt=0, le=1.0, description="peak learning rate (paper: 1e-6 for 4B and more)")
+    learning_rate: float = Field(1e-4, gt=0, le=1e30, description="peak learning rate (paper: 1e-6 for 4B and more)")
     warmup_steps: int = Field(0, ge=0, le=10_000_000, description="steps in which the learning rate rises from zero")
     decay_steps: int | None = Field(
         None,
@@ -79,10 +79,10 @@ class TrainingSettings(Section):
     length_cost: float = Field(
         0.1,
         ge=0.0,
-        le=1.0,
+        le=1000.0,
         description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)",
     )
-    max_grad_norm: float = Field(1.0, gt=0, le=1e6)
+    max_grad_norm: float = Field(1.0, gt=0, le=1e12)
     micro_batch: int | None = Field(
         None,
         ge=1,

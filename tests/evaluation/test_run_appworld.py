@@ -57,8 +57,8 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
     outcomes = tmp_path / "outcomes.jsonl"
     done = command("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
     assert done.returncode == 0, done.stderr
-    head = next(line for line in done.stdout.splitlines() if "interval" in line)
-    assert head.index("interval") < head.index("TGC") < head.index("SGC")
+    head = next(line for line in done.stdout.splitlines() if "TGC" in line)
+    assert head.index("95 %") < head.index("TGC") < head.index("SGC")
     assert "difficulty=" in done.stdout
     written = read_jsonl(outcomes, TaskOutcome)
     ids = installation.task_ids("dev")[:4]

@@ -25,7 +25,7 @@ iterations: 1
 environment: {name: "my_depot:depot", options: {starts: 12}}
 policy: {path: starter, device: cpu}
 tasks: {initial_count: 12}
-training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.001}
+training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.0001}
 signals: {contexts_per_iteration: 4, rare_percent: 20}
 roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2}}
 evaluation: {panel: null, tasks: held.jsonl}

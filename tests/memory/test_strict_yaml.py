@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from environments.base import InputError
@@ -46,6 +46,8 @@ def test_what_dates_and_numbers_are() -> None:
     assert parse_yaml(text, "mine.yaml") == expected
 
 
+@example("\x85")
+@example({"\u2028": "a\u2029b"})
 @given(
     st.recursive(
         st.none()

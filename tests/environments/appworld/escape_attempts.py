@@ -145,7 +145,7 @@ ATTEMPTS |= {f"after_numbers_and_copy_{name}": _GETATTR + code for name, code in
 BEHIND_THE_FILTER = frozenset(
     {"magic", "magic_with_option", "path_to_admin", "path_of_dots", "untracked_call", "own_client", "other_time"}
     | {"admin_app", "closing_the_apis", "json_dump", "module_of_a_package", "type_of_three", "type_of_type"}
-    | {"stateful_path", "stateful_text", "list_in_a_path", "date_in_a_path"}
+    | {"stateful_path", "stateful_text", "list_in_a_path", "date_in_a_path", "truth_of_a_setting"}
     | {f"after_numbers_and_copy_{name}" for name in _AFTER_GETATTR}
 )
 
@@ -201,7 +201,7 @@ _READ = {
         for path in (
             "{full}",
             "{repository}/training",
-            "{repository}/.appworld",
+            "{repository}/.git",
             "/home",
             "/var",
             "/run",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from solutions import solve
 
-from environments.appworld import sandbox
+from environments.appworld import sandbox, shared_engine
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.sandbox import missing, sandboxed
@@ -22,6 +22,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without bubblewrap."""
     sandbox._tried.cache_clear()
     monkeypatch.setattr(sandbox, "BUBBLEWRAP", "no-such-program")
+    monkeypatch.setattr(shared_engine, "_engines", {})
     yield
     sandbox._tried.cache_clear()
 
