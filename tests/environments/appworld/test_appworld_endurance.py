@@ -21,7 +21,7 @@ from environments.appworld.installation import Installation
 from environments.appworld.records import Limits
 from environments.base import EnvironmentFault
 
-EPISODES = int(os.environ.get("COEVOLVE_ENDURANCE", "12"))
+EPISODES = int(os.environ.get("COEVOLVE_ENDURANCE", "8"))
 SETTLED = 50  # episodes after which memory may no longer grow
 KINDS = ("none", "none", "none", "none", "world", "world", "judge", "worker")
 

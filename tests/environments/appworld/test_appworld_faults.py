@@ -96,12 +96,11 @@ def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEn
             world.evaluate()
 
 
-def test_a_killed_bubblewrap_leaves_nothing(installation: Installation) -> None:
-    with AppWorldEngine(installation) as engine:
-        world = engine.open("made01_1")
-        pids = [world.process.pid, world.pid]
-        os.kill(world.process._process.pid, signal.SIGKILL)
-        assert works(engine)
+def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(quick: AppWorldEngine) -> None:
+    world = quick.open("made01_1")
+    pids = [world.process.pid, world.pid]
+    os.kill(world.process._process.pid, signal.SIGKILL)
+    quick.open("made01_1").close()
     assert eventually(lambda: all(map(gone, pids)))
 
 
@@ -184,9 +183,14 @@ def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(install
         assert third.execute("print(3)").output == "3\n"
 
 
-def test_a_closed_engine_leaves_no_process_and_no_file(installation: Installation) -> None:
+def test_an_engine_sees_none_of_this_processs_variables_and_leaves_no_process(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
     engine = AppWorldEngine(installation)
     world = engine.open("made01_1")
+    for pid in (world.pid, world.process.pid):
+        assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
     pids = [world.process.pid, world.pid, world.process._process.pid]
     engine.close()
     engine.close()
@@ -211,15 +215,6 @@ def test_the_engine_ends_with_the_process_that_started_it(installation: Installa
     parent.wait(WAIT)
     parent.stdout.close()
     assert eventually(lambda: gone(int(world)) and gone(int(worker)))
-
-
-def test_worlds_see_none_of_this_processs_variables(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
-    with AppWorldEngine(installation) as engine, engine.open("made01_1") as world:
-        for pid in (world.pid, world.process.pid):
-            assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def test_a_worker_that_cannot_start_is_a_fault_with_its_log(installation: Installation, tmp_path: Path) -> None:
