@@ -18,7 +18,8 @@ __all__ = ["exclusive", "forget", "holder", "shared"]
 _held: dict[Path, int] = {}
 # How many parts of this process share a lock, and what gives it up.
 _shares: dict[Path, tuple[int, ExitStack]] = {}
-_guard = threading.Lock()
+# Reentrant: the garbage collector may end a part that was never closed while this thread holds it.
+_guard = threading.RLock()
 
 
 def _holder_file(lock: Path) -> Path:
