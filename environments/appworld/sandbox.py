@@ -56,17 +56,9 @@ def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequ
     return [*command, str(installation.python), *arguments]
 
 
-def missing(installation: Installation) -> str | None:
-    """Why agents' code cannot be walled in on this machine, in a few words; None where it can.
-
-    Tried once in a process: a process starts behind the wall and encloses a child.
-    """
-    return _tried(installation)
-
-
 def require(installation: Installation) -> None:
     """Raise InputError where the wall is missing."""
-    reason = _tried(installation)
+    reason = missing(installation)
     if reason is not None:
         raise InputError(
             f"agents' code cannot be walled in here ({reason}): run `make appworld` as root, or install {PACKAGES} "
@@ -76,7 +68,11 @@ def require(installation: Installation) -> None:
 
 
 @cache
-def _tried(installation: Installation) -> str | None:
+def missing(installation: Installation) -> str | None:
+    """Why agents' code cannot be walled in on this machine, in a few words; None where it can.
+
+    Tried once in a process: a process starts behind the wall and encloses a child.
+    """
     if sys.platform != "linux":
         return f"it needs Linux, this is {sys.platform}"
     if shutil.which(BUBBLEWRAP) is None:

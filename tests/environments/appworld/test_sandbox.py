@@ -20,11 +20,11 @@ from environments.registry import open_named
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without bubblewrap."""
-    sandbox._tried.cache_clear()
+    sandbox.missing.cache_clear()
     monkeypatch.setattr(sandbox, "BUBBLEWRAP", "no-such-program")
     monkeypatch.setattr(shared_engine, "_engines", {})
     yield
-    sandbox._tried.cache_clear()
+    sandbox.missing.cache_clear()
 
 
 def test_here_the_wall_works_and_is_tried_once(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,9 @@ def test_where_namespaces_are_forbidden_it_says_what_failed(
     refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setattr(sandbox, "BUBBLEWRAP", str(refusing))
-    sandbox._tried.cache_clear()
+    sandbox.missing.cache_clear()
     assert missing(installation) == "bwrap: No permissions to create new namespace"
-    sandbox._tried.cache_clear()
+    sandbox.missing.cache_clear()
 
 
 def test_a_root_that_nobody_may_read_is_named(installation: Installation, tmp_path: Path) -> None:
