@@ -99,7 +99,9 @@ def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEn
 def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(quick: AppWorldEngine) -> None:
     world = quick.open("made01_1")
     pids = [world.process.pid, world.pid]
-    os.kill(world.process._process.pid, signal.SIGKILL)
+    bubblewrap = world.process._process.pid
+    os.kill(bubblewrap, signal.SIGKILL)
+    assert eventually(lambda: gone(bubblewrap))  # until it is, what it enclosed still answers and is used
     quick.open("made01_1").close()
     assert eventually(lambda: all(map(gone, pids)))
 
