@@ -12,7 +12,7 @@ from agents.settings import ExplorationSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import StartState
 from environments.settings import APPWORLD
-from memory.ids import record_id
+from memory.jsonl import record_id
 from memory.records import FailureContext, Unsignalled
 
 UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_context=14)

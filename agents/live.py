@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from environments.base import Action, Environment, Episode, TaskSpec
-from memory.ids import record_id
+from memory.jsonl import record_id
 from memory.records import FailureContext, Interaction, Measured
 
 

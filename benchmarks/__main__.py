@@ -14,8 +14,7 @@ import typer
 
 from benchmarks.catalogue import BENCHMARKS, Benchmark, chosen
 from environments.base import InputError
-from environments.command import FAILURE, MISTAKE, check_output, exit_statuses
-from environments.command_line import OneSentence
+from environments.command import FAILURE, MISTAKE, OneSentence, check_output, exit_statuses
 
 if TYPE_CHECKING:
     from benchmarks.measurement import Measurement
@@ -104,8 +103,8 @@ def _measure(
 ) -> tuple[list[Measurement], tuple[int, str] | None]:
     """The rows of one benchmark; where it failed none, and the exit status that this means with the end of its log."""
     from benchmarks.measurement import Measurement
-    from memory.child_process import ChildFailure, run_child
     from memory.jsonl import read_jsonl
+    from memory.processes import ChildFailure, run_child
 
     output, log = folder / "rows.jsonl", folder / "log"
     argv = [sys.executable, "-m", "benchmarks.child", benchmark.name, str(repeats), str(output)]

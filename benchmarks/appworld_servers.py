@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from environments.appworld.installation import Installation
-from environments.appworld.server_client import Server
+from environments.appworld.servers import Server
 from environments.base import EnvironmentFault
 
 __all__ = ["Serving", "serving"]

@@ -21,7 +21,7 @@ from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.installation import Installation, find_installation
 from environments.appworld.official_tasks import official_task, split_ids
-from environments.appworld.server_client import Server
+from environments.appworld.servers import Server
 
 __all__ = ["measure"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
-from training.tool_calls import tool_schema
+from training.rendering.tool_calls import tool_schema
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -69,7 +69,7 @@ def make_chat_policy(folder: Path, seed: int = 0) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
     import torch
 
-    from training.policy import save_policy
+    from training.rollout.policy import save_policy
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.catalogue import chosen
 from environments.command import exit_statuses
-from memory.child_process import ChildFailure, watch_parent
 from memory.jsonl import write_jsonl
+from memory.processes import ChildFailure, watch_parent
 
 
 def main(name: str, repeats: str, output: str, run: str | None = None) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import iteration_seconds, run_iterations
-from graph.summary import SUMMARY_FILE
+from graph.report.summary import SUMMARY_FILE
 from memory.run import RunDirectory, read_json
 
 __all__ = ["measure"]

@@ -25,12 +25,12 @@ from benchmarks.grpo_sides import OURS, TRL
 from benchmarks.meter import Meter
 from benchmarks.trl_environment import environment_class
 from environments.bfcl.environment import BFCLEnvironment
-from training.group_rollouts import GroupRollouts, verdict_reward
-from training.policy import load_policy
-from training.round_plan import RoundPlan, Stopwatch
+from training.grpo.group_rollouts import GroupRollouts, verdict_reward
+from training.grpo.record import RoundPlan, Stopwatch
+from training.grpo.trainer import RoundCallback, train, trainer_config
+from training.rendering.tool_calls import tool_schema
+from training.rollout.policy import load_policy
 from training.settings import TrainingSettings
-from training.tool_calls import tool_schema
-from training.trainer import RoundCallback, train, trainer_config
 
 COMPLETION = 256
 """Tokens after the prompt at most, sampled and observed ones: the one limit that TRL's own path knows."""

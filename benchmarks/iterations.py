@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import Command, IterationSeconds, iteration_seconds, run_iterations
 from graph.recipe import QUICKSTART, load_recipe
-from memory.ids import record_id
+from memory.jsonl import record_id
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import admit
@@ -58,9 +58,9 @@ def measure(
 
 def _tasks(folder: Path, count: int, overrides: Sequence[str]) -> list[Task]:
     """The quickstart's D_0, and after it variants of its tasks with another fingerprint, which nothing draws."""
-    from graph.interruption import Interruption
-    from graph.progress import Progress
-    from graph.stages import Run, make_tasks
+    from graph.run.interruption import Interruption
+    from graph.run.progress import Progress
+    from graph.run.stages import Run, make_tasks
 
     settings = load_recipe(QUICKSTART, overrides)
     run = RunDirectory.create(folder / "first", settings)

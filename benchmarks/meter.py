@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from benchmarks.grpo_sides import Figures
-from memory.child_process import ORPHANED
+from memory.processes import ORPHANED
 
 __all__ = ["Meter"]
 

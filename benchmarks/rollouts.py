@@ -55,8 +55,8 @@ def _embedded(repeats: int) -> Measurement:
     """The starter on tasks of D_0: nothing to compare with, since no other sampler speaks the compact rendering."""
     import torch
 
-    from training.policy import load_policy
-    from training.rollout import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.policy import load_policy
 
     torch.set_num_threads(1)
     tasks = _tasks()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from environments.base import InputError, Record
 from graph.records import StageSeconds
-from memory.child_process import run_child
+from memory.processes import run_child
 from memory.run import RunDirectory, read_json
-from training.round_record import RECORD_FILE, RoundRecord
+from training.grpo.record import RECORD_FILE, RoundRecord
 
 __all__ = ["Command", "IterationSeconds", "iteration_seconds", "run_iterations"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -58,8 +58,8 @@ class Parameter(Record):
     ``type`` is one of string, integer, float, boolean, array, dict, code; ``choices`` are the documented values (for
     an array: of its items), empty when any value may be given. ``code`` is a text: a program in Python that calls the
     environment's other tools as ``apis.NAME(parameter=value)``, its values are the program's literals
-    (``environments.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
-    them (``environments.trivial_policies``).
+    (``environments.verification.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
+    them (``environments.verification.verify``).
     """
 
     name: str
@@ -133,7 +133,7 @@ class UserTurn(Record):
 
     ``preface`` is what the environment tells an agent before the first message: whom it works for, what time it is,
     how to act; empty in later turns, and in environments that have nothing to tell. Language models are shown it, the
-    compact rendering leaves it out, and nothing in it counts as seen (``environments.grounding``).
+    compact rendering leaves it out, and nothing in it counts as seen (``environments.verification.grounding``).
     """
 
     index: int
@@ -250,3 +250,118 @@ class Environment(Protocol):
     def starts(self) -> tuple[StartState, ...]:
         """The initial states that explorers may open: training split only."""
         ...
+
+
+# MERGED environments.turns: """An episode's user turns: which is open, which tools it has, what is out of order, and the verdict on all of them."""
+
+
+class FailureNames(NamedTuple):
+    """What an environment calls a turn's failures: of its state, of its response, and that it was not reached."""
+
+    state: str
+    response: str
+    not_reached: str
+
+
+def verdict(turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None) -> Outcome:
+    """The outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
+
+    The first turn with a failed check is to blame, its state before its response; without one, the first turn that was
+    not reached.
+    """
+    checked = tuple(turns)
+    for index, turn in enumerate(checked):
+        if turn.state is False or turn.response is False:
+            failure = names.state if turn.state is False else names.response
+            return Outcome(success=False, turns=checked, failure=failure, failed_turn=index, partial=partial)
+    if reached < len(checked):
+        return Outcome(success=False, turns=checked, failure=names.not_reached, failed_turn=reached, partial=partial)
+    return Outcome(success=True, turns=checked, partial=partial)
+
+
+class Turns:
+    """The user turns of one attempt at ``task``: begun once, ended one after the other.
+
+    ``callable`` are the tools that the task has in any of its turns, those withheld at first included.
+    """
+
+    def __init__(self, task: TaskSpec) -> None:
+        withheld = {name for names in task.withheld.values() for name in names}
+        self.callable = withheld.union(task.tools)
+        self.index = -1
+        self.over = False
+        self._task = task
+        self._shown = tuple(name for name in task.tools if name not in withheld)
+
+    def expect_new(self) -> None:
+        """Raises RuntimeError when the first turn was opened already."""
+        if self.index >= 0:
+            raise RuntimeError("the episode has already started: open another one")
+
+    def first(self) -> UserTurn:
+        """Open the first turn."""
+        self.expect_new()
+        return self._open()
+
+    def end(self) -> UserTurn | None:
+        """End the open turn: the next one, or None when the episode is over."""
+        self.expect_open()
+        if self.index + 1 == len(self._task.turns):
+            self.over = True
+            return None
+        return self._open()
+
+    def expect_started(self) -> None:
+        """Raises RuntimeError before ``start``."""
+        if self.index < 0:
+            raise RuntimeError("the episode has not started: call start() first")
+
+    def expect_open(self) -> None:
+        """Raises RuntimeError unless a turn is open."""
+        self.expect_started()
+        if self.over:
+            raise RuntimeError("the episode is over: its last turn has ended")
+
+    def _open(self) -> UserTurn:
+        self.index += 1
+        self._shown += self._task.withheld.get(self.index, ())
+        return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
+
+
+# MERGED environments.at_once: """How many episodes an environment can have open at a time."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """An environment whose episodes hold something that there are few of, such as a server."""
+
+    @property
+    def at_once(self) -> int | None:
+        """Episodes that can be open at a time; None where only the machine's memory sets a limit."""
+        ...
+
+
+def at_once(environment: Environment) -> int | None:
+    """The episodes that can be open at a time; None where nothing but the machine's memory limits them."""
+    return environment.at_once if isinstance(environment, Limited) else None
+
+
+# MERGED environments.recording: """Environments that remember what equal calls did, so that they need not be executed again."""
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """An environment that is deterministic and dear enough to remember what was done in it."""
+
+    def recorded(self) -> Environment:
+        """The same environment, whose episodes may be answered from what equal calls from equal starts did before."""
+        ...
+
+
+def recorded(environment: Environment) -> Environment:
+    """``environment`` with its memory where it has one, else itself.
+
+    For rollouts and for the many attempts of verification. Never for the replays that show whether an environment is
+    deterministic: a memory would answer them.
+    """
+    return environment.recorded() if isinstance(environment, Recording) else environment

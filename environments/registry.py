@@ -30,7 +30,7 @@ def open_environment(settings: EnvironmentSettings) -> Environment:
 
         if settings.servers is None:
             return AppWorldEnvironment(settings.max_steps, trust_agent_code=settings.trust_agent_code is True)
-        from environments.appworld.served_worlds import AppWorldServers
+        from environments.appworld.servers import AppWorldServers
 
         return AppWorldEnvironment(settings.max_steps, AppWorldServers(settings.servers))
     from environments.bfcl.environment import BFCLEnvironment

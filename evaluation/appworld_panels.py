@@ -1,6 +1,6 @@
 """Opens AppWorld's dev, test_normal and test_challenge, and scores them by the benchmark's figures, TGC and SGC.
 
-Nothing else in the project opens a test split; each opening is a line in a ledger (``evaluation.openings``). Ids and
+Nothing else in the project opens a test split; each opening is a line in a ledger (``evaluation.test_access``). Ids and
 figures may be written down, the benchmark's licence forbids it for instructions and for what its apps answer: outcomes
 hold neither.
 """
@@ -13,14 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments.appworld.installation import find_installation
-from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
-from environments.appworld.panels import Panel, PanelEnvironment, PanelTask, held_out, panel_tasks, read_panel
+from environments.appworld.panels import (
+    Panel,
+    PanelEnvironment,
+    PanelTask,
+    held_out,
+    panel_tasks,
+    read_panel,
+    scenario_goal_completion,
+    task_goal_completion,
+)
 from environments.base import InputError, Record
 from environments.command import check_output
 from evaluation.baselines import BASELINES
-from evaluation.openings import note_split_opening
 from evaluation.outcomes import Score, TaskOutcome, score
 from evaluation.panels import Item
+from evaluation.test_access import note_split_opening
 from memory.records import Task
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     Raises InputError for an unknown panel, a test split without a ledger, a ledger with a panel that is not held out,
     a path that cannot be a model's, and a world without such tasks.
     """
-    from training.policy_path import check_policy_path
+    from training.rollout.policy_path import check_policy_path
 
     if held_out(name) and openings is None:
         raise InputError(f"--panel {name}: it is held out: add --openings FILE, where this opening is noted")

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from environments.base import InputError, Observation, Outcome, Record
-from environments.fingerprints import call_sequence
+from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
 
 if TYPE_CHECKING:
     from environments.base import Environment
     from evaluation.panels import Item
-    from training.policy import Policy
-    from training.rollout import EpisodeLimits, EpisodeResult
+    from training.rollout.episodes import EpisodeLimits, EpisodeResult
+    from training.rollout.policy import Policy
 
 
 class Budget(Record):
@@ -65,7 +65,7 @@ def evaluate(
 
     Raises InputError for an unknown model, an empty selection and tasks of another environment.
     """
-    from training.policy_path import check_policy_path
+    from training.rollout.policy_path import check_policy_path
 
     if not items:
         raise InputError("nothing to evaluate: the selection holds no task")
@@ -80,7 +80,7 @@ def evaluate(
 
     import torch
 
-    from training.policy import load_policy
+    from training.rollout.policy import load_policy
 
     torch.set_num_threads(decoding.threads)
     policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
@@ -89,7 +89,7 @@ def evaluate(
 
 def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
     """Where the policy's episodes are cut off."""
-    from training.rollout import EpisodeLimits
+    from training.rollout.episodes import EpisodeLimits
 
     budget = decoding.budget
     if policy.rendering.name == "compact":
@@ -115,8 +115,8 @@ def attempt(
 
     ``report`` is told after each how many are done and were solved.
     """
-    from environments.recording import recorded
-    from training.rollout import EpisodeRequest, run_episodes
+    from environments.base import recorded
+    from training.rollout.episodes import EpisodeRequest, run_episodes
 
     environment = recorded(environment)
     outcomes: list[TaskOutcome] = []

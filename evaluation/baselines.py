@@ -25,8 +25,8 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
-from environments.fingerprints import fingerprint
 from environments.task_text import CONNECTIVES
+from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.panels import Item

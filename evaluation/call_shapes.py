@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
-from environments.fingerprints import call_sequence
+from environments.verification.fingerprints import call_sequence
 
 Shape = tuple[str, ...]
 
@@ -68,7 +68,7 @@ def panel_shapes(panel: str, ledger: Path) -> Mapping[str, Shape]:
     from evaluation.panels import held_out, panel_hash
 
     if held_out(panel):
-        from evaluation.openings import check_opened
+        from evaluation.test_access import check_opened
 
         check_opened(ledger, panel, panel_hash(panel))
     return _shapes(panel)
@@ -76,6 +76,6 @@ def panel_shapes(panel: str, ledger: Path) -> Mapping[str, Shape]:
 
 @cache
 def _shapes(panel: str) -> dict[str, Shape]:
-    from environments.bfcl.panels import load_panel
+    from environments.bfcl.templated.panels import load_panel
 
     return {member.id: call_sequence(member.spec) for member in load_panel(panel)}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from environments.base import Environment
-    from environments.decontamination import HeldOut
+    from environments.verification.decontamination import HeldOut
     from memory.records import Task
 
 FOUND = 1
@@ -29,7 +29,7 @@ class Finding(Record):
     """What was found out about one task.
 
     ``why`` is empty for a task that equals no held-out one. ``text`` and ``calls`` are the overlaps with the nearest
-    held-out tasks (``environments.decontamination.Nearest``), None where nothing is recorded by content.
+    held-out tasks (``environments.verification.decontamination.Nearest``), None where nothing is recorded by content.
     """
 
     task: str
@@ -86,7 +86,7 @@ def main(
 
 def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
     """Compare one task with the held-out sets. Raises InputError naming a task that cannot be compared."""
-    from environments.canonical import canonical
+    from environments.verification.canonical import canonical
 
     try:
         why = sets.match(task, canonical(environment, task))
@@ -112,11 +112,11 @@ def audit(path: Path, findings: Sequence[Finding], near: float) -> Audit:
 
 
 def _open(path: Path, environment: str | None) -> tuple[Environment, Sequence[Task], HeldOut]:
-    from environments.decontamination import held_out
-    from environments.fingerprints import fingerprint
-    from environments.held_out_records import record_of
     from environments.registry import open_environment
     from environments.settings import EnvironmentSettings
+    from environments.verification.decontamination import held_out
+    from environments.verification.fingerprints import fingerprint
+    from environments.verification.held_out_records import record_of
     from memory.records import Task
     from memory.run import RunDirectory, read_jsonl
     from memory.tasks import load_tasks

@@ -16,7 +16,7 @@ from environments.base import InputError, TaskSpec
 from environments.command import exit_statuses
 
 if TYPE_CHECKING:
-    from environments.held_out_records import HeldOutRecord
+    from environments.verification.held_out_records import HeldOutRecord
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -29,10 +29,10 @@ def main(
     force: Annotated[bool, typer.Option("--force", help="replace the file that exists")] = False,
 ) -> None:
     """Record the held-out sets of BFCL by content. Takes some minutes; equal data give equal files."""
-    from environments.decontamination import RECORD_FILE
-    from environments.held_out_records import write_record
-    from environments.sealed import panels_folder
     from environments.settings import BFCL
+    from environments.verification.decontamination import RECORD_FILE
+    from environments.verification.fingerprints import panels_folder
+    from environments.verification.held_out_records import write_record
 
     with exit_statuses():
         path = output or panels_folder(BFCL) / RECORD_FILE
@@ -52,7 +52,7 @@ def make_record() -> HeldOutRecord:
     from environments.bfcl.environment import BFCLEnvironment
     from environments.bfcl.official import load_category
     from environments.bfcl.package import CATEGORIES
-    from environments.held_out_records import Recorder
+    from environments.verification.held_out_records import Recorder
 
     environment = BFCLEnvironment()
     training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
@@ -75,7 +75,7 @@ def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
 
 
 def _panel_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    from environments.bfcl.panels import load_panel, panel_names
+    from environments.bfcl.templated.panels import load_panel, panel_names
 
     for name in panel_names():
         for task in load_panel(name):

@@ -1,7 +1,7 @@
 """Opens what an evaluation scores: a fixed panel of BFCL, an official category or a file of tasks.
 
 Nothing else in the project opens a panel (AppWorld's are opened by ``evaluation.appworld_panels``). One of the split
-test is held out: it opens only where a ledger of openings (``evaluation.openings``) notes that.
+test is held out: it opens only where a ledger of openings (``evaluation.test_access``) notes that.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from environments.base import InputError, Record, TaskSpec
-from environments.bfcl.splits import Split, in_seal_test
-from evaluation.openings import check_opened
+from environments.bfcl.official import Split, in_seal_test
+from evaluation.test_access import check_opened
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
@@ -37,7 +37,7 @@ class Item(Record):
 
 def held_out(name: str) -> bool:
     """Whether a panel is of the split test. Raises InputError for an unknown name."""
-    from environments.bfcl import panels
+    from environments.bfcl.templated import panels
 
     if name not in panels.panel_names():
         raise InputError(f"--panel {name}: no such panel: choose one of {', '.join(panels.panel_names())}")
@@ -46,7 +46,7 @@ def held_out(name: str) -> bool:
 
 def panel_hash(name: str) -> str:
     """The hash that names a panel's tasks; they stay unseen. Raises InputError like ``open_panel``."""
-    from environments.bfcl import panels
+    from environments.bfcl.templated import panels
 
     held_out(name)
     return panels.panel_hash(name)
@@ -58,7 +58,7 @@ def open_panel(name: str, limit: int | None = None, openings: Path | None = None
     ``openings`` is the ledger that a held-out panel needs. Raises InputError for an unknown panel, one whose file does
     not match its hash, and one that is held out and was not opened.
     """
-    from environments.bfcl.panels import load_panel
+    from environments.bfcl.templated.panels import load_panel
 
     if held_out(name):
         check_opened(openings, name, panel_hash(name))

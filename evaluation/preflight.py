@@ -37,7 +37,7 @@ def _check_panel(name: str, environment: str) -> None:
     if environment == APPWORLD:
         from environments.appworld.panels import held_out
     else:
-        from environments.bfcl.panels import held_out
+        from environments.bfcl.templated.panels import held_out
     try:
         is_held_out = held_out(name)
     except InputError as error:

@@ -11,14 +11,12 @@ from typing import Annotated, Literal
 import typer
 
 from environments.base import InputError
-from environments.command import check_output, exit_statuses
-from environments.command_line import OneSentence
+from environments.command import OneSentence, check_output, exit_statuses
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
 from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
-from evaluation.outcomes import GREEDY, Report, score_strata
+from evaluation.outcomes import GREEDY, Report, print_report, score_strata
 from evaluation.panels import SplitChoice
-from evaluation.report_table import print_report
 from evaluation.selection import Selection, budget_of, notes_for, select, written
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -83,7 +81,7 @@ def main(
     ] = False,
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt a task; by task, by call shape and by function."""
-    from memory.child_process import watch_parent
+    from memory.processes import watch_parent
 
     with exit_statuses():
         watch_parent()
@@ -157,6 +155,6 @@ def main(
 
 
 if __name__ == "__main__":
-    from memory.child_process import run_to_end
+    from memory.processes import run_to_end
 
     run_to_end(app)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from environments.base import TaskSpec
-from environments.fingerprints import fingerprint
-from environments.verification import Refusal
-from memory.ids import record_id
+from environments.verification.fingerprints import fingerprint
+from environments.verification.verify import Refusal
+from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Task, Verdict
 from memory.settings import TaskSettings
 

@@ -8,13 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
-from agents.breaker import Breaker
-from agents.spending import Ledger
+from agents.spending import Breaker, Ledger
 from environments.base import Environment
-from environments.decontamination import HeldOut, held_out
-from environments.fingerprints import fingerprint
-from environments.held_out_records import record_of
 from environments.registry import open_environment
+from environments.verification.decontamination import HeldOut, held_out
+from environments.verification.fingerprints import fingerprint
+from environments.verification.held_out_records import record_of
 from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings

@@ -13,14 +13,14 @@ from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from agents.breaker import RepeatedFailure
 from agents.roles import RoleRefused
+from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import Rooms, open_rooms
 from graph.forks import copy_name, on_its_run, working_run
-from graph.interruption import expect_dropped_branches
 from graph.records import FAILURE_FILE, Failure
+from graph.run.interruption import expect_dropped_branches
 from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
 from memory.run import write_json
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import exit_statuses
-from environments.command_line import OneSentence
+from environments.command import OneSentence, exit_statuses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -27,11 +27,11 @@ from graph.perturbation import PERTURBATIONS_FILE
 from graph.records import FAILURE_FILE, ExtractionRecord
 from graph.state import SEED_STAGE, BranchState, IterationState, RunContext
 from memory.failures import Judgement
-from memory.locks import shared
+from memory.processes import shared
 from memory.records import FailureContext, Signal
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.round_record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime

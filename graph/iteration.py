@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
 from graph.branches import fail_to_update, may_pass, record_failure, send_branches, send_seeds, stopping
-from graph.drawing import described
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
 from graph.nodes.explore import explore
@@ -16,6 +17,14 @@ from graph.nodes.reflect import reflect
 from graph.nodes.update import update
 from graph.nodes.verify import verify
 from graph.state import BranchEnd, BranchState, IterationState, RunContext, SeedState
+
+# MERGED graph.drawing: """What drawings of the graph, and Studio, say about a node."""
+
+
+def described(node: Callable[..., object]) -> dict[str, str]:
+    """The first line of a node's docstring, which Studio and the drawings show."""
+    return {"description": (node.__doc__ or "").partition("\n")[0]}
+
 
 IterationGraph = StateGraph[IterationState, RunContext, IterationState, IterationState]
 SeedGraph = StateGraph[SeedState, RunContext, SeedState, SeedState]

@@ -12,10 +12,10 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from agents.scripted.uniform_arguments import draw_uniform
+from agents.scripted.arguments import draw_uniform
 from agents.scripted.values import Scalar, Sightings
 from environments.base import Environment, Record, ToolCall, ToolSpec
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 from memory.records import Draft
 
 PERTURBATIONS_FILE = "perturbations.jsonl"

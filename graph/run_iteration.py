@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import NOTHING, exit_statuses
-from environments.command_line import OneSentence
-from graph.interruption import Interrupted, Interruption, exit_on_signals
+from environments.command import NOTHING, OneSentence, exit_statuses
+from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from graph.report.summary import Summary
+    from graph.run.stages import Run
     from graph.settings import RunSettings
-    from graph.stages import Run
-    from graph.summary import Summary
     from memory.run import RunDirectory
 
 PLAIN_WIDTH = 140  # columns of a table that does not go to a terminal
@@ -54,8 +53,8 @@ def main(
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     stdout = sys.stdout
-    from agents.breaker import RepeatedFailure
-    from memory.child_process import ChildFailure, watch_parent
+    from agents.spending import RepeatedFailure
+    from memory.processes import ChildFailure, watch_parent
 
     with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
@@ -67,8 +66,8 @@ def main(
             print(f"{run}: {stop}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
         if summaries and not as_json:
-            from graph.closing import closing
-            from graph.summary import summary_table
+            from graph.report.closing import closing
+            from graph.report.summary import summary_table
 
             _print(summary_table(summaries), stdout)
             print(closing(work[0], work[1], summaries), end="", file=stdout, flush=True)
@@ -89,7 +88,7 @@ def open_run(
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
-    from training.round_record import RECORD_FILE
+    from training.grpo.record import RECORD_FILE
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
@@ -114,10 +113,10 @@ def open_run(
 
 def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summary], None]) -> list[Summary]:
     """Do what is left of the run, showing each iteration when it is there; all summaries."""
-    from graph.loop import iterate
-    from graph.progress import Progress
     from graph.recipe import load_recipe
-    from graph.stages import Run
+    from graph.run.loop import iterate
+    from graph.run.progress import Progress
+    from graph.run.stages import Run
 
     directory, settings, resumed = work
     interruption = Interruption()
@@ -141,7 +140,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
 
 
 def _show(summary: Summary, stdout: TextIO, as_json: bool) -> None:
-    from graph.summary import iteration_table
+    from graph.report.summary import iteration_table
 
     if as_json:
         print(summary.model_dump_json(), file=stdout, flush=True)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import check_output, exit_statuses
-from environments.command_line import OneSentence
-from graph.interruption import Interrupted, Interruption, exit_on_signals
+from environments.command import OneSentence, check_output, exit_statuses
+from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -47,7 +46,7 @@ def main(
     given = list(overrides or [])
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
-    from agents.breaker import RepeatedFailure
+    from agents.spending import RepeatedFailure
 
     with exit_statuses(RepeatedFailure):
         try:
@@ -102,8 +101,8 @@ def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
-    from graph.progress import Progress
-    from graph.stages import Run, make_tasks
+    from graph.run.progress import Progress
+    from graph.run.stages import Run, make_tasks
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from environments.base import Record
 from environments.command import storage_refusal
-from memory.locks import exclusive
+from memory.processes import exclusive
 from memory.records import FailureContext
 from memory.settings import MemorySettings
 

@@ -7,6 +7,7 @@ on depth (200 levels), digits and characters.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,23 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
 from environments.base import InputError, TaskSpec
+
+# MERGED memory.ids: """Ids and seeds as hashes of parents and position, so that a resumed run makes the same ones."""
+
+
+def _digest(parts: tuple[object, ...]) -> bytes:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str).encode()).digest()
+
+
+def record_id(kind: str, *parts: object) -> str:
+    """A record's id, ``KIND-`` and 16 hex digits, from its parents' ids and its position among siblings."""
+    return f"{kind}-{_digest((kind, *parts)).hex()[:16]}"
+
+
+def derive_seed(*parts: object) -> int:
+    """A 63-bit seed from (run seed, iteration, stage, id, ...): draws do not depend on order or concurrency."""
+    return int.from_bytes(_digest(parts)[:8], "big") >> 1
+
 
 __all__ = [
     "append_jsonl",

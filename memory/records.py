@@ -13,8 +13,8 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
-from environments.decontamination import Nearest
 from environments.learning_interface.profile import TurnCause, TurnLabel
+from environments.verification.decontamination import Nearest
 
 __all__ = [
     "Cause",
@@ -182,7 +182,7 @@ class FailureContext(Record):
     episodes. The context of unguided exploration has no weakness behind it: its ``cause`` is None, its ``kind`` None
     for D_0 and ``unguided`` for the baseline, and its signal, task and trajectory ids are empty. One of a ``random``
     call has neither cause nor error class nor signal; its other fields are those of the drawn call
-    (``agents.scripted.random_contexts``).
+    (``agents.scripted.baselines``).
     """
 
     id: str

@@ -39,7 +39,7 @@ from memory.jsonl import (
     write_json,
     write_jsonl,
 )
-from memory.locks import exclusive, forget
+from memory.processes import exclusive, forget
 from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from environments.base import InputError, TaskSpec
-from memory.ids import record_id
-from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, write_atomically
+from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, record_id, write_atomically
 from memory.records import Task
 from memory.run import RunDirectory
 

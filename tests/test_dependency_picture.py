@@ -21,16 +21,16 @@ ALLOWED = {
 # preflight every room's own: what is heavy there is imported when it is needed.
 GRAPH_MAY = {
     "training.signals",
-    "training.diagnosis",
+    "training.seal.diagnosis",
     "training.settings",
-    "training.policy_path",
-    "training.round_record",
+    "training.rollout.policy_path",
+    "training.grpo.record",
     "training.preflight",
     "evaluation.settings",
     "evaluation.preflight",
 }
 HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
-PANEL_MODULES = ("environments.bfcl.panels", "environments.appworld.panels")
+PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.panels")
 TEST_SPLITS = {"test_normal", "test_challenge"}
 # Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
 NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
@@ -121,7 +121,7 @@ def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
         "evaluation.run",
         "evaluation.decontaminate",
         "evaluation.held_out",
-        "evaluation.arm",
+        "evaluation.study.arm",
         "evaluation.study",
         "graph.check_recipe",
     ],

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.jsonl import read_json
-from training.policy_path import check_policy_path
+from training.rollout.policy_path import check_policy_path
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -123,10 +123,9 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
     """Load tokenizer and template, and ask of them what a round will ask."""
     from transformers import AutoConfig
 
-    from training.chat_template import ChatTemplateRendering
-    from training.compact import CompactRendering
-    from training.policy import load_rendering
-    from training.template_probe import check_writing
+    from training.embedded.compact import CompactRendering
+    from training.rendering.chat_template import ChatTemplateRendering, check_writing
+    from training.rollout.policy import load_rendering
 
     try:
         check_attention(AutoConfig.from_pretrained(policy.path))

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from environments.command import exit_statuses
-from environments.command_line import OneSentence
+from environments.command import OneSentence, exit_statuses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -25,9 +24,9 @@ def main(
     One JSON line a finished step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
     mistake, 3 when the process that started it is gone, 1 when training failed.
     """
-    from memory.child_process import watch_parent
-    from training.round import run_round
-    from training.round_plan import RoundFailure
+    from memory.processes import watch_parent
+    from training.grpo.record import RoundFailure
+    from training.grpo.round import run_round
 
     with exit_statuses(RoundFailure):
         watch_parent()
@@ -37,6 +36,6 @@ def main(
 
 
 if __name__ == "__main__":
-    from memory.child_process import run_to_end
+    from memory.processes import run_to_end
 
     run_to_end(app)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from memory.records import SignalKind
 from memory.settings import Section
-from training.seal_settings import SealSettings
+from training.seal.settings import SealSettings
 
 MOST_TOKENS = 1_048_576
 """Upper bound of token limits (ours): the longest context that published models have."""

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from environments.base import Record
-from memory.ids import derive_seed, record_id
+from memory.jsonl import derive_seed, record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.settings import SignalSettings
 

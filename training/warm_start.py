@@ -23,27 +23,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field, ValidationError
 
-from environments.base import Environment, InputError, Record
+from environments.base import Environment, InputError, Record, recorded
 from environments.command import check_output, exit_statuses, writing
-from environments.recording import recorded
 from environments.settings import BFCL
-from memory.ids import derive_seed
-from memory.jsonl import complaint
+from memory.jsonl import complaint, derive_seed
 from memory.records import Measured, Task
 from memory.run import write_json
-from training.compact import CompactRendering
-from training.compact_text import CompactSettings, compact_settings
-from training.demonstrations import (
+from training.embedded.compact import CompactRendering
+from training.embedded.compact_text import CompactSettings, compact_settings
+from training.embedded.demonstrations import (
     Demonstration,
     Example,
+    cued,
     demonstrate,
     example,
     lines,
     read_tasks,
     refuse_held_out,
+    slip,
 )
-from training.policy import PolicyCard, save_policy
-from training.slips import cued, slip
+from training.rollout.policy import PolicyCard, save_policy
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +59,7 @@ class WarmStartSettings(Record):
     ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
     unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.
 
-    ``cues``: tokens for the cues of SEAL's learning interface, and demonstrations with them (``training.slips``).
+    ``cues``: tokens for the cues of SEAL's learning interface, and demonstrations with them (``training.embedded.demonstrations``).
     """
 
     steps: int = Field(1000, ge=1, le=10_000_000)
@@ -101,7 +100,7 @@ def make_tokenizer(
     environment: Environment, demonstrations: Sequence[Demonstration], card: CompactSettings, vocabulary: int
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of these tasks' tools, learnt from the first tasks' lines and from errors of incomplete replays."""
-    from training.tokenizer import train_tokenizer
+    from training.embedded.tokenizer import train_tokenizer
 
     tools = {tool.name: tool for shown in demonstrations for _, tools, _ in shown.turns for tool in tools}
     corpus = [line for shown in demonstrations[:_CORPUS_TASKS] for line in lines(shown, card)]

@@ -8,15 +8,21 @@ from contextlib import ExitStack
 
 from pydantic import BaseModel, Field, JsonValue
 
-from agents.chat.prompts import prompt
 from agents.chat.structured import StructuredModel
-from agents.chat.tool_calls import offered
-from agents.chat.transcript import acting_tools, context_text, interactions_text, preface_text, tools_text
+from agents.chat.transcript import (
+    acting_tools,
+    context_text,
+    interactions_text,
+    offered,
+    preface_text,
+    prompt,
+    tools_text,
+)
 from agents.live import live_run
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolSpec
-from environments.programs import program_tool
+from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from agents.chat.prompts import prompt
 from agents.chat.structured import StructuredModel
-from agents.chat.transcript import outcome_text, tools_text, trajectory_text
-from agents.context import failure_context
+from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_text
+from agents.evidence import failure_context
 from agents.roles import RoleRefused
 from environments.base import Environment
 from memory.records import Cause, Evidence, FailureContext

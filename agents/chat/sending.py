@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
+from openai import APIConnectionError, APIStatusError
 from pydantic import BaseModel
 
-from agents.breaker import RepeatedFailure
-from agents.chat.endpoint import Endpoint
-from agents.chat.formats import Method, bound, function_of, instruction
-from agents.chat.retrying import backoff, pause
+from agents.chat.http import Endpoint, NoCompletion
+from agents.chat.replies import Method, bound, function_of, instruction, shortened
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings
-from agents.spending import Ledger, added
+from agents.spending import Ledger, RepeatedFailure, added, encodable
 from environments.base import InputError
+from memory.jsonl import derive_seed
 from memory.records import Measured
 
 if TYPE_CHECKING:
@@ -26,7 +29,129 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
 
     from agents.chat.caching import ReplyCache
-    from agents.chat.faults import Fault
+
+# MERGED agents.chat.retrying: """How long to wait before a request is sent again, as pure functions of what is known.
+#|
+#| An own loop calls these rather than tenacity: its pauses depend on the reply (Retry-After) and on what is left of the
+#| question's deadline, and its jitter is random, where equal runs shall wait equally.
+#| """
+
+LONGEST_BACKOFF = 8.0
+PASSING_STATUSES = frozenset({408, 409, 429})
+
+
+def is_passing(status: int) -> bool:
+    """Whether another attempt may succeed after a reply with this HTTP status."""
+    return status in PASSING_STATUSES or status >= 500
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3): a number or an HTTP date; None for neither.
+
+    ``now`` is an aware time. A date that has passed gives 0.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())
+
+
+def backoff(first: float, attempt: int, subject: str) -> float:
+    """Seconds before the ``attempt``-th further attempt, counted from 1: ``first``, doubled each time, 8 at most.
+
+    Between a half and the whole of it is taken, by a hash of ``subject`` and ``attempt``: questions that failed
+    together do not come back together, and equal runs wait equally.
+    """
+    whole = min(first * 2.0 ** min(attempt - 1, 60), LONGEST_BACKOFF)
+    return whole * (0.5 + 0.5 * derive_seed("backoff", subject, attempt) / 2**63)
+
+
+def pause(backed_off: float, asked: float | None, longest: float) -> float:
+    """Seconds to wait: the backoff, and not less than what the endpoint asked for, of which ``longest`` counts."""
+    return max(backed_off, min(asked or 0.0, longest))
+
+
+# MERGED agents.chat.faults: """Says what a failed request was: its cause in words, and whether another attempt may do better."""
+
+FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
+"""What a request that failed raises."""
+LONGEST_FAULT = 300
+BODY_SHOWN = 120
+_USERS_MISTAKES = frozenset({401, 402, 403, 404})
+_REJECTIONS = frozenset({400, 422})
+_FORMAT_WORDS = ("response_format", "json_schema", "structured output")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One failed request.
+
+    ``kind``: ``passing``, another attempt may succeed; ``mistake``, the key, the model's name or the account is
+    refused; ``format``, a JSON schema as the reply's format may be what was rejected; ``rejected``, anything else.
+    ``text`` begins with the kind of cause, as in ``HTTP 429: too many requests``, and does not hold the key. ``asked``
+    are the seconds of its Retry-After. The tokens are what the response says it used all the same.
+    """
+
+    kind: Literal["passing", "mistake", "format", "rejected"]
+    text: str
+    asked: float | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def fault_text(text: str, endpoint: Endpoint) -> str:
+    """The text of a fault as it may be recorded: one line, bounded, without the key."""
+    return shortened(" ".join(encodable(endpoint.hide(text)).split()).removesuffix(":"), LONGEST_FAULT)
+
+
+def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
+    """What one of ``FAILURES`` means."""
+    if isinstance(error, APIStatusError):
+        return _of_status(error, endpoint)
+    if isinstance(error, NoCompletion):
+        return Fault("passing", fault_text(str(error), endpoint), None, error.prompt_tokens, error.completion_tokens)
+    cause = _first_cause(error)
+    return Fault("passing", fault_text(f"connection failed: {type(cause).__name__}: {cause}", endpoint))
+
+
+def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
+    status = error.status_code
+    if error.response.is_redirect:
+        place = error.response.headers.get("location", "")
+        return Fault(
+            "mistake", fault_text(f"HTTP {status}: a redirect to {place:.200}, which is not followed", endpoint)
+        )
+    said = error.message.removeprefix(f"Error code: {status}").removeprefix(" - ")
+    if not said and error.body:  # a page of a proxy, or JSON without a message
+        said = f"the response begins with {str(error.body)[:BODY_SHOWN]!r}"
+    text = fault_text(f"HTTP {status}: {said}", endpoint)
+    if is_passing(status):
+        return Fault("passing", text, retry_after(error.response.headers.get("retry-after"), datetime.now(UTC)))
+    if status in _USERS_MISTAKES:
+        return Fault("mistake", text)
+    if status in _REJECTIONS and any(word in error.message.lower() for word in _FORMAT_WORDS):
+        return Fault("format", text)
+    return Fault("rejected", text)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What the libraries' wrappers were raised from."""
+    while error.__cause__ is not None and type(error).__module__.partition(".")[0] in ("openai", "langchain_openai"):
+        error = error.__cause__
+    return error
+
 
 MILLION = 1_000_000
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
@@ -192,7 +317,7 @@ class Sender:
         """
         from langchain_core.messages import AIMessage
 
-        from agents.chat.faults import FAILURES, Fault, fault_of, fault_text
+        from agents.chat.sending import FAILURES, Fault, fault_of, fault_text
 
         try:
             message = await bound(self._model, schema, question.method).ainvoke(list(messages))

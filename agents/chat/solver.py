@@ -7,15 +7,13 @@ from contextlib import closing
 
 from pydantic import BaseModel, Field, JsonValue
 
-from agents.chat.prompts import prompt
 from agents.chat.sending import EndpointFailed
 from agents.chat.structured import StructuredModel
-from agents.chat.tool_calls import offered
-from agents.chat.transcript import acting_tools, attempt_text, data, preface_text, tools_text
+from agents.chat.transcript import acting_tools, attempt_text, data, offered, preface_text, prompt, tools_text
 from agents.roles import RoleRefused, Solved
 from agents.spending import BudgetReached
 from environments.base import Action, Environment, Episode, Observation, UserTurn
-from environments.programs import program_tool
+from environments.verification.programs import program_tool
 from memory.records import Draft
 
 

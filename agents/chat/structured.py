@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from agents.breaker import Breaker
-from agents.chat.endpoint import Endpoint
-from agents.chat.formats import instruction
-from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, read_reply, shortened, shown
+from agents.chat.http import Endpoint
+from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, read_reply, shortened, shown
 from agents.chat.sending import EndpointFailed, Question, Sender
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings
-from agents.spending import BudgetReached, Ledger, Request
+from agents.spending import Breaker, BudgetReached, Ledger, Request
 from memory.records import Measured
 
 if TYPE_CHECKING:

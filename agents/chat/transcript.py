@@ -7,12 +7,44 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from pydantic import JsonValue
 
 from agents.evidence import executed
-from environments.base import Action, Observation, Outcome, Parameter, ToolCall, ToolSpec, TurnOutcome
-from environments.programs import program_tool
+from environments.base import Action, MalformedCall, Observation, Outcome, Parameter, ToolCall, ToolSpec, TurnOutcome
+from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
+
+# MERGED agents.chat.prompts: """The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``.
+#|
+#| Every system message ends with ``data.txt``, which says what is data and never an instruction.
+#| """
+
+_FOLDER = Path(__file__).parent / "prompts"
+
+
+class Prompt(NamedTuple):
+    """The two messages that open a request."""
+
+    system: str
+    user: str
+
+
+def prompt(name: str, **values: str) -> Prompt:
+    """The prompt of a role with its placeholders filled. Raises KeyError for one that is not given."""
+    system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
+    return Prompt(system, _template(f"{name}_user").substitute(values))
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template((_FOLDER / f"{name}.txt").read_text(encoding="utf-8").strip())
+
 
 MAX_OBSERVATION = 1500
 """Characters of an observation that are shown."""
@@ -156,3 +188,16 @@ def _action(action: Action, program: ToolSpec | None = None) -> str:
 
 def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
     return data("observation", observation.text, most)
+
+
+# MERGED agents.chat.tool_calls: """A model's wish to call a tool as an action: a call of a tool that it was offered, or a malformed call."""
+
+_MAX_NAME = 80
+
+
+def offered(name: str, arguments: Mapping[str, JsonValue], tools: Collection[str]) -> Action:
+    """The call, or a malformed one where ``name`` is none of ``tools``: that is answered, and nothing runs."""
+    if name in tools:
+        return ToolCall(name=name, arguments=dict(arguments))
+    shown = name[:_MAX_NAME]
+    return MalformedCall(text=shown, reason=f"{shown!r} is none of the tools")

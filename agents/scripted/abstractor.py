@@ -19,8 +19,8 @@ from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.settings import APPWORLD, BFCL
-from environments.verification import reduce
-from memory.ids import record_id
+from environments.verification.verify import reduce
+from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
 
 _AGAIN = 0.7
@@ -175,9 +175,9 @@ def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> 
 def _renderer(environment: str) -> Renderer:
     """BFCL has wordings of its own; in any other environment the text is made of the tools' documentation."""
     if environment == BFCL:
-        from environments.bfcl.text import render_task
+        from environments.bfcl.templated.text import render_task
 
         return lambda opened, task, rng: render_task(opened, task, "train", rng)
-    from environments.documented_text import render_documented
+    from environments.task_text import render_documented
 
     return render_documented

@@ -8,15 +8,189 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from agents.live import live_run
-from agents.scripted.guided_round import GuidedRound
+from agents.live import LiveRun, live_run
+from agents.scripted.arguments import GuidedArguments
 from agents.scripted.knowledge import Knowledge
+from agents.scripted.requirements import remedies
 from agents.scripted.training_values import training_values
+from agents.scripted.words import about, name_words, overlap, parameter_words
 from agents.settings import ExplorationSettings
-from environments.base import Environment
+from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.settings import APPWORLD
 from memory.records import FailureContext, Interaction
+
+# MERGED agents.scripted.guided_round: """One round of the guided explorer: a live episode in which it aims at one tool after another.
+#|
+#| A call that an error refuses is retried after the calls that the error message asks for. Where the values that a tool
+#| takes lie elsewhere in the state's tree, it goes there first; where an answer surprises, it looks again. Which tools
+#| move or look is read from documentation; how often the rules apply is our choice.
+#| """
+
+_MAX_DEPTH = 4
+_DRAWS = 6
+_REMEDIES = 2
+_MAX_MOVES = 3
+_STRAY = 0.25
+_MOVES = frozenset({"chang", "current"})
+
+
+class GuidedRound:
+    """Acts in one live episode for a number of steps."""
+
+    def __init__(self, run: LiveRun, knowledge: Knowledge, steps: int) -> None:
+        self._run = run
+        self._known = knowledge
+        self._rng = knowledge.rng
+        self._steps = steps
+        self._sightings = knowledge.sightings()
+        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng)
+        self._done: list[ToolCall] = []
+        self._looked: set[str] = set()
+        self._only_looked = True
+
+    def play(self) -> None:
+        """Aim at one tool after another until the steps are used up; first at a wanted one that was not reached."""
+        aim = self._known.aims.next()
+        while self._may_act():
+            self._known.aims.aimed[aim] += 1
+            self._reach(self._known.tools[aim])
+            aim = self._known.aims.any()
+
+    def _may_act(self) -> bool:
+        return len(self._run.interactions) < self._steps
+
+    def _reach(self, tool: ToolSpec) -> None:
+        """Make one successful call of a tool: meet its known needs, go where its values are, overcome errors."""
+        self._meet_needs(tool)
+        self._approach(tool)
+        if self._may_act():
+            self._attempt(partial(self._new_call, tool), 0)
+
+    def _meet_needs(self, tool: ToolSpec) -> None:
+        """Make the calls that an earlier round found to be needed, unless the last of their tools was just that."""
+        for need in self._known.needs.get(tool.name, ()):
+            latest = next((made for made in reversed(self._done) if made.name == need.name), None)
+            if latest != need and self._may_act():
+                self._act(need)
+
+    def _new_call(self, tool: ToolSpec) -> ToolCall:
+        count = _DRAWS if tool.parameters else 1
+        return self._known.newest([self._arguments.draw(tool) for _ in range(count)])
+
+    def _attempt(self, draw: Callable[[], ToolCall], depth: int) -> bool:
+        """Draw and make a call; on an error do what it asks for, or look and draw again. True once it succeeded."""
+        before = len(self._done)
+        for last in (False, True):
+            call = draw()
+            observation = self._act(call)
+            if not observation.failed:
+                return True
+            if not self._may_act() or depth >= _MAX_DEPTH:
+                return False
+            asked = remedies(call, observation.text, tuple(self._known.tools.values()))
+            if asked:
+                overcome = self._overcome(call, observation.text, asked, depth)
+                if overcome:
+                    self._remember_needs(call, before)
+                return overcome
+            if not last:
+                self._look(self._known.tools[call.name])
+            if not self._may_act():
+                return False
+        return False
+
+    def _overcome(self, call: ToolCall, text: str, asked: Sequence[ToolSpec], depth: int) -> bool:
+        """Make the calls that the error text asks for and retry ``call`` after each; go on while the error changes."""
+        for tool in asked[:_REMEDIES]:
+            self._meet_needs(tool)
+            if self._may_act():
+                self._attempt(partial(self._arguments.draw_for, tool, text), depth + 1)
+            if not self._may_act():
+                return False
+            observation = self._act(call)
+            if not observation.failed:
+                return True
+            if observation.text != text and depth < _MAX_DEPTH:
+                further = remedies(call, observation.text, tuple(self._known.tools.values()))
+                return self._overcome(call, observation.text, further, depth + 1)
+        return False
+
+    def _remember_needs(self, call: ToolCall, before: int) -> None:
+        """Keep the calls that came between the first error of ``call`` and its success."""
+        between = tuple(made for made in self._done[before:] if made.name != call.name)
+        if between:
+            self._known.needs.setdefault(call.name, between)
+
+    def _approach(self, tool: ToolSpec) -> None:
+        """Go to where names of the kind that ``tool`` takes stand, and sometimes further than needed."""
+        wanted = [kinds for p in tool.parameters if p.required for kinds in (self._arguments.kinds(tool, p),) if kinds]
+        movers = [mover for _, mover in sorted(self._known.tools.items()) if _moves(mover)]
+        if not wanted or not movers:
+            return
+        kinds = wanted[0]
+        for _ in range(_MAX_MOVES):
+            here = [s for s in self._sightings if self._sightings.in_place(s)]
+            if any(s.kind in kinds for s in here) and self._rng.random() >= _STRAY:
+                return
+            below = {name for s in self._sightings if s.kind in kinds for name in s.near}
+            ways = sorted({str(s.value) for s in here if s.value in below})
+            if not ways or not self._may_act():
+                return
+            mover = self._rng.choice(movers)
+            self._act(ToolCall(name=mover.name, arguments={mover.parameters[0].name: self._rng.choice(ways)}))
+
+    def _look(self, tool: ToolSpec) -> None:
+        """Call one tool that needs no argument and whose documentation speaks of what ``tool`` takes."""
+        wanted = frozenset(w for p in tool.parameters for w in (*name_words(p.name), *parameter_words(p.description)))
+        options = {
+            other.name: overlap(wanted, about(other)) / len(about(other)) ** 0.5
+            for _, other in sorted(self._known.tools.items())
+            if other.group == tool.group
+            and other.name not in self._looked
+            and not any(p.required for p in other.parameters)
+        }
+        likely = [name for name, score in options.items() if score > 0.5]
+        if likely and self._may_act():
+            chosen = self._rng.choices(likely, [options[name] ** 2 for name in likely])[0]
+            self._looked.add(chosen)
+            self._act(ToolCall(name=chosen))
+
+    def _act(self, call: ToolCall) -> Observation:
+        """Make a call and learn from its answer."""
+        interaction = self._run.act(call)
+        observation, tool = interaction.observation, self._known.tools[call.name]
+        self._known.record(call, observation.status is ObservationStatus.OK)
+        self._known.experience.learn(call, observation, self._sightings)
+        if observation.failed:
+            self._sightings.doubt(call, observation.text)
+            return observation
+        self._done.append(call)
+        looked = not call.arguments and not any(p.required for p in tool.parameters) and not interaction.changed
+        if not looked:
+            self._only_looked = False
+            self._looked.clear()
+        if observation.status is ObservationStatus.OK and looked and self._only_looked:
+            self._known.in_view[call.name] = (call, observation)
+        self._take_in(tool, call, observation, interaction.changed)
+        return observation
+
+    def _take_in(self, tool: ToolSpec, call: ToolCall, observation: Observation, changed: bool) -> None:
+        kinds = {p.name: self._arguments.kinds(tool, p) for p in tool.parameters}
+        single = {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and changed}
+        if observation.status is ObservationStatus.OK:
+            self._sightings.see_call(call, single)
+        self._sightings.see_observation(call, observation)
+        if _moves(tool) and not changed:
+            self._sightings.move(str(next(iter(call.arguments.values()))))
+
+
+def _moves(tool: ToolSpec) -> bool:
+    """Whether a tool goes somewhere: one text argument, and "change the current ..." in its documentation."""
+    single = len(tool.parameters) == 1 and tool.parameters[0].type == "string" and not tool.parameters[0].choices
+    return single and about(tool) >= _MOVES
 
 
 class GuidedExplorer:

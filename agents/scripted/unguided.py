@@ -7,8 +7,8 @@ import random
 from functools import cache
 
 from agents.live import live_run
+from agents.scripted.arguments import draw_uniform
 from agents.scripted.training_values import training_values
-from agents.scripted.uniform_arguments import draw_uniform
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Environment

@@ -10,10 +10,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from environments.appworld import sandbox
-from environments.appworld.api_documentation import read_api_documentation
 from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
-from environments.appworld.installation import Installation, find_installation
+from environments.appworld.installation import Installation, find_installation, read_api_documentation
 from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
 from environments.base import Record, ToolSpec
 

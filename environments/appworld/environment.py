@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
+import json
+import os
+import threading
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from environments.appworld.backend import Backend
+from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode
-from environments.appworld.installation import OPEN_SPLITS, find_installation
+from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
 from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
-from environments.appworld.played_world import PYTHON, PlayedWorld
-from environments.appworld.read_apis import read_apis
-from environments.appworld.recorded_world import RecordedWorld, WorldRecord
 from environments.appworld.references import References
-from environments.appworld.shared_engine import shared_engine
 from environments.appworld.start import Start, instruction_of, start_of
+from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
-from environments.canonical import Canonical, Step, canonical_call
-from environments.programs import called
+from environments.verification.canonical import Canonical, Step, canonical_call
+from environments.verification.programs import called
+
+# MERGED environments.appworld.read_apis: """Which of a world's APIs only read, by the HTTP method that their documentation names."""
+
+
+def read_apis(installation: Installation) -> frozenset[str]:
+    """Names (``app.api``) of the APIs that are called by GET."""
+    folder = installation.blind / "data" / "api_docs" / "standard"
+    return frozenset(
+        f"{path.stem}.{api}"
+        for path in folder.glob("*.json")
+        for api, document in json.loads(path.read_text()).items()
+        if isinstance(document, dict) and document.get("method") == "GET"
+    )
+
+
+# MERGED environments.appworld.shared_engine: """One engine for everything in this process that plays the same world, ended with the process."""
+
+_engines: dict[tuple[int, Path], AppWorldEngine] = {}
+_lock = threading.Lock()
+
+
+def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
+    """The process's engine for the installation's world; its worker and judge start when they are first needed.
+
+    A forked process gets an engine of its own: two processes must not talk over one connection. Raises InputError
+    where the wall is missing and the code is not trusted (``client.AppWorldEngine``).
+    """
+    key = (os.getpid(), installation.world)
+    with _lock:
+        if key not in _engines:
+            _engines[key] = AppWorldEngine(installation, trust_agent_code=trust_agent_code)
+            atexit.register(_end, key)
+        return _engines[key]
+
+
+def _end(key: tuple[int, Path]) -> None:
+    if key[0] == os.getpid():
+        _engines[key].close()
+
 
 NAME = "appworld"
 MAX_STEPS = 30
@@ -103,7 +145,7 @@ class AppWorldEnvironment:
         return self._engine.at_once
 
     def recorded(self) -> AppWorldEnvironment:
-        """This environment with a memory (``environments.recording``), the same one at every call.
+        """This environment with a memory (``environments.base``), the same one at every call.
 
         Official tasks are played all the same: some of their checks look at the calls that reached the apps.
         """
@@ -121,7 +163,7 @@ class AppWorldEnvironment:
         return self._starts
 
     def canonical(self, task: TaskSpec) -> Canonical:
-        """The task's canonical form without a world (``environments.canonical``): its world's id says what it begins
+        """The task's canonical form without a world (``environments.verification.canonical``): its world's id says what it begins
         in and of which split that is, and the APIs that are called whether a call only reads.
 
         Raises InputError for an initial state that is not AppWorld's.

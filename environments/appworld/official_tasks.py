@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from environments.appworld.installation import OPEN_SPLITS, Installation
-from environments.appworld.played_world import PYTHON
 from environments.appworld.start import Start
+from environments.appworld.worlds import PYTHON
 from environments.base import InputError, TaskSpec, ToolCall
 
 _RUN = "solution(apis, None)"

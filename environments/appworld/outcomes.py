@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
-from environments.appworld.answers import same_answer
+from pydantic import JsonValue
+
 from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
-from environments.base import Outcome, Record, TurnOutcome
-from environments.turns import FailureNames, verdict
+from environments.base import FailureNames, Outcome, Record, TurnOutcome, verdict
+
+# MERGED environments.appworld.answers: """Compares answers to a task by what they say: the benchmark's rule, so that 5, "5" and "5.0" are one answer."""
+
+_QUOTES = ("'", '"')
+
+
+def same_answer(one: JsonValue, other: JsonValue) -> bool:
+    """Whether the two say the same.
+
+    Case, outer white space, a pair of quotes around a text and the order of a list's items do not matter, and neither
+    does how a number is written; numbers are compared to two decimals.
+    """
+    return _said(one) == _said(other)
+
+
+def _said(answer: JsonValue) -> str:
+    if isinstance(answer, list):
+        return " | ".join(sorted(_said(item) for item in answer))
+    text = "null" if answer is None else str(answer).strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in _QUOTES:
+        text = text[1:-1]
+    try:
+        number = float(text)
+    except ValueError:
+        return text.strip().casefold()
+    return str(round(number, 2)) if math.isfinite(number) else text.casefold()
+
 
 CHECKS_FAILED = "appworld:checks_failed"
 STATE_MISMATCH = "appworld:state_mismatch"

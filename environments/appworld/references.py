@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from environments.appworld.outcomes import ReferenceTurn
-from environments.appworld.played_world import PlayedWorld
-from environments.appworld.recorded_world import RecordedWorld
 from environments.appworld.records import Difference
+from environments.appworld.worlds import PlayedWorld, RecordedWorld
 from environments.base import EnvironmentFault, TaskSpec
 
 KEPT = 512

@@ -5,11 +5,122 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from environments.base import InputError, StartState, TaskSpec, ToolSpec
+from environments.base import (
+    Action,
+    InputError,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    StartState,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+    TurnOutcome,
+    Turns,
+    UserTurn,
+)
 from environments.bfcl import package
+from environments.bfcl.answers import ERROR_PREFIX
+from environments.bfcl.checker import ReferenceTurn, check_turn, judge, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
-from environments.bfcl.episode import BFCLEpisode
 from environments.bfcl.official import OfficialTask, load_category
+from environments.bfcl.simulators import Simulators, not_defined
+
+# MERGED environments.bfcl.episode: """One attempt at one BFCL task: user turns, actions, observations and the official outcome."""
+
+
+class BFCLEpisode:
+    """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
+
+    Officially the 21st step of a turn ends the episode, which fails it unless it was the last turn (that one is
+    judged by what ran). Here a step past ``max_steps`` is answered and not run, with the same consequence. Calling
+    the methods out of order raises RuntimeError.
+
+    A withheld tool is not among the tools shown before its turn. Called all the same it runs, as officially (a
+    reference of miss_func does so); a tool that the task has not at all is answered as not defined.
+    """
+
+    def __init__(self, task: TaskSpec, max_steps: int) -> None:
+        self._task = task
+        self._max_steps = max_steps
+        self._simulators: Simulators | None = Simulators(task.classes, task.initial_state, task.long_context)
+        self._turns = Turns(task)
+        self._results: list[str] = []
+        self._finished: list[TurnOutcome] = []
+        self._steps = self._calls = self._malformed = 0
+        self._terminated: int | None = None
+        self._reference: tuple[ReferenceTurn, ...] | None = None
+
+    def start(self) -> UserTurn:
+        """Run the setup and return the first user turn."""
+        self._turns.expect_new()
+        for call in self._task.setup:
+            self._live().run(call)
+        return self._turns.first()
+
+    def step(self, action: Action) -> Observation:
+        """Execute one action in the current turn; a malformed one is answered and counted."""
+        self._turns.expect_open()
+        if self._steps >= self._max_steps:
+            if self._turns.index < len(self._task.turns) - 1:
+                self._terminated = self._turns.index
+            return _error(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
+        self._steps += 1
+        if isinstance(action, MalformedCall):
+            self._malformed += 1
+            return Observation(text=ERROR_PREFIX + action.reason, status=ObservationStatus.MALFORMED)
+        return self._call(action)
+
+    def _call(self, call: ToolCall) -> Observation:
+        answer = self._live().run(call) if call.name in self._turns.callable else not_defined(call.name)
+        self._calls += 1
+        self._results.append(answer.text)
+        return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
+
+    def end_turn(self) -> UserTurn | None:
+        """Judge the turn as it stands and return the next one, or None when the episode is over."""
+        self._turns.expect_open()
+        self._finished.append(self._current())
+        self._steps = self._calls = self._malformed = 0
+        return self._turns.end()
+
+    def state(self) -> str:
+        """Canonical text of the public state; see ``environments.bfcl.simulators``."""
+        return self._live().state()
+
+    def outcome(self) -> Outcome:
+        """The official verdict on what was done so far; turns not reached count as turns without a call."""
+        self._turns.expect_started()
+        turns = list(self._finished)
+        if not self._turns.over:
+            turns.append(self._current())
+        for index in range(len(turns), len(self._task.turns)):
+            turns.append(self._checked(index, calls=0, malformed=0))
+        return judge(tuple(turns), reached=self._turns.index + 1, terminated=self._terminated)
+
+    def close(self) -> None:
+        """Drop the simulators. Idempotent."""
+        self._simulators = None
+
+    def _current(self) -> TurnOutcome:
+        return self._checked(self._turns.index, calls=self._calls, malformed=self._malformed)
+
+    def _checked(self, turn: int, *, calls: int, malformed: int) -> TurnOutcome:
+        if self._reference is None:
+            self._reference = reference_turns(self._task)
+        reference = self._reference[turn]
+        return check_turn(turn, reference, self._live().instances, self._results, calls=calls, malformed=malformed)
+
+    def _live(self) -> Simulators:
+        if self._simulators is None:
+            raise RuntimeError("the episode is closed: open another one")
+        return self._simulators
+
+
+def _error(reason: str) -> Observation:
+    return Observation(text=ERROR_PREFIX + reason, status=ObservationStatus.ERROR)
+
 
 NAME = "bfcl"
 

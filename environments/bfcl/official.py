@@ -3,13 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 from environments.base import InputError, Record, TaskSpec, ToolCall
 from environments.bfcl.calls import parse_call
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import added_functions_message, category_entries
-from environments.bfcl.splits import Split, split_of
+
+# MERGED environments.bfcl.splits: """Which split a BFCL task belongs to, by its index alone (the index is shared by all four categories).
+#|
+#| The other categories reuse the base task of the same index, so a split by id would leak. Indices whose tasks start
+#| from the same configuration stay together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest,
+#| because intervals are over clusters of tasks that share a path: fewer than 40 of them say little. Our choice.
+#| """
+
+Split = Literal["train", "dev", "test", "reserved"]
+
+TASKS = 200
+"""Tasks in each official category."""
+
+_RESERVED = frozenset((*range(40, 50), *range(90, 100)))
+_SAME_CONFIGURATION: dict[int, Split] = {
+    **dict.fromkeys((63, 83), "dev"),
+    **dict.fromkeys((66, 70, 74), "test"),
+    **dict.fromkeys((100, 104, 133), "train"),
+}
+
+
+_SEAL_LAST = 40  # of each 50: what makes 100 of the 118 test indices, and nearly as many of each kind of task
+
+
+def split_of(index: int) -> Split:
+    """The split of a task index, 0 to 199. Raises InputError outside of that."""
+    if not 0 <= index < TASKS:
+        raise InputError(f"BFCL has no multi-turn task with index {index}: indices are 0 to {TASKS - 1}")
+    if index in _RESERVED:
+        return "reserved"
+    if index in _SAME_CONFIGURATION:
+        return _SAME_CONFIGURATION[index]
+    position = index % 50
+    if position < 11:
+        return "train"
+    return "dev" if position < 15 else "test"
+
+
+@cache
+def indices(split: Split) -> tuple[int, ...]:
+    """Every index of ``split``, ascending."""
+    return tuple(index for index in range(TASKS) if split_of(index) == split)
+
+
+def in_seal_test(index: int) -> bool:
+    """Whether a test index is one of the 100 that a test after SEAL's protocol has: 24 to 26 of every 50.
+
+    SEAL (arXiv 2605.24426) trains on 400 tasks and tests on 400, 100 indices of each of the four categories. Its own
+    lists contradict each other, so that ours are by index: the test is as large, 400 tasks. Training has the 45 indices
+    of the split train, 180 tasks: the other 37 that the test leaves are held out for development or reserved, and the
+    18 left of the split test stay closed with it. Raises InputError outside of 0 to 199.
+    """
+    return split_of(index) == "test" and index % 50 <= _SEAL_LAST
 
 
 class OfficialTask(Record):

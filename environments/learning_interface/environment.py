@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from environments.at_once import at_once
 from environments.base import (
     Action,
     Environment,
@@ -21,6 +20,7 @@ from environments.base import (
     TaskSpec,
     ToolSpec,
     UserTurn,
+    at_once,
 )
 from environments.learning_interface.cues import with_guidelines, with_hint
 from environments.learning_interface.recovery import hint_for

@@ -1,7 +1,7 @@
 """What a batch of rollouts failed at: the labels of turns, the causes behind them, and their counts.
 
-Labels are SEAL's (arXiv 2605.24426); causes are ours. ``training.diagnosis`` gives them to turns,
-``training.failure_profile`` counts them; the learning interface and the advantage weights follow the counts.
+Labels are SEAL's (arXiv 2605.24426); causes are ours. ``training.seal.diagnosis`` gives them to turns,
+``training.seal.failure_profile`` counts them; the learning interface and the advantage weights follow the counts.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from environments.arguments import argument_problem
 from environments.base import Action, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.learning_interface.cues import HintKind
 from environments.learning_interface.schema import shown_value
+from environments.verification.arguments import argument_problem
 
 NAMES = 20
 """Tools that a hint names at most (our choice): the first ones, or those whose names are nearest."""

@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 from environments.base import (
     Action,
+    FailureNames,
     MalformedCall,
     Observation,
     ObservationStatus,
     Outcome,
     TaskSpec,
     TurnOutcome,
+    Turns,
     UserTurn,
+    verdict,
 )
 from environments.python_class.world import World, unknown_tool
-from environments.replay import tells
-from environments.turns import FailureNames, Turns, verdict
+from environments.verification.replay import tells
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"

@@ -10,7 +10,7 @@ from graph.assembly import open_rooms
 from graph.forks import on_its_run
 from graph.perturbation import PERTURBATIONS_FILE, perturb_all
 from graph.state import BranchState, BranchUpdate, RunContext
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
 from memory.run import read_json, read_jsonl, write_jsonl
 

@@ -9,9 +9,9 @@ from langgraph.runtime import Runtime
 
 from environments.command import writing
 from graph.assembly import Rooms, open_rooms
-from graph.explored import explored_before
 from graph.forks import on_its_run
 from graph.state import IterationState, IterationUpdate, RunContext
+from memory.explored import explored_before
 from memory.failures import FailureMemory, Judgement, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl

@@ -10,7 +10,7 @@ from graph.assembly import open_rooms
 from graph.forks import on_its_run
 from graph.records import FAILURE_FILE
 from graph.state import BranchState, BranchUpdate, RunContext
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 from memory.records import FailureContext
 from memory.run import read_json, write_jsonl
 

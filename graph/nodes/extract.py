@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from langgraph.runtime import Runtime
 
-from environments.fingerprints import fingerprint
+from environments.verification.fingerprints import fingerprint
 from graph.assembly import Rooms, open_rooms
 from graph.forks import on_its_run
 from graph.records import ExtractionRecord, KnownTasks
 from graph.state import IterationState, IterationUpdate, RunContext
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 from memory.records import Trajectory
 from memory.run import read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at

@@ -3,26 +3,108 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from langgraph.runtime import Runtime
 
+from agents.assembly import baseline_contexts
 from agents.roles import RoleRefused
-from environments.base import InputError
+from agents.scripted.baselines import random_contexts
+from environments.base import Environment, InputError
 from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
-from graph.diagnosed import diagnosed
-from graph.explored import explored_before
 from graph.forks import on_its_run
-from graph.novelty import most_novel
 from graph.records import Failure
 from graph.state import IterationState, IterationUpdate, RunContext
-from graph.unsignalled import contexts_without_signals
-from memory.ids import derive_seed
-from memory.records import Evidence, FailureContext, Signal, Trajectory
+from memory.explored import explored_before
+from memory.jsonl import derive_seed
+from memory.records import Evidence, FailureContext, Signal, SignalKind, Trajectory
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
+from training.seal.diagnosis import FAILED, diagnose
+from training.settings import SignalSettings
+from training.signals import places
+
+# MERGED graph.diagnosed: """Adds SEAL's diagnosis of the turn that went wrong to a failure context, so that it tells contexts apart."""
+
+
+def diagnosed(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
+    """``context`` with label and cause of the turn of its ``where``, else of the first turn that failed.
+
+    As it is where no turn has a label that says the policy did something wrong (a success that is rare).
+    """
+    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
+    found = diagnose(evidence.trajectory, evidence.task, tools)
+    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
+    if not failed:
+        return context
+    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
+    return context.model_copy(update={"label": turn.label, "turn_cause": turn.cause})
+
+
+# MERGED graph.novelty: """Chooses among reflected contexts those whose place was explored least: novelty of tool and error class."""
+
+Place = tuple[str, str]
+
+
+def most_novel(
+    candidates: Sequence[FailureContext], explored: Iterable[FailureContext], settings: SignalSettings, seed: int
+) -> tuple[FailureContext, ...]:
+    """At most ``contexts_per_iteration`` of the ``candidates``, sorted by id, a share a kind (our choice).
+
+    One after the other, the candidate whose (tool, error class) has the fewest of ``explored`` and of those chosen
+    already; among equals by ``seed``. Contexts without a kind are never chosen. The order of the arguments does not
+    matter.
+    """
+    by_kind = {kind: [one for one in candidates if one.kind is kind] for kind in SignalKind}
+    share = places(
+        settings.shares(), {kind: len(of_kind) for kind, of_kind in by_kind.items()}, settings.contexts_per_iteration
+    )
+    seen: Counter[Place] = Counter(_place(context) for context in explored)
+    chosen: list[FailureContext] = []
+    for kind, of_kind in by_kind.items():
+        left = sorted(of_kind, key=lambda context: derive_seed(seed, context.id))
+        for _ in range(share[kind]):
+            best = min(left, key=lambda context: seen[_place(context)])
+            left.remove(best)
+            seen[_place(best)] += 1
+            chosen.append(best)
+    return tuple(sorted(chosen, key=lambda context: context.id))
+
+
+def _place(context: FailureContext) -> Place:
+    return context.tool, context.error_class
+
+
+# MERGED graph.unsignalled: """The contexts of the baselines, which look at no signal: uniformly drawn calls, or start states without a guide."""
+
+
+def contexts_without_signals(rooms: Rooms, folder: Path, iteration: int) -> tuple[FailureContext, ...]:
+    """The iteration's contexts where ``signals.contexts`` is random or unguided, sorted by id.
+
+    Both get what the same number of guided contexts would: ``contexts_per_iteration`` contexts of R x S environment
+    calls each, or unguided episodes of as many calls. Raises InputError where a baseline has nothing to draw from.
+    """
+    settings, exploration = rooms.settings.signals, rooms.settings.roles.exploration
+    if settings.contexts == "unguided":
+        calls = settings.contexts_per_iteration * exploration.rounds * exploration.steps
+        contexts = baseline_contexts(rooms.environment.starts(), calls, iteration)
+        if not contexts:
+            raise InputError(
+                f"signals.contexts: unguided exploration needs a start state, and starts() of the environment "
+                f"{rooms.environment.name} is empty: give it one"
+            )
+        return tuple(sorted(contexts, key=lambda context: context.id))
+    return random_contexts(
+        read_jsonl(folder / "trajectories.jsonl", Trajectory),
+        {task.id: task for task in load_tasks(rooms.run)},
+        rooms.environment,
+        settings.contexts_per_iteration,
+        derive_seed(rooms.settings.seed, iteration, "random contexts"),
+        iteration,
+    )
 
 
 @on_its_run

@@ -15,13 +15,13 @@ from environments.command import writing
 from graph.admission import admitted_task, quota_of, refuse_repeated, within_quota
 from graph.assembly import Rooms, open_rooms
 from graph.branches import refuse_mistake
-from graph.explored import explored_in
 from graph.forks import on_its_run
 from graph.perturbation import PERTURBATIONS_FILE, Perturbation
 from graph.records import FAILURE_FILE, Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate, RunContext
+from memory.explored import explored_in
 from memory.failures import Judgement, use_memory
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.breaker import AFTER_SUCCESS, Breaker
+from agents.spending import AFTER_SUCCESS, Breaker
 
 
 @pytest.mark.parametrize(

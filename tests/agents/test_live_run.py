@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.live import live_run
 from environments.base import ToolCall
-from memory.ids import record_id
+from memory.jsonl import record_id
 
 
 def call(name: str, **arguments) -> ToolCall:

@@ -2,7 +2,7 @@
 
 import psutil
 import pytest
-from installed_appworld import installed_appworld
+from support.installed_appworld import installed_appworld
 
 from benchmarks import appworld_worlds
 from benchmarks.__main__ import _measure_all

@@ -5,9 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from benchmarks import deduplication, environment, evolution_share, iterations, runs
 from benchmarks.catalogue import BENCHMARKS
@@ -16,8 +16,6 @@ from benchmarks.table import table
 from environments.base import InputError, ToolCall
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*options):

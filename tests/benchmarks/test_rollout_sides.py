@@ -55,8 +55,8 @@ def test_trl_acts_in_the_same_environment(environment: BFCLEnvironment) -> None:
 
 
 def test_both_sides_read_the_same_prompt(environment: BFCLEnvironment) -> None:
-    from training.chat_template import ChatTemplateRendering
-    from training.tool_calls import tool_schema
+    from training.rendering.chat_template import ChatTemplateRendering
+    from training.rendering.tool_calls import tool_schema
 
     specs = environment.tools(TOOLS)
     schemas = [tool_schema(spec) for spec in specs]

@@ -9,14 +9,14 @@ import random
 from functools import cache
 
 import pytest
-from official_audit import audit
-from random_paths import random_tasks, with_placeholder_text
-from written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.official_audit import audit
+from support.random_paths import random_tasks, with_placeholder_text
+from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
-from environments.verification import reduce, verify
-from memory.ids import derive_seed
+from environments.verification.verify import reduce, verify
+from memory.jsonl import derive_seed
 
 SORT = ("sort", {"file_name": "notes.txt"})
 EVERYWHERE = BFCLEnvironment()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from broken_environments import BROKEN, PassingEnvironment
-from contract import EnvironmentContract
-from contract_tasks import explored_tasks
+from support.broken_environments import BROKEN, PassingEnvironment
+from support.contract import EnvironmentContract
+from support.contract_tasks import explored_tasks
 
 from environments.base import EnvironmentFault, InputError, TaskSpec
 from environments.example import Depot, depot

@@ -4,15 +4,15 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from contract_tasks import explored_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.contract_tasks import explored_tasks
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
-from environments.documented_text import clause, render_documented
 from environments.example import depot
-from environments.grounding import Seen
-from training.compact_text import CompactSettings, CompactText, constants_of
+from environments.task_text import clause, render_documented
+from environments.verification.grounding import Seen
+from training.embedded.compact_text import CompactSettings, CompactText, constants_of
 
 SHOP = depot(4)
 

@@ -1,6 +1,6 @@
 """The example that README walks through keeps the contract."""
 
-from contract import EnvironmentContract
+from support.contract import EnvironmentContract
 
 from environments.base import Environment
 from environments.example import depot

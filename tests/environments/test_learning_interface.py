@@ -6,13 +6,13 @@ import ast
 import re
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from contract import EnvironmentContract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support import ROOT
+from support.contract import EnvironmentContract
 
 from environments.base import Environment, MalformedCall, ObservationStatus, Parameter, TaskSpec, ToolCall, ToolSpec
 from environments.bfcl.docs import all_tools, tool_names
@@ -32,7 +32,6 @@ from environments.learning_interface.schema import with_schema_cues
 from environments.learning_interface.settings import InterfaceSettings
 from environments.learning_interface.state import InterfaceState, update
 
-ROOT = Path(__file__).resolve().parents[2]
 CAR, FILES, TRADING = "VehicleControlAPI", "GorillaFileSystem", "TradingBot"
 SETTINGS = InterfaceSettings()
 L, H = TurnLabel, HintKind
@@ -126,7 +125,7 @@ def test_evaluation_knows_nothing_of_the_interface():
 
     def users(room):
         paths = (ROOT / room).rglob("*.py")
-        names = ("environments.learning_interface.environment", "training.seal_settings")
+        names = ("environments.learning_interface.environment", "training.seal.settings")
         return [path.name for path in paths if any(name.startswith(names) for name in imported(path))]
 
     assert users("environments") == []

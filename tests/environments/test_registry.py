@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from installed_appworld import installed_appworld
 from pydantic import ValidationError
+from support.installed_appworld import installed_appworld
 
 from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named

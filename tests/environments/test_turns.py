@@ -2,8 +2,7 @@
 
 import pytest
 
-from environments.base import TaskSpec
-from environments.turns import Turns
+from environments.base import TaskSpec, Turns
 
 
 def turns(*texts: str, withheld: dict[int, tuple[str, ...]] | None = None) -> Turns:

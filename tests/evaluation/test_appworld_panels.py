@@ -18,11 +18,10 @@ from environments.base import InputError, TaskSpec
 from evaluation import appworld_panels
 from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable, score_goals
 from evaluation.attempts import Decoding, limits_for
-from evaluation.openings import SplitOpening
-from evaluation.outcomes import Report, TaskOutcome, score, score_strata
-from evaluation.report_table import print_report
+from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
 from evaluation.run import app
 from evaluation.selection import budget_of
+from evaluation.test_access import SplitOpening
 from memory.jsonl import read_jsonl
 
 MODEL = "recipes/starter"

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
 from memory.run import read_jsonl, write_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
 STARTER = "recipes/starter"
 
 

@@ -8,11 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from installed_appworld import installed_appworld
+from support import ROOT
+from support.installed_appworld import installed_appworld
 
 from environments.appworld.installation import Installation
-from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
 from environments.appworld.official_tasks import official_task
+from environments.appworld.panels import scenario_goal_completion, task_goal_completion
 from environments.registry import open_named
 from evaluation.appworld_panels import open_appworld_panel, score_goals
 from evaluation.attempts import judge
@@ -20,7 +21,6 @@ from evaluation.outcomes import TaskOutcome
 from memory.jsonl import read_jsonl
 from memory.records import Step, TrajectoryTurn
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds of a command; it takes some 15 on a free core
 
 
@@ -41,7 +41,7 @@ def policy(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
     """A random model with a real chat template: it says nothing sensible."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "tests" / "training")
-        from chat_models import save_model
+        from support.chat_models import save_model
     return str(save_model(tmp_path_factory.mktemp("policy"), "qwen2_5"))
 
 
@@ -95,7 +95,7 @@ def test_the_commands_actions_are_the_environments_steps(installation: Installat
 
 
 def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
-    from training.rollout import EpisodeResult
+    from training.rollout.episodes import EpisodeResult
 
     return EpisodeResult(
         task=task,

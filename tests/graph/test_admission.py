@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.verification import Refusal
+from environments.verification.verify import Refusal
 from graph.admission import quota_of, within_quota
 from memory.records import Verdict
 from memory.settings import TaskSettings

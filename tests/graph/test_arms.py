@@ -6,22 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
-from made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, settings_for
+from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, settings_for
 from typer.testing import CliRunner
 
-from environments.fingerprints import fingerprint
 from environments.learning_interface.profile import TurnCause, TurnLabel
-from environments.sealed import sealed_fingerprints
-from environments.verification import verify
+from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.verify import verify
 from graph.assembly import open_rooms
-from graph.labels import arm_labels
 from graph.nodes.update import join
 from graph.perturbation import PERTURBATIONS_FILE, Perturbation
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
+from graph.report.summary import Summary, arm_labels, summarise
 from graph.seed_tasks import app
 from graph.state import IterationState, RunContext
-from graph.summary import Summary, summarise
 from memory.failures import Judgement
 from memory.records import Draft, FailureContext, Interaction, SignalKind, Task, Unsignalled, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_run import make_run
-from mistakes import CASES, a_run, tasks
+from support import ROOT
+from support.made_run import make_run
+from support.mistakes import CASES, a_run, tasks
 
-from memory.child_process import hold_lock
+from memory.processes import hold_lock
 from memory.run import RunDirectory
 
-ROOT = Path(__file__).resolve().parents[2]
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
 

@@ -10,14 +10,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from faulty_explorer import install
 from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.errors import NodeTimeoutError
-from made_run import make_run, records, run_graph
+from support import ROOT
+from support.faulty_explorer import install
+from support.made_run import make_run, records, run_graph
 
 import graph.assembly
-from agents.breaker import RepeatedFailure
+from agents.spending import RepeatedFailure
 from environments.base import InputError
 from graph.branches import describe
 from graph.records import Evolution, Failure
@@ -137,7 +138,7 @@ def test_a_process_stopped_in_the_fan_out_resumes_to_the_same_records(
 ) -> None:
     run = make_run(tmp_path / "run")
     log = tmp_path / "log"
-    script = Path(__file__).with_name("faulty_explorer.py")
+    script = ROOT / "tests" / "support" / "faulty_explorer.py"
     environment = {**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true"}
 
     def start(faults: dict[int, str]) -> int:

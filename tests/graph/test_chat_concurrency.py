@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from made_run import CAR, ENVIRONMENT, make_run
+from support import ROOT
+from support.made_run import CAR, ENVIRONMENT, make_run
 
 from environments.base import StartState
 from graph.assembly import assemble
@@ -76,7 +77,7 @@ async def test_sixteen_contexts_take_at_most_1_3_times_the_longest_single_one(
 ) -> None:
     """The endpoint answers after 200 ms. Other processes may disturb the measurement: the best of three counts."""
     monkeypatch.setenv("OPENAI_API_KEY", "made-up")
-    script = Path(__file__).with_name("chat_endpoint.py")
+    script = ROOT / "tests" / "support" / "chat_endpoint.py"
     with subprocess.Popen(
         [sys.executable, str(script), str(LATENCY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as endpoint:

@@ -10,28 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from changed_tasks import held_out_tasks, human_wordings, shingles
-from chat_table import KEY, ROLES, reply, settings_of
-from faulty_server import FaultyServer, Schedule
-from made_run import ENVIRONMENT, make_run, rollouts, run_graph
-from official_audit import audit
+from support.changed_tasks import held_out_tasks, human_wordings, shingles
+from support.chat_table import KEY, ROLES, reply, settings_of
+from support.faulty_server import FaultyServer, Schedule
+from support.made_run import ENVIRONMENT, make_run, rollouts, run_graph
+from support.official_audit import audit
 
 from agents.spending import Request, read_requests
-from environments.fingerprints import fingerprint
-from environments.sealed import sealed_fingerprints
-from environments.verification import Refusal, verify
-from graph.interruption import Interruption
-from graph.loop import iterate
-from graph.progress import Progress
+from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.verify import Refusal, verify
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord, Failure
-from graph.stages import Run
-from graph.summary import Summary
+from graph.report.summary import Summary
+from graph.run.interruption import Interruption
+from graph.run.loop import iterate
+from graph.run.progress import Progress
+from graph.run.stages import Run
 from memory.failures import Judgement
 from memory.records import Draft, FailureContext, Interaction, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.round_record import RECORD_FILE, RoundSeconds, round_record
+from training.grpo.record import RECORD_FILE, RoundSeconds, round_record
 
 
 def command(run: RunDirectory, *options: str) -> subprocess.CompletedProcess[str]:

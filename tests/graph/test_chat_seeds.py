@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_table import KEY, reply, settings_of
-from faulty_server import FaultyServer, Raw
-from made_run import settings_for
-from official_audit import audit
+from support.chat_table import KEY, reply, settings_of
+from support.faulty_server import FaultyServer, Raw
+from support.made_run import settings_for
+from support.official_audit import audit
 from typer.testing import CliRunner
 
-import graph.seeding
+import graph.run.initial_tasks
 from agents.spending import read_requests
 from environments.base import InputError
 from graph.assembly import assemble
-from graph.costs import cost_of
-from graph.interruption import Interruption
-from graph.loop import iterate
-from graph.progress import Progress
 from graph.recipe import load_recipe
+from graph.report.costs import cost_of
+from graph.report.summary import Summary
+from graph.run.initial_tasks import make_seeds, start_states
+from graph.run.interruption import Interruption
+from graph.run.loop import iterate
+from graph.run.progress import Progress
+from graph.run.stages import Run
 from graph.seed_tasks import app
-from graph.seeding import make_seeds, start_states
-from graph.stages import Run
-from graph.summary import Summary
 from memory.run import RunDirectory
 
 
@@ -42,7 +42,7 @@ def unguided(
 ) -> RunDirectory:
     """A run without tasks whose D_0 a chat abstractor shall write, from four start states at a time."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(graph.seeding, "CHUNK", 4)
+    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 4)
     options = [*settings_of(table, ("abstractor",)), f"roles.budget.calls={request.param}", "roles.concurrency=1"]
     return RunDirectory.create(tmp_path / "run", settings_for(tmp_path / "recipe", *options))
 
@@ -105,8 +105,8 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(graph.seeding, "CHUNK", 2)
-    monkeypatch.setattr(graph.seeding, "BARREN_CHUNKS", 1)
+    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 2)
+    monkeypatch.setattr(graph.run.initial_tasks, "BARREN_CHUNKS", 1)
     output = tmp_path / "d0.jsonl"
     ledger = output.with_name("d0.jsonl.spending.jsonl")
     with FaultyServer(lambda request: "I would rather not.") as server:

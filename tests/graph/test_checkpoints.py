@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_run import make_run, records, run_graph
+from support.made_run import make_run, records, run_graph
 
 from graph.checkpoints import run_checkpoints, set_damaged_aside
 from memory.run import RunDirectory

@@ -14,21 +14,20 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import ExecutionInfo, Runtime
-from made_run import first_tasks, make_run, records, run_graph
+from support.made_run import first_tasks, make_run, records, run_graph
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, run_checkpoints
-from graph.evolution import thread_id
 from graph.forks import working_run
-from graph.interruption import Interruption
 from graph.iteration import iteration_graph
-from graph.loop import iterate
-from graph.progress import Progress
 from graph.records import Evolution
+from graph.report.summary import Summary, summarise
+from graph.run.interruption import Interruption
+from graph.run.loop import iterate
+from graph.run.progress import Progress
+from graph.run.stages import Run, thread_id
 from graph.run_iteration import open_run
-from graph.stages import Run
 from graph.state import BranchState, RunContext
-from graph.summary import Summary, summarise
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks

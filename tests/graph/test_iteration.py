@@ -9,13 +9,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph
-from official_audit import audit
+from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph
+from support.official_audit import audit
 
 import graph.iteration
-from environments.fingerprints import fingerprint
-from environments.sealed import sealed_fingerprints
-from environments.verification import verify
+from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.verify import verify
 from graph.assembly import open_rooms
 from graph.iteration import iteration_graph, seed_graph
 from graph.nodes.update import join

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from killing import (
+from support.killing import (
     RECIPE,
     arguments,
     command,

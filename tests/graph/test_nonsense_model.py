@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_models import save_model
-from made_run import first_tasks, make_run, run_graph
+from support.chat_models import save_model
+from support.made_run import first_tasks, make_run, run_graph
 
 from agents.spending import read_requests
 from graph.recipe import load_recipe
 from graph.records import Failure
-from graph.summary import summarise
+from graph.report.summary import summarise
 from memory.run import read_jsonl
 from memory.tasks import load_tasks
 

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from environments import example
-from environments.fingerprints import fingerprint
-from environments.verification import verify
+from environments.verification.fingerprints import fingerprint
+from environments.verification.verify import verify
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "my_depot:depot"
 SMALL = """
 seed: 4

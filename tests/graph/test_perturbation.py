@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_run import CAR, ENGINE, ENVIRONMENT, FILES, first_tasks
+from support.made_run import CAR, ENGINE, ENVIRONMENT, FILES, first_tasks
 
 from environments.base import JsonValue, TaskSpec, ToolCall
-from environments.verification import verify
+from environments.verification.verify import verify
 from graph.perturbation import Change, Perturbation, perturb, perturb_all
 from memory.records import Draft
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chat_models import tokenizer
-from made_run import first_tasks
+from support.chat_models import tokenizer
+from support.made_run import first_tasks
 from typer.testing import CliRunner
 
 import graph.check_recipe

@@ -14,7 +14,7 @@ from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings
 from memory.records import SignalKind
-from training.seal_settings import SealSettings
+from training.seal.settings import SealSettings
 
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),

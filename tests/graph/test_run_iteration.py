@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from made_run import make_run, records, settings_for
+from support.made_run import make_run, records, settings_for
 from typer.testing import CliRunner
 
 from agents.settings import BudgetSettings
@@ -22,7 +22,7 @@ from environments.base import InputError
 from graph.run_iteration import app, open_run
 from memory.records import Measured, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.round_record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}

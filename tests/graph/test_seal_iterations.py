@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from killing import arguments, command, ended_at, finish
 from rich.console import Console
-from small_policy import make_guided_policy, small_tasks
+from support.killing import arguments, command, ended_at, finish
+from support.small_policy import make_guided_policy, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import UserTurn
@@ -22,14 +22,14 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.learning_interface.cues import GUIDELINES, split_guidelines
 from environments.learning_interface.profile import TurnLabel
 from environments.learning_interface.state import InterfaceState
-from evaluation.arm_figures import FinishedRun
 from evaluation.run import app
-from graph.summary import Summary, iteration_table
+from evaluation.study.arm import FinishedRun
+from graph.report.summary import Summary, iteration_table
 from memory.records import Trajectory
 from memory.run import read_json, read_jsonl, write_jsonl
-from training.compact import CompactDialogue
-from training.policy import load_policy
-from training.seal import SEAL_FILE, SealStep
+from training.embedded.compact import CompactDialogue
+from training.rollout.policy import load_policy
+from training.seal.seal import SEAL_FILE, SealStep
 
 pytest.importorskip("torch")
 

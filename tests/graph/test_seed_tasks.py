@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changed_tasks import changed
-from made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
+from support.changed_tasks import changed
+from support.made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
 from typer.testing import CliRunner, Result
 
-import graph.seeding
+import graph.run.initial_tasks
 from agents.assembly import unguided_context
 from agents.scripted.unguided import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
-from environments.bfcl.panels import load_panel
-from environments.fingerprints import fingerprint
-from environments.sealed import sealed_fingerprints
-from environments.verification import verify
+from environments.bfcl.templated.panels import load_panel
+from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.verify import verify
 from graph.assembly import assemble
-from graph.given_tasks import verify_given
+from graph.run.initial_tasks import verify_given
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
@@ -67,7 +66,7 @@ def test_seeds_do_not_depend_on_how_branches_are_scheduled(
     made: list[Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert seed(tmp_path / "as it is", "--run", tmp_path / "few", "--count", str(COUNT)).exit_code == 0
-    monkeypatch.setattr(graph.seeding, "BRANCHES_AT_ONCE", 7)
+    monkeypatch.setattr(graph.run.initial_tasks, "BRANCHES_AT_ONCE", 7)
     assert seed(tmp_path / "many at once", "--run", tmp_path / "many", "--count", str(COUNT)).exit_code == 0
     few, many = (
         {path.name: path.read_text().splitlines() for path in (tmp_path / run / "seed").iterdir()}
@@ -124,9 +123,9 @@ def test_mistakes_are_told_in_one_sentence(
 
 
 def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph.seeding, "BARREN_CHUNKS", 1)
-    monkeypatch.setattr(graph.seeding, "CHUNK", 1)
-    monkeypatch.setattr(graph.seeding, "unguided_context", _always_the_first)
+    monkeypatch.setattr(graph.run.initial_tasks, "BARREN_CHUNKS", 1)
+    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 1)
+    monkeypatch.setattr(graph.run.initial_tasks, "unguided_context", _always_the_first)
     result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
     assert result.exit_code == 2
     assert "of 1000 tasks and no more after 2 contexts" in result.stderr
@@ -204,7 +203,7 @@ def test_a_bug_in_a_users_tool_stops_at_once_and_is_told_with_its_place(
     told = result.stderr.splitlines()[-1]
     assert told.startswith("error: Shelf.take failed (KeyError: ")
     assert f" at broken_shelf.py:{line}: a tool raises ToolRefused" in told
-    assert len(begun) <= 2 * graph.seeding.BRANCHES_AT_ONCE, "no retries, and no further branch"
+    assert len(begun) <= 2 * graph.run.initial_tasks.BRANCHES_AT_ONCE, "no retries, and no further branch"
     assert not (tmp_path / "run").exists()
     assert not [one for one in recwarn if "never awaited" in str(one.message)]
 

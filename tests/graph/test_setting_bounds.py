@@ -12,7 +12,7 @@ from annotated_types import Le, Lt
 from pydantic import BaseModel
 
 from environments.base import InputError
-from evaluation.study_recipe import StudyRecipe
+from evaluation.study.recipe import StudyRecipe
 from graph.recipe import QUICKSTART, load_recipe
 from graph.settings import RunSettings
 from training.warm_start import WarmStartSettings

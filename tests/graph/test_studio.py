@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
-from made_run import make_run, records, run_graph, settings_for
+from support import ROOT
+from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run
-from graph.evolution import thread_id
 from graph.records import Evolution
+from graph.run.stages import thread_id
 from graph.run_iteration import open_run
 from graph.studio import app
 from memory.run import RunDirectory, read_json, write_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import ROOT
 
 from environments.base import InputError
-from memory.child_process import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
+from memory.processes import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
 
-ROOT = Path(__file__).resolve().parents[2]
-WATCHING = "from memory.child_process import watch_parent; watch_parent(); "
+WATCHING = "from memory.processes import watch_parent; watch_parent(); "
 SLEEPER = WATCHING + "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 HOLDER = (
-    "import sys, time; from pathlib import Path; from memory.child_process import hold_lock\n"
+    "import sys, time; from pathlib import Path; from memory.processes import hold_lock\n"
     "with hold_lock(Path(sys.argv[1]), end_orphan=False):\n    print('held', flush=True); time.sleep(60)"
 )
 
@@ -109,7 +109,7 @@ async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
 def test_killing_the_parent_ends_the_child(tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = (
-        "import asyncio, sys; from pathlib import Path; from memory.child_process import run_child\n"
+        "import asyncio, sys; from pathlib import Path; from memory.processes import run_child\n"
         f"asyncio.run(run_child([sys.executable, '-c', {SLEEPER!r}], log_path=Path(sys.argv[1]), deadline=60))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(log)], cwd=ROOT)
@@ -152,7 +152,7 @@ def test_orphan_status_and_bad_pipe() -> None:
 
 TO_END = """
 import atexit, sys, threading, time
-from memory.child_process import run_to_end, watch_parent
+from memory.processes import run_to_end, watch_parent
 
 class Slow:
     def __del__(self):
@@ -208,11 +208,11 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
 
 
 def test_an_exception_and_a_process_of_its_own_take_the_usual_way_out() -> None:
-    code = "from memory.child_process import run_to_end, watch_parent; watch_parent(); run_to_end({})"
+    code = "from memory.processes import run_to_end, watch_parent; watch_parent(); run_to_end({})"
     ended = run_watching(code.format("lambda: 1 / 0"), capture_output=True)
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
-    alone = "import sys; from memory.child_process import run_to_end\ntry: run_to_end(lambda: sys.exit(4))\n"
+    alone = "import sys; from memory.processes import run_to_end\ntry: run_to_end(lambda: sys.exit(4))\n"
     alone += "except SystemExit as end: print(end.code)"
     assert subprocess.check_output([sys.executable, "-c", alone], cwd=ROOT, text=True) == "4\n"
 

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 from chromadb.errors import InternalError
-from sample_records import context
+from support import ROOT
+from support.sample_records import context
 
 from environments.base import InputError
 from memory import failures
@@ -398,7 +399,7 @@ socket.getaddrinfo = refuse
 from memory.failures import FailureMemory
 assert "chromadb" not in sys.modules
 from memory.settings import MemorySettings
-from sample_records import context
+from support.sample_records import context
 
 with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
     memory.remember([context("a")], {"a": 1}, 0)
@@ -408,7 +409,7 @@ with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
 
 def test_nothing_is_asked_of_the_network_and_chroma_is_imported_late(tmp_path):
     folder = str(tmp_path / "failures")
-    here = __file__.rpartition("/")[0]
+    here = str(ROOT / "tests")
     ran = subprocess.run(
         [sys.executable, "-c", OFFLINE, folder, here], capture_output=True, text=True, check=False, timeout=120
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from sample_records import task
+from support.sample_records import task
 
 from environments.base import InputError, MalformedCall, Record, ToolCall
 from memory.jsonl import (

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from environments.base import InputError
-from memory.locks import exclusive, holder, shared
+from memory.processes import exclusive, holder, shared
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from memory.locks import exclusive
+from memory.processes import exclusive
 
 with exclusive(Path(sys.argv[1]), "the run"):
     print("held", flush=True)

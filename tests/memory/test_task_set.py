@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from sample_records import task
+from support.sample_records import task
 
 from environments.base import InputError
 from memory.jsonl import LONGEST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_policy import make_policy, small_tasks
+from support.small_policy import make_policy, small_tasks
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from environments.base import InputError
 from graph.recipe import load_recipe
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 
 
@@ -25,8 +25,8 @@ def test_the_papers_recipe_says_what_the_paper_states() -> None:
 
 def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path) -> None:
     """All but the GPU: TRL accepts the split of a step and counts it as one."""
-    from training.round_plan import RoundPlan
-    from training.trainer import trainer_config
+    from training.grpo.record import RoundPlan
+    from training.grpo.trainer import trainer_config
 
     recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml")
     assert recipe.policy.lora is not None

@@ -10,13 +10,12 @@ from agents.cuts import call_of, successful_runs
 from agents.live import context_task
 from agents.scripted.appworld.explorer import can_be_aimed_at
 from agents.scripted.appworld.paths import Path, path_to
-from agents.scripted.appworld.questions import answer_call, question
 from agents.scripted.appworld.session import COMPLETE
-from agents.scripted.appworld.wording import said_text
+from agents.scripted.appworld.wording import answer_call, question, said_text
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES
-from memory.ids import record_id
+from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
 
 _AGAIN = 0.7

@@ -3,15 +3,152 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 
-from agents.live import live_run
+from pydantic import JsonValue
+
+from agents.live import LiveRun, live_run
 from agents.scripted.aims import Aims
-from agents.scripted.appworld.episode import AppWorldEpisode
+from agents.scripted.appworld import session
+from agents.scripted.appworld.arguments import chosen_parameters, draw_value
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
+from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
-from environments.appworld.played_world import PYTHON
-from environments.base import Environment
+from environments.appworld.worlds import PYTHON
+from environments.base import Environment, Observation, ToolCall, ToolSpec
 from memory.records import FailureContext, Interaction
+
+# MERGED agents.scripted.appworld.episode: """One exploring episode in AppWorld: aims at one API after another, and signs in, looks up and reads up for it."""
+
+_TRIES = 2
+_DEEPEST = 3
+_READING = ("show", "search", "get")
+_DOCUMENTATION = "api_docs.show_api_doc"
+_INVALID = "Validation error"
+
+
+class AppWorldEpisode:
+    """Acts in one live episode until its steps are used up.
+
+    ``next_aim`` names the API to reach next; ``reached`` is told of every one that answered.
+    """
+
+    def __init__(
+        self,
+        run: LiveRun,
+        tools: Mapping[str, ToolSpec],
+        steps: int,
+        rng: random.Random,
+        next_aim: Callable[[], str],
+        reached: Callable[[str], None],
+    ) -> None:
+        self._run = run
+        self._tools = tools
+        self._steps = steps
+        self._rng = rng
+        self._next_aim = next_aim
+        self._reached = reached
+        self._seen: list[Sighting] = []
+        self._looked: set[str] = set()
+
+    def play(self) -> None:
+        """Reach for one API after another."""
+        while self._may_act():
+            self._looked.clear()
+            before = len(self._run.interactions)
+            self._reach(self._tools[self._next_aim()])
+            if len(self._run.interactions) == before:
+                return
+
+    def _may_act(self) -> bool:
+        return len(self._run.interactions) < self._steps
+
+    def _reach(self, tool: ToolSpec, depth: int = 0) -> bool:
+        """One successful call of ``tool``: signed in, with values that it knows; one further try after a refusal."""
+        for attempt in range(_TRIES):
+            call = self._call(tool, depth)
+            if call is None or not self._may_act():
+                return False
+            observation = self._act(call)
+            if not observation.failed:
+                return True
+            if attempt == 0 and _INVALID in observation.text and self._may_act():
+                self._read_up(tool)
+        return False
+
+    def _call(self, tool: ToolSpec, depth: int) -> ToolCall | None:
+        """A call of ``tool`` with everything that it takes, after whatever calls that needs; None if that fails."""
+        arguments: dict[str, JsonValue] = {}
+        for parameter in tool.parameters:
+            login = session.login_of(parameter)
+            if login is not None and (parameter.name == session.TOKEN or parameter.required):
+                token = self._token(login)
+                if token is None:
+                    return None
+                arguments[parameter.name] = token
+        for parameter in chosen_parameters(tool, self._rng):
+            try:
+                arguments[parameter.name] = draw_value(parameter, tool.group, self._seen, self._rng)
+            except LookupError:
+                if depth >= _DEEPEST or not self._look(tool, parameter.name, depth):
+                    return None
+                try:
+                    arguments[parameter.name] = draw_value(parameter, tool.group, self._seen, self._rng)
+                except LookupError:
+                    return None
+        order = {parameter.name: place for place, parameter in enumerate(tool.parameters)}
+        return ToolCall(name=tool.name, arguments=dict(sorted(arguments.items(), key=lambda item: order[item[0]])))
+
+    def _token(self, login: str) -> str | None:
+        """A token of ``login``'s app, signing in where this episode has not yet; None where that is not possible."""
+        known = session.token(login, self._seen)
+        if known is not None:
+            return known
+        done = {i.action.name for i in self._run.interactions if isinstance(i.action, ToolCall)}
+        for call in session.sign_in_calls(login, self._tools):
+            if call.name not in done and self._may_act():
+                self._act(call)
+        last = session.login_call(self._tools[login], self._seen) if login in self._tools else None
+        if last is None or not self._may_act():
+            return None
+        self._act(last)
+        return session.token(login, self._seen)
+
+    def _look(self, tool: ToolSpec, wanted: str, depth: int) -> bool:
+        """Call an API of the same app that reads what ``wanted`` numbers or addresses, the likeliest first."""
+        noun = name_words(wanted.removesuffix("_id"))
+        options = [
+            other
+            for name, other in sorted(self._tools.items())
+            if other.group == tool.group
+            and name != tool.name
+            and name not in self._looked
+            and name.partition(".")[2].startswith(_READING)
+            and wanted not in {p.name for p in other.parameters}
+            and overlap(noun, name_words(name))
+        ]
+        options.sort(key=lambda other: (len(name_words(other.name)), self._rng.random()))
+        for other in options[:2]:
+            self._looked.add(other.name)
+            if self._may_act() and self._reach(other, depth + 1):
+                return True
+        return False
+
+    def _read_up(self, tool: ToolSpec) -> None:
+        app, _, api = tool.name.partition(".")
+        if _DOCUMENTATION in self._tools:
+            self._act(ToolCall(name=_DOCUMENTATION, arguments={"app_name": app, "api_name": api}))
+
+    def _act(self, call: ToolCall) -> Observation:
+        interaction = self._run.act(call)
+        if not interaction.observation.failed:
+            self._reached(call.name)
+        if call.name != _DOCUMENTATION:
+            app = self._tools[call.name].group
+            self._seen += sightings(app, interaction.observation, interaction.position)
+        return interaction.observation
+
 
 _PATIENCE = 2
 

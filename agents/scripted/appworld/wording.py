@@ -1,6 +1,6 @@
 """Says a path through AppWorld as a person would: what to do and to what, never how one gets there.
 
-Text is made of the documentation of the world's APIs (``environments.documented_text``), at run time. Of the calls on
+Text is made of the documentation of the world's APIs (``environments.task_text``), at run time. Of the calls on
 a path those are said that change something, and the last one; signing in and looking up are left to the agent. An id
 is said by a name that stands beside it: ``delete a note (the note with title "Groceries")``.
 """
@@ -12,13 +12,14 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
+
 from agents.cuts import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.paths import Path
 from agents.scripted.appworld.sightings import Scalar, Sighting, records
-from environments.base import ToolSpec
-from environments.documented_text import clause
-from environments.task_text import CONNECTIVES
+from environments.base import ToolCall, ToolSpec
+from environments.task_text import CONNECTIVES, clause
 from memory.records import Interaction
 
 _NAMES = (
@@ -98,3 +99,42 @@ def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scal
         if sum(other.get(key) == value for other in others) <= 1:
             return key, value
     return None
+
+
+# MERGED agents.scripted.appworld.questions: """Makes a question of an answer: which of its values is asked for, and in which words."""
+
+_SHOWN = 4
+_LONGEST_VALUE = 60
+_NOT_ASKED = ("_id", "token", "password", "link", "url", "path", "message", "_at")
+
+
+def question(interaction: Interaction, rng: random.Random) -> tuple[str, str] | None:
+    """Words that ask for one text of the interaction's answer, and that text; None where none can be asked for.
+
+    Of a list one of the first ``_SHOWN`` objects is meant, named by a value that no other has. What the call was
+    given is not asked for. Texts only: a number's place in an answer says less than the number itself (our choice).
+    """
+    listed = records(interaction.observation)
+    given = {str(value) for value in call_of(interaction).arguments.values()}
+    options: list[tuple[str, str]] = []
+    for record in listed[:_SHOWN]:
+        name = name_beside(record, listed) if len(listed) > 1 else None
+        if len(listed) > 1 and name is None:
+            continue
+        of = "" if name is None else f" of the one with {plain(name[0])} {json.dumps(name[1], ensure_ascii=False)}"
+        for key, value in record.items():
+            if _can_be_asked(key, value) and str(value) not in given and (name is None or key != name[0]):
+                options.append((f"answer with the {plain(key)}{of}", str(value)))
+    return rng.choice(options) if options else None
+
+
+def answer_call(answer: str | None, name: str) -> ToolCall:
+    """The call that ends the task, with the answer to its question if it is one."""
+    arguments: dict[str, JsonValue] = {} if answer is None else {"answer": answer}
+    return ToolCall(name=name, arguments=arguments)
+
+
+def _can_be_asked(key: str, value: Scalar) -> bool:
+    if not isinstance(value, str) or not 1 < len(value.strip()) <= _LONGEST_VALUE or "\n" in value or '"' in value:
+        return False
+    return key != "id" and not key.endswith(_NOT_ASKED)

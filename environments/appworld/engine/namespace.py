@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from environments.appworld.engine.allowed_modules import ALLOWED_MODULES, WITHHELD_BUILTINS
+from environments.appworld.engine.code_filter import ALLOWED_MODULES, WITHHELD_BUILTINS
 
 _WITHDRAWN = ("requester", "Requester", "ApiCollection", "get_ipython", "exit", "quit", "open")
 

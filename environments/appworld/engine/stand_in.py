@@ -1,7 +1,7 @@
 """Stands where ``appworld serve environment`` keeps its world, and answers there what a worker's child answers.
 
 The server knows how to execute code and how to evaluate, and tells neither the API calls of a step, nor what changed,
-nor whether the world is still the caller's. ``environments/appworld/served_worlds.py`` sends this module with those
+nor whether the world is still the caller's. ``environments/appworld/servers.py`` sends this module with those
 that it imports to a server, which runs it for one episode; the next ``/initialize`` forgets it.
 """
 
@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from environments.appworld.engine.judge import told
 from environments.appworld.engine.protocol import said
-from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.world import World
 
 

@@ -7,8 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from environments.appworld.engine.package import use_root
-from environments.appworld.engine.warm import settle
+from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.world import World
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
 

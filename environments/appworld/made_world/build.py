@@ -8,6 +8,7 @@ only: what is built here stays on this machine.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -15,15 +16,61 @@ import tempfile
 import time
 from pathlib import Path
 
-from environments.appworld.engine.package import use_root
-from environments.appworld.engine.warm import settle
+from environments.appworld.engine.package import settle, use_root
 from environments.appworld.made_world import everyday_scenarios, music_and_money_scenarios
 from environments.appworld.made_world.base_databases import write_base_databases
-from environments.appworld.made_world.blind_root import write_blind_root
-from environments.appworld.made_world.documentation import write_documentation
 from environments.appworld.made_world.labels import UnsolvableTask, label_tasks
 from environments.appworld.made_world.plan import make_plan
 from environments.appworld.made_world.tasks import write_tasks
+
+# MERGED environments.appworld.made_world.blind_root: """Copies of a root what a world needs and nothing that tells an answer: the root that agents' code runs on."""
+
+_WHOLE = ("api_docs", "base_dbs")
+_OF_A_TASK = ("specs.json", "dbs")
+
+
+def write_blind_root(full: Path, blind: Path) -> int:
+    """Write ``blind`` anew from ``full``; the number of tasks.
+
+    Named is what is copied, so that a new kind of file in a later version of the data is left out. Copies, not links:
+    what code should manage to write stays out of the full root. Raises FileNotFoundError when ``full`` is no root.
+    """
+    data = full / "data"
+    shutil.rmtree(blind, ignore_errors=True)
+    for name in _WHOLE:
+        shutil.copytree(data / name, blind / "data" / name)
+    tasks = sorted(folder for folder in (data / "tasks").iterdir() if folder.is_dir())
+    for task in tasks:
+        target = blind / "data" / "tasks" / task.name
+        target.mkdir(parents=True)
+        for name in _OF_A_TASK:
+            copy = shutil.copytree if (task / name).is_dir() else shutil.copy
+            copy(task / name, target / name)
+    return len(tasks)
+
+
+# MERGED environments.appworld.made_world.documentation: """Writes the API documentation that the package derives from the apps' own code."""
+
+
+def write_documentation(data: Path) -> int:
+    """Write both formats under ``data/api_docs`` as the package reads them; the number of APIs."""
+    from appworld.api_docs import prepare_api_docs
+    from appworld.apps import get_all_apps
+    from appworld.collections.api_docs import ApiDocCollection
+    from appworld.common.constants import CANARY_STRING
+
+    apps = tuple(get_all_apps(skip_admin=True))
+    canary = {"canary_string": CANARY_STRING}
+    for folder in ("standard", "function_calling"):
+        (data / "api_docs" / folder).mkdir(parents=True)
+    documents = ApiDocCollection.build(load_apps=apps)
+    for app, apis in documents.items():
+        standard = {name: {**document, **canary} for name, document in apis.items()}
+        calling = [{**document, **canary} for document in prepare_api_docs(app, format="function_calling")]
+        (data / "api_docs" / "standard" / f"{app}.json").write_text(json.dumps(standard, indent=1))
+        (data / "api_docs" / "function_calling" / f"{app}.json").write_text(json.dumps(calling, indent=1))
+    return sum(len(apis) for apis in documents.values())
+
 
 SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS)
 

@@ -11,14 +11,13 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import SecretStr
+from support.faulty_server import KEY
 
-from agents.chat.endpoint import Endpoint
+from agents.chat.http import Endpoint
 from agents.chat.model import open_model
 from agents.chat.structured import StructuredModel
 from agents.settings import BudgetSettings, RoleSettings, RolesSettings
 from agents.spending import Ledger
-
-KEY = "sk-a-secret-of-the-tests-0123456789"
 
 
 class TableModel(BaseChatModel):

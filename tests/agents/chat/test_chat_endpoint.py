@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import KEY
-from faulty_server import Answer as ServerAnswer
-from faulty_server import ChatRequest, Fault, FaultyServer, Raw, completion
 from pydantic import BaseModel, Field, JsonValue
+from support.faulty_server import KEY, ChatRequest, Fault, FaultyServer, Raw, completion
+from support.faulty_server import Answer as ServerAnswer
 
 from agents.chat.explorer import ChatExplorer
 from agents.chat.replies import LONGEST_SHOWN

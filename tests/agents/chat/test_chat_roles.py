@@ -14,9 +14,9 @@ from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
 from agents.spending import BudgetReached, Ledger
 from environments.base import ObservationStatus, ToolCall
-from environments.sealed import sealed_fingerprints
-from environments.verification import verify
-from memory.ids import record_id
+from environments.verification.fingerprints import sealed_fingerprints
+from environments.verification.verify import verify
+from memory.jsonl import record_id
 from memory.records import Cause
 
 SETTINGS = ExplorationSettings(rounds=2, steps=3)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from installed_appworld import installed_appworld
+from support.installed_appworld import installed_appworld
 
-from agents.chat.abstractor import ChatAbstractor
+from agents.chat.abstractor import ChatAbstractor, ProgramAbstractor
 from agents.chat.explorer import ChatExplorer
-from agents.chat.program_abstractor import ProgramAbstractor
 from agents.chat.solver import ChatSolver
 from agents.chat.transcript import MAX_OBSERVATION, MAX_WHOLE, acting_tools, attempt_text, interactions_text
 from agents.roles import RoleRefused
@@ -19,7 +18,7 @@ from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.records import Limits
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.settings import VerificationSettings
-from environments.verification import verify
+from environments.verification.verify import verify
 from memory.records import FailureContext, Interaction
 
 SETTINGS = ExplorationSettings(rounds=1, steps=6, max_reference_calls=6)

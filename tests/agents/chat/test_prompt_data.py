@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.chat.prompts import prompt
-from agents.chat.tool_calls import offered
-from agents.chat.transcript import MAX_ACTION, MAX_OBSERVATION, attempt_text, context_text, data, interactions_text
+from agents.chat.transcript import (
+    MAX_ACTION,
+    MAX_OBSERVATION,
+    attempt_text,
+    context_text,
+    data,
+    interactions_text,
+    offered,
+    prompt,
+)
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
 from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.chat.retrying import LONGEST_BACKOFF, backoff, is_passing, pause, retry_after
+from agents.chat.sending import LONGEST_BACKOFF, backoff, is_passing, pause, retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

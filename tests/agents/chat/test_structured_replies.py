@@ -10,7 +10,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
-from agents.chat.http_client import NoCompletion
+from agents.chat.http import NoCompletion
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
 from agents.spending import BudgetReached, Ledger, read_requests

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from faulty_server import ChatRequest, Fault, FaultyServer, Schedule
 from pydantic import BaseModel
+from support.faulty_server import ChatRequest, Fault, FaultyServer, Schedule
 
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings

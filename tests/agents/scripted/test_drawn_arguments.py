@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.arguments import GuidedArguments
+from agents.scripted.arguments import ArgumentDraws, GuidedArguments, UniformArguments, converted, draw_uniform
 from agents.scripted.documented import number_range
-from agents.scripted.experience import Experience
-from agents.scripted.uniform_arguments import ArgumentDraws, UniformArguments, converted, draw_uniform
+from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Sightings
-from environments.arguments import argument_problem
 from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
+from environments.verification.arguments import argument_problem
 
 
 def tool(environment, name: str):

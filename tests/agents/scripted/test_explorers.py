@@ -11,7 +11,7 @@ from agents.scripted.training_values import training_values
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 
 SETTINGS = ExplorationSettings(rounds=3, steps=8)
 EXPLORERS = {"guided": GuidedExplorer, "unguided": UnguidedExplorer}

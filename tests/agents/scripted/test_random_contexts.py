@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from agents.scripted.random_contexts import random_contexts
+from agents.scripted.baselines import random_contexts
 from environments.base import Environment, MalformedCall, ObservationStatus, ToolCall
 from memory.records import FailureContext, Step, Task, Trajectory, Unsignalled
 

@@ -14,9 +14,9 @@ from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
 from environments.example import depot
-from environments.sealed import sealed_fingerprints
-from environments.verification import reduce, verify
-from memory.ids import derive_seed, record_id
+from environments.verification.fingerprints import sealed_fingerprints
+from environments.verification.verify import reduce, verify
+from memory.jsonl import derive_seed, record_id
 
 SETTINGS = ExplorationSettings()
 

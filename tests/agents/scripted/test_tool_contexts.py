@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agents.scripted.baselines import tool_context
 from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.tool_contexts import tool_context
 from agents.settings import ExplorationSettings
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Unsignalled

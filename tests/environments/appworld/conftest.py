@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from installed_appworld import installed_appworld
+from support.installed_appworld import installed_appworld
 
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.installation import Installation

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from environments.appworld.api_documentation import read_api_documentation
-from environments.appworld.installation import Installation
+from environments.appworld.installation import Installation, read_api_documentation
 from environments.base import InputError
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]
-from solutions import solve
+from support.solutions import solve
 
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
-from contract import EnvironmentContract
-from hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, TASKS, WORLD, call, written
-from solutions import note
+from support.contract import EnvironmentContract
+from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, TASKS, WORLD, call, written
+from support.solutions import note
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.official_tasks import official_task, split_ids
 from environments.appworld.outcomes import NOT_REACHED, RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
 from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
-from environments.replay import replay
+from environments.verification.replay import replay
 
 
 class TestAppWorld(EnvironmentContract):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from escape_attempts import ATTEMPTS, ESCAPED, lost_python_attempts
-from solutions import answer, solve
+from support.escape_attempts import ATTEMPTS, ESCAPED, lost_python_attempts
+from support.solutions import answer, solve
 
 from environments.appworld import client, sandbox
 from environments.appworld.backend import WorldLost
@@ -139,7 +139,7 @@ class Lost:
 def lost(installation: Installation) -> Iterator[Lost]:
     with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "_WORKER", "tests.environments.appworld.lost_worker")
+            patch.setattr(client, "_WORKER", "tests.support.lost_worker")
             patch.setattr(sandbox, "PROGRAMS", (*sandbox.PROGRAMS, "tests"))
             engine.open("made01_1").close()
         with closing(Lost(engine)) as one:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from solutions import note, solve
+from support.solutions import note, solve
 
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine, World

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
-from contract import EnvironmentContract
-from hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, COMPLETE, WORLD
-from solutions import note, solve
+from support.contract import EnvironmentContract
+from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, COMPLETE, WORLD
+from support.solutions import note, solve
 
 from benchmarks.appworld_servers import Serving, serving
 from environments.appworld.backend import WorldLost
@@ -23,9 +23,9 @@ from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
 from environments.appworld.outcomes import STATE_MISMATCH
 from environments.appworld.records import ExecutionStatus, Limits
-from environments.appworld.served_worlds import AppWorldServers
+from environments.appworld.servers import AppWorldServers
 from environments.base import EnvironmentFault, InputError, TaskSpec
-from environments.replay import replay
+from environments.verification.replay import replay
 
 LIMITS = Limits(execute=30, grace=10.0)
 QUICK = Limits(execute=1, grace=10.0)

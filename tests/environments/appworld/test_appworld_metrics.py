@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.appworld.metrics import scenario_goal_completion, task_goal_completion
+from environments.appworld.panels import scenario_goal_completion, task_goal_completion
 from environments.base import InputError
 
 TABLE = [

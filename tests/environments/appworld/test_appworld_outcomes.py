@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from environments.appworld.answers import same_answer
 from environments.appworld.outcomes import (
     CHECKS_FAILED,
     NOT_REACHED,
@@ -17,6 +16,7 @@ from environments.appworld.outcomes import (
     ReferenceTurn,
     against_checks,
     against_reference,
+    same_answer,
 )
 from environments.appworld.records import NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 

@@ -9,16 +9,16 @@ import json
 from contextlib import closing
 
 import pytest
-from programs import LINES, LINES_TEXT, NOTE, NOTE_TEXT, SIGN_IN, program_draft, run
+from support.programs import LINES, LINES_TEXT, NOTE, NOTE_TEXT, SIGN_IN, program_draft, run
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.outcomes import RESPONSE_MISMATCH, STATE_MISMATCH
 from environments.base import TaskSpec
-from environments.grounding import ungrounded
-from environments.replay import replay
 from environments.settings import VerificationSettings
-from environments.verification import Refusal, verify
+from environments.verification.grounding import ungrounded
+from environments.verification.replay import replay
+from environments.verification.verify import Refusal, verify
 
 SETTINGS = VerificationSettings(max_calls=8)
 LOOK = "print(apis.supervisor.show_profile(), apis.supervisor.show_account_passwords())"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from solutions import answer, note, solve
+from support.solutions import answer, note, solve
 
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.records import ExecutionStatus

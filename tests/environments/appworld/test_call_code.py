@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.appworld.call_code import call_code
 from environments.appworld.client import World
 from environments.appworld.engine.code_filter import refusal
+from environments.appworld.worlds import call_code
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -1,9 +1,9 @@
 """The filter of agents' code: what it refuses, that it tells why, and that ordinary code passes."""
 
 import pytest
-from escape_attempts import ATTEMPTS, BEHIND_THE_FILTER
 from hypothesis import given
 from hypothesis import strategies as st
+from support.escape_attempts import ATTEMPTS, BEHIND_THE_FILTER
 
 from environments.appworld.engine.code_filter import MAX_CHARACTERS, refusal
 

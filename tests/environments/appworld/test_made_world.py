@@ -10,11 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from solutions import solve
+from support.solutions import solve
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import REPOSITORY, Installation, find_installation
-from environments.appworld.made_world.blind_root import write_blind_root
+from environments.appworld.made_world.build import write_blind_root
 from environments.base import InputError
 
 BUILD_LIMIT = 900  # seconds; it takes 45 on two free cores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from environments.appworld.parked_worlds import ParkedWorlds
+from environments.appworld.worlds import ParkedWorlds
 
 
 class World:

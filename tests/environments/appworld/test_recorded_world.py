@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.recorded_world import RecordedWorld, WorldRecord
 from environments.appworld.records import Difference, Opening, Supervisor
-from environments.base import Environment, Observation, ObservationStatus, StartState, TaskSpec, ToolCall
-from environments.recording import Recording, recorded
-from environments.replay import replay
+from environments.appworld.worlds import RecordedWorld, WorldRecord
+from environments.base import (
+    Environment,
+    Observation,
+    ObservationStatus,
+    Recording,
+    StartState,
+    TaskSpec,
+    ToolCall,
+    recorded,
+)
+from environments.verification.replay import replay
 
 READS = frozenset({"look", "supervisor.show_active_task"})
 

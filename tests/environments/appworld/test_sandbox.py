@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from solutions import solve
+from support.solutions import solve
 
-from environments.appworld import sandbox, shared_engine
+from environments.appworld import environment as shared_engine
+from environments.appworld import sandbox
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.sandbox import missing, sandboxed

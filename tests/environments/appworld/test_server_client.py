@@ -6,10 +6,10 @@ import re
 import time
 
 import pytest
-from scripted_server import cut_off, dripped, said, scripted
+from support.scripted_server import cut_off, dripped, said, scripted
 
-from environments.appworld import server_client
-from environments.appworld.server_client import NoAnswer, Server
+from environments.appworld import servers as server_client
+from environments.appworld.servers import NoAnswer, Server
 from environments.base import EnvironmentFault
 
 

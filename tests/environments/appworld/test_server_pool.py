@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted_server import said, scripted
+from support.scripted_server import said, scripted
 
-from environments.appworld import server_pool
-from environments.appworld.server_pool import ServerPool
+from environments.appworld import servers as server_pool
+from environments.appworld.servers import ServerPool
 from environments.base import EnvironmentFault, InputError
 
 HOLDER = """
 import sys
-from environments.appworld.server_pool import ServerPool
+from environments.appworld.servers import ServerPool
 loan = ServerPool(sys.argv[1:]).lend(10, 10)
 print("held", flush=True)
 sys.stdin.read()

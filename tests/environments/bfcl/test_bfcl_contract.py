@@ -1,6 +1,6 @@
 """BFCL, on the real simulators, keeps the contract of every environment."""
 
-from contract import EnvironmentContract
+from support.contract import EnvironmentContract
 
 from environments.base import Environment
 from environments.bfcl.environment import BFCLEnvironment

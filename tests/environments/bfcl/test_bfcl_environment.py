@@ -1,11 +1,11 @@
 """The BFCL environment: what it opens, what it refuses, and where exploration may begin."""
 
 import pytest
-from vehicle_episodes import LIGHTS, vehicle_task
+from support.vehicle_episodes import LIGHTS, vehicle_task
 
 from environments.base import Environment, InputError
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.splits import indices
+from environments.bfcl.official import indices
 
 
 def test_it_is_an_environment():

@@ -7,9 +7,8 @@ import pytest
 from environments.base import ToolCall
 from environments.bfcl.official import load_category
 from environments.bfcl.package import simulator_class, state_checker
-from environments.bfcl.simulators import Simulators
-from environments.bfcl.state import IMPROPER_STATE, state_text
-from memory.ids import derive_seed
+from environments.bfcl.simulators import IMPROPER_STATE, Simulators, state_text
+from memory.jsonl import derive_seed
 
 
 def file_system(*calls):

@@ -1,7 +1,7 @@
 """Outcomes: every turn's checks, whatever failed before, and the one that decides."""
 
 import pytest
-from vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, started, vehicle_task
+from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, started, vehicle_task
 
 from environments.base import TaskSpec, ToolCall, TurnOutcome
 from environments.bfcl import checker

@@ -1,7 +1,7 @@
 """Episodes: the protocol, setup, withheld tools, limits, and what an outcome may not change."""
 
 import pytest
-from vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, VEHICLE, started, vehicle_task
+from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, VEHICLE, started, vehicle_task
 
 from environments.base import (
     Episode,

@@ -8,7 +8,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from official_runs import official_texts, official_verdict, replayed, texts_of, without_set_order
+from support.official_runs import official_texts, official_verdict, replayed, texts_of, without_set_order
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.checker import FORCE_TERMINATED, RESPONSE_MISMATCH
@@ -16,7 +16,7 @@ from environments.bfcl.docs import all_tools
 from environments.bfcl.official import OfficialTask, load_category
 from environments.bfcl.package import CATEGORIES, category_entries
 from environments.bfcl.simulators import Simulators
-from memory.ids import derive_seed
+from memory.jsonl import derive_seed
 
 EVERY_SPLIT = ("train", "dev", "test", "reserved")
 

@@ -3,9 +3,8 @@
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.official import load_category
+from environments.bfcl.official import indices, load_category
 from environments.bfcl.package import CATEGORIES, added_functions_message
-from environments.bfcl.splits import indices
 
 
 @pytest.mark.parametrize("category", CATEGORIES)

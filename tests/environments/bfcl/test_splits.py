@@ -3,7 +3,7 @@
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.splits import TASKS, in_seal_test, indices, split_of
+from environments.bfcl.official import TASKS, in_seal_test, indices, split_of
 
 SPLITS = ("train", "dev", "test", "reserved")
 

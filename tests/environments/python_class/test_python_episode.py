@@ -20,7 +20,7 @@ from environments.base import (
     ToolCall,
 )
 from environments.python_class.environment import PythonEnvironment, ToolRefused
-from environments.replay import attempt, replay
+from environments.verification.replay import attempt, replay
 
 Number = Annotated[int, "a number"]
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shop import TOOLS, parameter, tool
+from support.shop import TOOLS, parameter, tool
 
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value, known_values
 from agents.scripted.appworld.sightings import Sighting

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from shop import BASKETS, SIGNED_IN, TOOLS, made
+from support.shop import BASKETS, SIGNED_IN, TOOLS, made
 
 from agents.cuts import call_of
 from agents.scripted.appworld.paths import path_to
-from agents.scripted.appworld.questions import answer_call, question
-from agents.scripted.appworld.wording import name_beside, said_text
+from agents.scripted.appworld.wording import answer_call, name_beside, question, said_text
 from environments.base import ToolCall
 
 TOKEN = {"access_token": "t-1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from installed_appworld import installed_appworld
+from support.installed_appworld import installed_appworld
 
 from agents.cuts import call_of
 from agents.scripted.abstractor import TemplateAbstractor
@@ -13,7 +13,7 @@ from agents.settings import ExplorationSettings
 from environments.appworld.environment import AppWorldEnvironment
 from environments.base import StartState
 from environments.settings import VerificationSettings
-from environments.verification import verify
+from environments.verification.verify import verify
 from memory.records import FailureContext
 
 EXPLORATION = ExplorationSettings(rounds=1, steps=12, drafts_per_context=2, max_reference_calls=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shop import SIGNED_IN, TOOLS, parameter
+from support.shop import SIGNED_IN, TOOLS, parameter
 
 from agents.cuts import call_of
 from agents.scripted.appworld import session

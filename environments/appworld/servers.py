@@ -1,0 +1,417 @@
+"""Plays AppWorld on ``appworld serve environment`` servers that a user already runs, over HTTP.
+
+Each server holds one world, so a pool of them plays as many episodes at once as it has servers. They must serve the
+world that this project's installation has: its files tell the APIs, the tasks and their solutions.
+
+A server alone tells what code prints and how a task is judged. The API calls of a step, the state, an instruction of
+ours and the verdict on a task of ours come from ``engine/stand_in.py``, which is sent to the server at the start of an
+episode, runs there through its own ``/execute``, and is gone with the next ``/initialize``. Code is filtered and its
+namespace restricted as in the project's worker.
+
+What the project's worker has and a server has not, which is why ``environment.trust_agent_code`` must say so:
+
+- agents' code runs in the process that judges, beside the tasks' solutions and checks: code that gets past filter and
+  namespace can read the answers, and can change what the server reports;
+- it can read and write whatever the server's user can, and has no limit of memory or processor time;
+- code that swallows its time-out occupies the server for good: it must be killed with SIGKILL, since SIGTERM does not
+  end a server whose world is open. The episode is an infrastructure error, and others use the servers that are left.
+
+``appworld serve environment`` listens on every interface of its machine and asks for no password: whoever reaches the
+port can run code as its user. Keep it behind a firewall, in a container, or on a network of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import httpx
+from filelock import FileLock, Timeout
+
+from environments.appworld.backend import after_code
+from environments.appworld.engine.protocol import parsed
+from environments.appworld.installation import Installation, find_installation, read_api_documentation
+from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
+from environments.base import EnvironmentFault, InputError, ToolSpec
+
+# MERGED environments.appworld.server_client: """Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline."""
+
+QUOTED = 2000  # characters of a server's answer that a fault quotes
+MAX_BYTES = 64 * 1024 * 1024  # of an answer
+_ENVIRONMENT = "/initialize"  # among the paths of a server of environments, and of no other of the package's
+
+
+class NoAnswer(EnvironmentFault):
+    """The server did not answer in time: it is at work, or hangs."""
+
+
+class Server:
+    """A server by its base URL. It is reached directly, whatever proxy this process's variables name.
+
+    May be used from several threads. Raises EnvironmentFault, with the server's words where it gave any.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # A connection for each request: a world stops the server's clock, and so the time-outs of idle connections.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(trust_env=False, limits=limits, headers={"Connection": "close"})
+
+    def check(self, seconds: float) -> None:
+        """Raise EnvironmentFault unless this is a server of AppWorld environments."""
+        described = self._exchange("GET", "/openapi.json", None, seconds)
+        if not isinstance(described, dict) or _ENVIRONMENT not in described.get("paths", ()):
+            raise self.fault("it is no server of AppWorld environments")
+
+    def greet(self, seconds: float) -> None:
+        """Raise NoAnswer while it is at work, EnvironmentFault when it cannot be reached."""
+        self._exchange("GET", "/", None, seconds)
+
+    def ask(self, path: str, message: dict[str, Any], seconds: float) -> Any:  # noqa: ANN401 - JSON, for a record to read
+        """What it answers to ``message`` as ``output``."""
+        answer = self._exchange("POST", path, message, seconds)
+        if not isinstance(answer, dict) or "output" not in answer:
+            raise self.fault(f"its answer to {path} has no output: {str(answer)[:QUOTED]}")
+        return answer["output"]
+
+    def fault(self, what: str) -> EnvironmentFault:
+        """The fault that tells ``what`` happened."""
+        return EnvironmentFault(f"AppWorld's server {self.url}: {what}")
+
+    def _exchange(self, method: str, path: str, message: dict[str, Any] | None, seconds: float) -> Any:  # noqa: ANN401
+        try:
+            status, body = self._answer(method, path, message, seconds)
+        except httpx.TimeoutException as error:
+            raise self._late(path, seconds) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self.fault(f"{path} failed: {str(error) or type(error).__name__}") from error
+        if status != HTTPStatus.OK:
+            said = body[:QUOTED].decode(errors="replace").strip()
+            raise self.fault(f"it answered {path} with HTTP status {status}: {said} (its own log may say why)")
+        try:
+            return parsed(body)
+        except ValueError as error:
+            raise self.fault(f"its answer to {path} is no JSON ({error})") from error
+
+    def _answer(self, method: str, path: str, message: dict[str, Any] | None, seconds: float) -> tuple[int, bytes]:
+        deadline = time.monotonic() + seconds
+        parts, size = [], 0
+        with self._client.stream(method, self.url + path, json=message, timeout=seconds) as response:
+            for part in response.iter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MAX_BYTES:
+                    raise self.fault(f"its answer to {path} is longer than {MAX_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise self._late(path, seconds)
+        return response.status_code, b"".join(parts)
+
+    def _late(self, path: str, seconds: float) -> NoAnswer:
+        return NoAnswer(f"AppWorld's server {self.url}: it did not answer {path} within {seconds:g} s")
+
+
+# MERGED environments.appworld.server_pool: """Lends servers, each to one episode at a time, among all the threads and processes of this user on this machine."""
+
+_GREETING = 5.0  # seconds for the shortest of answers
+_AVOIDED = 10.0  # seconds for which a server that failed is left out
+_POLL = 0.05  # seconds
+_PLAYED_ON = "plays another episode"
+
+_held: dict[tuple[int, str], int] = {}  # (process, server) to the thread that holds it
+
+
+class ServerPool:
+    """Servers by their base URLs. Raises InputError for one that is none, or cannot be reached.
+
+    A server keeps one world, so whoever opens another takes it over. Locks in the system's folder for temporary files
+    keep this user's processes on this machine apart; others are noticed (``served_worlds.ServedWorld``).
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._servers = tuple(Server(url) for url in urls)
+        self._avoided: dict[str, tuple[float, str]] = {}  # until when, and why
+        self._next = itertools.count()
+        for server in self._servers:
+            try:
+                server.check(_GREETING)
+            except NoAnswer:  # at work for somebody: it may be free by the time that it is needed
+                continue
+            except EnvironmentFault as fault:
+                raise InputError(
+                    f"environment.servers: {fault}: start it with `appworld serve environment`, or leave it out"
+                ) from fault
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def lend(self, seconds: float, queue: float) -> Loan:
+        """A server that is free and answers.
+
+        Raises EnvironmentFault when none answers within about ``seconds``, or those that others play on are not given
+        back within about ``queue`` seconds; InputError at once when this thread holds all of them: nobody could give
+        one back.
+        """
+        self._refuse_endless_wait()
+        began = time.monotonic()
+        first = next(self._next)
+        said: dict[str, str] = {}
+        while True:
+            for position in range(len(self)):
+                server = self._servers[(first + position) % len(self)]
+                until, said[server.url] = self._avoided.get(server.url, (0.0, ""))
+                if until > time.monotonic():
+                    continue
+                loan, said[server.url] = self._try(server, min(_GREETING, seconds))
+                if loan is not None:
+                    return loan
+            others = any(words.endswith(_PLAYED_ON) and not _is_mine(url) for url, words in said.items())
+            limit = queue if others else seconds
+            if time.monotonic() - began > limit:
+                reasons = "; ".join(said.values())
+                raise EnvironmentFault(f"no server of AppWorld was free within {limit:g} s: {reasons}")
+            time.sleep(_POLL)
+
+    def _try(self, server: Server, seconds: float) -> tuple[Loan | None, str]:
+        """The server if it answers within ``seconds``, or why it cannot be had now."""
+        lock = FileLock(_lock_path(server.url), thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None, f"{server.url} {_PLAYED_ON}"
+        try:
+            server.greet(seconds)
+        except EnvironmentFault as fault:
+            lock.release()
+            self._avoided[server.url] = (time.monotonic() + _AVOIDED, str(fault))
+            return None, str(fault)
+        except BaseException:
+            lock.release()
+            raise
+        return Loan(server, lock), ""
+
+    def _refuse_endless_wait(self) -> None:
+        if all(_is_mine(server.url) for server in self._servers):
+            raise InputError(
+                f"environment.servers names {len(self)}, and more AppWorld episodes than that are to be open at once: "
+                "name more servers, or leave them out to use the project's own worker"
+            )
+
+
+class Loan:
+    """A server that one episode has for itself until ``give_back``."""
+
+    def __init__(self, server: Server, lock: FileLock) -> None:
+        self.server = server
+        self._lock = lock
+        self._key = (os.getpid(), server.url)
+        self._out = True
+        _held[self._key] = threading.get_ident()
+
+    def give_back(self) -> None:
+        """Let others have it. Idempotent."""
+        if self._out:
+            self._out = False
+            _held.pop(self._key, None)
+            self._lock.release()
+
+
+def _is_mine(url: str) -> bool:
+    """Whether this thread holds the server, so that nobody else will give it back."""
+    return _held.get((os.getpid(), url)) == threading.get_ident()
+
+
+def _lock_path(url: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"coevolve-appworld-servers-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
+
+
+_ENGINE = "environments.appworld.engine"
+_SENT = (  # each after those that it imports
+    *("allowed_modules", "code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
+    *("world", "verdicts", "stand_in"),
+)
+_INSTALL = """
+import sys, types
+for name in ("environments", "environments.appworld", "environments.appworld.engine"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in texts.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), vars(sys.modules[name]))
+sys.modules[name].stand_in(episode)
+"""
+_DONE = "Execution successful."  # the package's words for code that ended and printed nothing
+
+
+class AppWorldServers:
+    """Implements ``backend.Backend``. Use one for many episodes, from several threads if you like.
+
+    Args:
+        urls: base URLs of the servers, such as http://localhost:8000.
+        installation: where the same world is on this machine; by default what ``find_installation`` names.
+        limits: of time and API calls; those of memory and of a worker's episodes do not apply.
+
+    Raises InputError when a server cannot be reached or is none, and when AppWorld is not installed.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], installation: Installation | None = None, limits: Limits | None = None
+    ) -> None:
+        self.installation = installation or find_installation()
+        self.limits = limits or Limits()
+        self._pool = ServerPool(urls)
+
+    @property
+    def at_once(self) -> int:
+        """One episode a server."""
+        return len(self._pool)
+
+    @cached_property
+    def api_docs(self) -> dict[str, ToolSpec]:
+        """Every API's documentation by ``app.api``, as the installation's files state it."""
+        return read_api_documentation(self.installation)
+
+    def open(self, task_id: str, instruction: str | None = None) -> ServedWorld:
+        """A fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
+
+        Raises InputError for an unknown task, for servers of another world, and when this thread holds all servers;
+        EnvironmentFault when no world could be opened in time.
+        """
+        self.installation.require_task(task_id)
+        own = json.loads((self.installation.blind / "data" / "tasks" / task_id / "specs.json").read_text())
+        loan = self._pool.lend(self.limits.open, self.limits.queue)
+        try:
+            return ServedWorld(loan, task_id, own["instruction"], instruction, self.limits)
+        except BaseException:
+            loan.give_back()
+            raise
+
+
+class ServedWorld:
+    """One episode's world on a server; made by ``AppWorldServers.open``.
+
+    Every method raises EnvironmentFault when the server ended or was taken over by another client that opened a world
+    there. When it does not answer in time or answers with an error, that is EnvironmentFault until the world was given
+    code, and WorldLost from then on. The world is gone then.
+    """
+
+    def __init__(self, loan: Loan, task_id: str, own: str, instruction: str | None, limits: Limits) -> None:
+        self.task_id = task_id
+        self._loan = loan
+        self._limits = limits
+        self._episode = secrets.token_hex(16)
+        self._open = True
+        self._given_code = False
+        told = self._post(
+            "/initialize",
+            limits.warm_up,  # a server's first world takes long
+            experiment_name=f"coevolve-{self._episode[:12]}",
+            max_interactions=10**9,
+            max_api_calls_per_interaction=limits.api_calls,
+            timeout_seconds=limits.execute,
+        )
+        if told.get("instruction") != own:
+            raise InputError(
+                f"environment.servers: {loan.server.url} serves another task {task_id} than the installation has: "
+                "start it with the root of the same world"
+            )
+        prepared = self._post("/execute", limits.open, code=_install_code(self._episode))
+        if prepared != _DONE:
+            self._fail(f"the episode could not be prepared: {str(prepared)[-QUOTED:]}")
+        self.opening = Opening.model_validate(self._ask("open", limits.open, instruction=instruction))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the world was not closed and none of its answers has failed."""
+        return self._open
+
+    def execute(self, code: str) -> Executed:
+        """Run ``code`` as the benchmark does, after the code filter."""
+        self._given_code = True
+        reply = self._ask("execute", self._limits.execute + self._limits.grace, code=code)
+        with after_code(given=True):
+            return Executed.model_validate(reply)
+
+    def judged_diff(self) -> Difference:
+        """How the world differs from its task's start, as the server says: it has no other judge."""
+        reply = self._ask("difference", self._limits.answer)
+        with after_code(self._given_code):
+            return Difference.model_validate(reply)
+
+    def state(self) -> str:
+        """Canonical text of ``judged_diff``: equal texts mean equal states of one task but for ids, times and codes."""
+        return json.dumps(self.judged_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+
+    def evaluate(self) -> Evaluation:
+        """The official verdict on the world as it is."""
+        reply = self._ask("evaluate", self._limits.evaluate)
+        with after_code(self._given_code):
+            return Evaluation.model_validate(reply)
+
+    def close(self) -> None:
+        """End the world and free the server. Idempotent."""
+        if self._open:
+            with suppress(EnvironmentFault):  # who opens the next world there is told
+                self._ask("close", self._limits.answer)
+        self._open = False
+        self._loan.give_back()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
+        """Have the stand-in do ``operation``."""
+        if not self._open:
+            raise self._loan.server.fault(f"{operation} was asked of an episode that is over")
+        message = json.dumps({"episode": self._episode, "op": operation, **arguments})
+        reply = self._post("/execute", seconds, code=message)
+        if not isinstance(reply, dict) or "foreign" in reply:
+            self._fail(f"another client opened a world there, so {operation} was not done")
+        if "value" not in reply:
+            with after_code(self._given_code):
+                self._fail(f"{operation} failed: {str(reply.get('error'))[:QUOTED]}")
+        return reply["value"]
+
+    def _post(self, path: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401
+        try:
+            return self._loan.server.ask(path, {"task_id": self.task_id, **arguments}, seconds)
+        except NoAnswer as late:
+            self._give_up()
+            with after_code(self._given_code):
+                raise late
+        except EnvironmentFault:
+            self._give_up()
+            raise
+
+    def _fail(self, what: str) -> NoReturn:
+        self._give_up()
+        raise self._loan.server.fault(what)
+
+    def _give_up(self) -> None:
+        """The world is gone: nothing more is asked of it, also not to close."""
+        self._open = False
+        self._loan.give_back()
+
+
+def _install_code(episode: str) -> str:
+    """Code that puts the stand-in in the place of the server's world, and leaves no name behind."""
+    folder = Path(__file__).parent / "engine"
+    texts = {f"{_ENGINE}.{name}": (folder / f"{name}.py").read_text() for name in _SENT}
+    return f"__import__('builtins').exec({_INSTALL!r}, { ({'texts': texts, 'episode': episode})!r})"

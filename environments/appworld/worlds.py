@@ -1,0 +1,394 @@
+"""Plays actions in one world: a block of Python, or one API by name, and what the world is like afterwards."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from environments.appworld.backend import BackendWorld, WorldLost
+from environments.appworld.engine.protocol import encodable
+from environments.appworld.observations import may_change, observe, refused
+from environments.appworld.records import Difference, Evaluation, Opening
+from environments.base import EnvironmentFault, Observation, ToolCall, ToolSpec
+
+# MERGED environments.appworld.call_code: """Writes the call of one API by name as the line of Python that an agent would write."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+def call_code(name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """Code that calls ``app.api`` with the arguments and prints the answer.
+
+    Raises ValueError for a name that is not of that form. Arguments that are no parameters' names are passed on too:
+    the app answers what it thinks of them.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} names no API: write app.api")
+    plain = {key: value for key, value in arguments.items() if _is_parameter(key)}
+    parts = [f"{key}={value!r}" for key, value in plain.items()]
+    other = {key: value for key, value in arguments.items() if key not in plain}
+    if other:
+        parts.append(f"**{other!r}")
+    return f"print(apis.{name}({', '.join(parts)}))"
+
+
+def _is_parameter(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
+
+
+_T = TypeVar("_T")
+_LOST = "the code ended this world"
+PYTHON = "python"
+"""The tool that runs a block of code, its argument ``code``: the benchmark's way to act."""
+
+
+class PlayedWorld:
+    """A world and what was last known of its state; for one thread at a time.
+
+    ``tools`` documents the tools by name. ``reads`` are the APIs that change nothing: after calls of these alone the
+    state is not looked at anew.
+
+    A world that agents' code ended or spoilt is ``lost``: the action is answered with an error, further ones are not
+    run, and there is no state to compare. Every method raises EnvironmentFault when the world is gone for another
+    reason.
+    """
+
+    def __init__(self, world: BackendWorld, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
+        self._world = world
+        self._tools = tools
+        self._reads = reads
+        self._completed = False
+        self.lost: str | None = None
+        """Why the world is lost, None while it is not."""
+        self._state: str | None = None
+        self._difference: Difference | None = None
+        self._evaluation: Evaluation | None = None
+
+    @property
+    def opening(self) -> Opening:
+        """What is known at the start."""
+        return self._world.opening
+
+    @property
+    def alive(self) -> bool:
+        """Whether the world is there."""
+        return self._world.alive
+
+    def run(self, call: ToolCall) -> Observation:
+        """Run one call of a documented tool.
+
+        Once the task is marked complete nothing runs any more, as in the benchmark. A call by name with a parameter
+        that the API does not have is refused here: the apps would ignore the parameter.
+        """
+        if self.lost is not None:
+            return refused(f"{_LOST}, nothing was run")
+        if self._completed:
+            return refused("the task was marked complete, nothing was run")
+        foreign = [name for name in call.arguments if self._tools[call.name].parameter(name) is None]
+        if foreign:
+            return refused(f"{call.name} has no parameter {foreign[0]!r}")
+        if call.name != PYTHON:
+            return self._execute(call_code(call.name, call.arguments), one_call=True)
+        code = call.arguments.get("code")
+        if not isinstance(code, str):
+            return refused(f"{PYTHON} needs its argument code, a text")
+        return self._execute(code)
+
+    def state(self) -> str:
+        """Canonical text of the state, as the world itself says; of a lost one, that it is lost."""
+        if self._state is None:
+            self._state = self._unless_lost(self._world.state) or json.dumps({"world": "lost"})
+        return self._state
+
+    def difference(self) -> Difference | None:
+        """What changed since the start, as the judge says, which no agent's code can reach; None of a lost world."""
+        if self._difference is None:
+            self._difference = self._unless_lost(self._world.judged_diff)
+        return self._difference
+
+    def evaluation(self) -> Evaluation | None:
+        """The official verdict on the state; None of a lost world."""
+        if self._evaluation is None:
+            self._evaluation = self._unless_lost(self._world.evaluate)
+        return self._evaluation
+
+    def close(self) -> None:
+        """End the world. Idempotent."""
+        self._world.close()
+
+    def _execute(self, code: str, *, one_call: bool = False) -> Observation:
+        if not code.isascii() and encodable(code) != code:
+            return refused("the code holds half a surrogate, which no file can hold")
+        executed = self._unless_lost(lambda: self._world.execute(code))
+        if executed is None:
+            self._state = self._difference = self._evaluation = None
+            return refused(f"{_LOST}: {self.lost}")
+        if may_change(executed, self._reads):
+            self._state = self._difference = self._evaluation = None
+        self._completed = executed.completed
+        return observe(executed, self._reads, one_call=one_call)
+
+    def _unless_lost(self, answer: Callable[[], _T]) -> _T | None:
+        if self.lost is None:
+            try:
+                return answer()
+            except WorldLost as error:
+                self.lost = str(error)
+        return None
+
+
+# MERGED environments.appworld.parked_worlds: """Keeps a few open worlds that nobody uses, by where they stand: whoever comes to the same place goes on in one."""
+
+MOST = 8
+"""Worlds kept open; each has up to 100 MB of its own."""
+
+
+class ParkedWorlds:
+    """Open worlds and the places they stand at, which are compared by identity. May be shared by threads.
+
+    ``most`` worlds are kept; 0 keeps none.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._parked: list[tuple[object, PlayedWorld]] = []
+        self._lock = threading.Lock()
+
+    def park(self, place: object, world: PlayedWorld) -> None:
+        """Keep ``world``, which stands at ``place``, and end the one that was kept longest when there are too many."""
+        ended = []
+        with self._lock:
+            self._parked.append((place, world))
+            while len(self._parked) > self._most:
+                ended.append(self._parked.pop(0))
+        for _, left in ended:
+            left.close()
+
+    def take(self, path: Sequence[object]) -> tuple[int, PlayedWorld] | None:
+        """A world that stands on ``path``, as far along it as possible, with the index of its place; None without one.
+
+        Worlds that died meanwhile are dropped.
+        """
+        while True:
+            with self._lock:
+                found = self._furthest(path)
+                if found is None:
+                    return None
+                index, kept = found
+                _, world = self._parked.pop(kept)
+            if world.alive:
+                return index, world
+            world.close()
+
+    def _furthest(self, path: Sequence[object]) -> tuple[int, int] | None:
+        """Indices of the furthest place on ``path`` where a world stands, and of the world parked there last."""
+        for index in reversed(range(len(path))):
+            for kept in reversed(range(len(self._parked))):
+                if self._parked[kept][0] is path[index]:
+                    return index, kept
+        return None
+
+
+# MERGED environments.appworld.recorded_world: """Remembers what calls by name did from a start, so that a world is opened for what was never done before.
+#|
+#| Worlds are deterministic: time stands still and the seed is fixed, which verification shows for each reference with
+#| fresh worlds. What a sequence of changing calls leads to, and what reads answer there, is therefore kept in a tree, one
+#| for a start, and an episode walks it. A world is needed when something is asked that the tree does not hold: one that
+#| an earlier episode left at a place on the way, or a new one, does the changes that it lacks first. Code is never
+#| remembered, and neither is what depends on a task's own words; both have a world that nobody used before.
+#| """
+
+_UNREMEMBERED = (PYTHON, "supervisor.show_active_task")
+MOST_CALLS = 20_000
+"""Calls that are kept; beyond them everything is forgotten and kept anew (an answer has 8,000 characters at most)."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known after a sequence of changing calls; ``observation`` is the last one's, None at the start."""
+
+    observation: Observation | None = None
+    reads: dict[str, Observation] = field(default_factory=dict)
+    state: str | None = None
+    difference: Difference | None = None
+    after: dict[str, _Node] = field(default_factory=dict)
+
+
+class WorldRecord:
+    """What was done from every start, by task id. May be shared by threads: at worst something is kept twice.
+
+    ``worlds`` are kept open for later episodes, up to that many (``parked_worlds``).
+    """
+
+    def __init__(self, worlds: int = MOST) -> None:
+        self.parked = ParkedWorlds(worlds)
+        self._starts: dict[str, _Node] = {}
+        self._openings: dict[str, Opening] = {}
+        self._calls = 0
+
+    def start(self, task_id: str) -> _Node:
+        """The tree of a start."""
+        return self._starts.setdefault(task_id, _Node())
+
+    def opening(self, task_id: str, tell: Callable[[], Opening]) -> Opening:
+        """What is known at a start, told once; it has the words of the first task that asked."""
+        if task_id not in self._openings:
+            self._openings[task_id] = tell()
+        return self._openings[task_id]
+
+    def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:
+        """Remember one more call; where one stands after it."""
+        if self._calls >= MOST_CALLS:
+            self._starts.clear()
+            self._calls = 0
+        self._calls += 1
+        if reads:
+            before.reads.setdefault(key, observation)
+            return before
+        return before.after.setdefault(key, _Node(observation))
+
+
+class RecordedWorld:
+    """A world like ``PlayedWorld`` that opens when something new is asked; for one thread at a time.
+
+    Args:
+        record: what is known.
+        task_id: the start.
+        open_world: opens the world.
+        reads: names of the APIs that change nothing.
+        recalls: whether the record answers; otherwise everything is executed, and kept in the record.
+
+    Every method but ``close`` raises EnvironmentFault when the world is needed and gone or cannot be opened.
+    """
+
+    def __init__(
+        self,
+        record: WorldRecord,
+        task_id: str,
+        open_world: Callable[[], PlayedWorld],
+        reads: Collection[str],
+        *,
+        recalls: bool,
+    ) -> None:
+        self._record = record
+        self._task_id = task_id
+        self._open_world = open_world
+        self._reads = reads
+        self._recalls = recalls
+        self._world: PlayedWorld | None = None
+        self._borrowed = False
+        self._closed = False
+        self._changes: list[ToolCall] = []
+        self._path = [record.start(task_id)]  # a place before the first of the changes, and one after each
+        self._done = 0  # of the changes, in the world
+        self._strayed = False  # something was done that the record cannot hold
+
+    @property
+    def opening(self) -> Opening:
+        """What is known at the start."""
+        return self._record.opening(self._task_id, lambda: self._current().opening)
+
+    def run(self, call: ToolCall) -> Observation:
+        """Run one call of a documented tool, or say what it did before."""
+        reads = call.name in self._reads
+        if self._strayed or call.name in _UNREMEMBERED:
+            world = self._current(own=True)
+            self._strayed = self._strayed or not reads
+            return world.run(call)
+        key = call.model_dump_json()
+        known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
+        if known is not None:
+            if not reads:
+                self._go(call, self._path[-1].after[key])
+            return known
+        world = self._current()
+        observation = world.run(call)
+        if world.lost is not None:  # which says something of this episode alone
+            self._strayed, self._borrowed = True, False
+            return observation
+        place = self._record.keep(self._path[-1], key, observation, reads=reads)
+        if not reads:
+            self._go(call, place)
+            self._done += 1
+        return observation
+
+    def state(self) -> str:
+        """Canonical text of the state."""
+        if self._strayed:
+            return self._current().state()
+        place = self._path[-1]
+        if place.state is None or not self._recalls:
+            place.state = self._not_lost(self._current(), lambda world: world.state())
+        return place.state
+
+    def difference(self) -> Difference | None:
+        """What changed since the start; None of a lost world."""
+        if self._strayed:
+            return self._current().difference()
+        place = self._path[-1]
+        if place.difference is None or not self._recalls:
+            place.difference = self._not_lost(self._current(), lambda world: world.difference())
+        return place.difference
+
+    def evaluation(self) -> Evaluation | None:
+        """The official verdict on the state, which is never remembered; None of a lost world."""
+        return self._current().evaluation()
+
+    def close(self) -> None:
+        """Leave the world to later episodes, or end it where its place cannot be told. Idempotent."""
+        self._closed = True
+        self._leave()
+
+    @staticmethod
+    def _known(node: _Node, key: str, *, reads: bool) -> Observation | None:
+        if reads:
+            return node.reads.get(key)
+        after = node.after.get(key)
+        return None if after is None else after.observation
+
+    @staticmethod
+    def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:
+        """What a world of calls by name alone says. Raises EnvironmentFault where it is lost: no code was to blame."""
+        answer = ask(world)
+        if world.lost is not None:
+            raise EnvironmentFault(f"a world that ran calls by name alone is lost: {world.lost}")
+        return answer
+
+    def _current(self, *, own: bool = False) -> PlayedWorld:
+        """A world with every change made in it that was made so far.
+
+        ``own``: one that shows this task's words and holds nobody else's variables.
+        """
+        if self._closed:
+            raise RuntimeError("the world is closed: open another one")
+        if own and self._borrowed:
+            self._leave()
+        if self._world is None:
+            taken = self._record.parked.take(self._path) if self._recalls and not own else None
+            self._done, self._world = taken or (0, self._open_world())
+            self._borrowed = taken is not None
+        while self._done < len(self._changes):
+            again = self._world
+            self._not_lost(again, lambda world: world.run(self._changes[self._done]))
+            self._done += 1
+        return self._world
+
+    def _go(self, call: ToolCall, place: _Node) -> None:
+        self._changes.append(call)
+        self._path.append(place)
+
+    def _leave(self) -> None:
+        world, self._world, self._borrowed = self._world, None, False
+        if world is None:
+            return
+        if self._recalls and not self._strayed:
+            self._record.parked.park(self._path[self._done], world)
+        else:
+            world.close()

@@ -1,0 +1,286 @@
+"""The canonical form of a task: its start state as loaded, and what its reference reads and changes there.
+
+Two records with different text can be one task: a key that the environment does not read, a default that is written
+out, a file that nothing touches, a call that only looks. The canonical form leaves all of that out, so decontamination
+(``environments.verification.decontamination``) compares tasks, not records. An environment that knows its states without playing
+implements ``Canonicalises``; for every other one the reference is played once, in one episode.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from pydantic import JsonValue
+
+from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.verification.programs import parsed
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a reference: the tool's ``group``, the call's text, what it tells, and what it changes.
+
+    ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` and
+    ``change`` are empty where an environment does not play; a step that ``reads`` only leaves the state as it is.
+    """
+
+    group: str
+    text: str
+    told: str
+    change: str
+    reads: bool
+
+    @property
+    def digest(self) -> str:
+        """Hash of the call, of what it tells and of what it changes."""
+        return digest([self.text, self.told, self.change])
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A task in canonical form.
+
+    ``parts`` is the start state as loaded, before the setup; ``prepared`` after it. Both are by name of the part (for
+    BFCL: the class). ``split`` is the split that the start belongs to by its content, None where the environment does
+    not know.
+    """
+
+    parts: Mapping[str, JsonValue]
+    prepared: Mapping[str, JsonValue]
+    steps: tuple[Step, ...]
+    split: str | None = None
+
+    @property
+    def changes(self) -> str:
+        """Hash of the calls that change the state, in order; empty where none does."""
+        changing: list[JsonValue] = [step.digest for step in self.steps if not step.reads]
+        return digest(changing) if changing else ""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Hashes of the calls that only read."""
+        return frozenset(step.digest for step in self.steps if step.reads)
+
+    def nameless(self) -> tuple[str, ...]:
+        """Hashes of the calls with every text of the start state replaced by its place in the call: a task whose files
+        are renamed, in its state and in its calls, has the same."""
+        known = {text for part in self.touched for text in _texts(self.parts[part]) if text.strip()}
+        if not known:
+            return tuple(step.digest for step in self.steps)
+        names = re.compile(
+            "|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in sorted(known, key=len, reverse=True))
+        )
+        wholes = ("\n".join((step.text, step.told, step.change)) for step in self.steps)
+        return tuple(digest(_numbered(names, whole)) for whole in wholes)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Names of the parts whose tools the reference calls; all parts where tools and parts are named otherwise."""
+        groups = {step.group for step in self.steps}
+        return tuple(sorted(groups & self.parts.keys())) or tuple(sorted(self.parts))
+
+
+@runtime_checkable
+class Canonicalises(Protocol):
+    """An environment that gives a task's canonical form without playing it."""
+
+    def canonical(self, task: TaskSpec) -> Canonical:
+        """The canonical form of ``task``. Raises InputError for a task that the environment cannot open."""
+        ...
+
+
+def canonical(environment: Environment, task: TaskSpec) -> Canonical:
+    """The canonical form of ``task``, from the environment itself or by playing its reference once.
+
+    Raises InputError for a task that the environment cannot open, EnvironmentFault when the environment itself
+    failed, and RecursionError where a state has no finite text.
+    """
+    return environment.canonical(task) if isinstance(environment, Canonicalises) else _played(environment, task)
+
+
+def canonical_call(environment: Environment, call: ToolCall) -> tuple[str, str]:
+    """The group of the call's tool (empty for an unknown one), and the call as text.
+
+    Arguments that are null or the documented default are left out, lists of documented choices are sorted, programs
+    are written in Python's normal form, and runs of white space count as one blank.
+    """
+    tool = _tool(environment, call.name)
+    arguments = {
+        name: plain
+        for name, value in sorted(call.arguments.items())
+        if (plain := _argument(tool, name, value)) is not None
+    }
+    return tool.group if tool else "", json.dumps([call.name, arguments], sort_keys=True)
+
+
+def digest(value: JsonValue) -> str:
+    """16 hex digits that stand for a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def part_digest(value: JsonValue) -> str:
+    """Hash of a part of a state, without regard to white space in its texts."""
+    return digest(_plain(value))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text in lower case: runs of letters, digits and underscores."""
+    return tuple(_WORD.findall(text.casefold()))
+
+
+def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
+    """The words of a state: those of its texts and keys, and its numbers and booleans with the key they stand under.
+
+    Where a text stands does not matter, so a renamed file takes one word away and no more.
+    """
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from words(name)
+            yield from state_words(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from state_words(item, key)
+    elif isinstance(value, str):
+        yield from words(value)
+    elif value is not None:
+        yield f"{key}={_number(value)}"
+
+
+def _numbered(names: re.Pattern[str], text: str) -> str:
+    """``text`` with each of the names replaced by its place among them."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names.findall(text)))}
+
+    def place_of(found: re.Match[str]) -> str:
+        return f"<{places[found[0]]}>"
+
+    return names.sub(place_of, text)
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield _plain_text(value)
+    elif isinstance(value, dict):
+        yield from map(_plain_text, value)
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def shape(value: JsonValue) -> JsonValue:
+    """A state without its texts: how it is nested, and its numbers."""
+    if isinstance(value, dict):
+        return sorted((shape(item) for item in value.values()), key=json.dumps)
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return "" if isinstance(value, str) else value
+
+
+def _played(environment: Environment, task: TaskSpec) -> Canonical:
+    # Long contexts add the same bulk to every state: the task is the same without it.
+    plain = task.model_copy(update={"long_context": False})
+    loaded = None
+    if task.setup:
+        with closing(environment.open(plain.model_copy(update={"setup": ()}))) as episode:
+            episode.start()
+            loaded = _parts(episode.state())
+    steps: list[Step] = []
+    with closing(environment.open(plain)) as episode:
+        episode.start()
+        text = episode.state()
+        prepared = before = _parts(text)
+        for turn, calls in enumerate(plain.reference):
+            if turn:
+                episode.end_turn()
+            for call in calls:
+                told = episode.step(call).text
+                now = episode.state()
+                after = before if now == text else _parts(now)
+                change = "" if now == text else "\n".join(sorted(map(json.dumps, _changes(before, after, ""))))
+                group, written = canonical_call(environment, call)
+                steps.append(Step(group, written, _plain_text(told), change, reads=now == text))
+                text, before = now, after
+    return Canonical(parts=prepared if loaded is None else loaded, prepared=prepared, steps=tuple(steps))
+
+
+def _parts(text: str) -> dict[str, JsonValue]:
+    """The state by part; one part without a name where its text is not a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _changes(before: JsonValue, after: JsonValue, path: str) -> Iterator[list[JsonValue]]:
+    """[path, old, new] of every value that differs; what is not there is null."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in before.keys() | after.keys():
+            if before.get(key) != after.get(key) or (key in before) != (key in after):
+                yield from _changes(before.get(key), after.get(key), f"{path}/{_plain_text(key)}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old != new:
+                yield from _changes(old, new, f"{path}/{place}")
+    elif before != after:
+        yield [path, json.dumps(_plain(before), sort_keys=True), json.dumps(_plain(after), sort_keys=True)]
+
+
+def _tool(environment: Environment, name: str) -> ToolSpec | None:
+    try:
+        return environment.tools((name,))[0]
+    except InputError:
+        return None
+
+
+def _argument(tool: ToolSpec | None, name: str, value: JsonValue) -> JsonValue:
+    """The value in plain form; None for what need not be given."""
+    parameter = tool.parameter(name) if tool else None
+    if parameter is None:
+        return _plain(value)
+    if not parameter.required and value == parameter.default and type(value) is type(parameter.default):
+        return None
+    if isinstance(value, str) and parameter.type == "code":
+        return program_text(value)
+    if isinstance(value, list) and parameter.choices and all(item in parameter.choices for item in value):
+        return sorted((_plain(item) for item in value), key=json.dumps)
+    return _plain(value)
+
+
+def program_text(code: str) -> str:
+    """A program without comments and layout; the text itself where it is not Python."""
+    try:
+        return ast.unparse(parsed(code))
+    except (ValueError, RecursionError):
+        return _plain_text(code)
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return _plain_text(value)
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {_plain_text(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+def _plain_text(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _number(value: float) -> float:
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,304 @@
+"""Decontamination: is this task one of the held-out sets, whatever its record looks like?
+
+What is held out is recorded by content (``HeldOutRecord``): hashes of start states as loaded, of what references read
+and change, of texts and of calls. A task is refused when
+
+- its start state belongs to a held-out split: the environment says so, or a part of it is a held-out part, or is
+  nearer to one than to any part that training begins in and shares half of its words;
+- its reference changes the same with the same calls, and reads at least the same, as a held-out one: from the same
+  start, or from a start that training does not have, or where no start of training could give this;
+- it is a held-out task of a small start state with other names;
+- it has a held-out user turn of ``LONG_TURN`` words and more, or a held-out text and its calls.
+
+Tasks that a run itself holds out (``evaluation.tasks``) may begin where training begins: of them only the reference
+counts, from the same start or from a copy of it.
+
+The nearest held-out tasks by text and by calls are reported and never refuse: honest tasks share both with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from environments.base import Environment, InputError, Record, TaskSpec
+from environments.verification.canonical import Canonical, part_digest, state_words
+from environments.verification.fingerprints import PANELLED, fingerprint, panels_folder, sealed_fingerprints
+from environments.verification.held_out_records import (
+    HeldOutRecord,
+    HeldOutTask,
+    Start,
+    call_words,
+    read_record,
+    said,
+    shape_of,
+    text_words,
+    turn_digest,
+    word_digest,
+)
+
+RECORD_FILE = "held-out.json"
+NEAR = 0.5
+"""Share of the words, weighted by rarity, that makes a state a copy of another (our choice, see the leak suite)."""
+
+REBUILT = 4
+"""Words that a setup must have added to make a copy of a held-out state out of one of training (our choice)."""
+
+TRAINING = "train"
+
+
+class Nearest(Record):
+    """The held-out tasks most like a task: share of words (of the text, of the calls) that both have, in [0, 1].
+
+    Words are counted once (Jaccard index). A call's words are its name and each of its arguments with the value.
+    """
+
+    text: float
+    text_task: str
+    calls: float
+    calls_task: str
+
+
+@dataclass(frozen=True)
+class HeldOut(Collection[str]):
+    """The held-out sets of an environment: a collection of fingerprints that also compares by content."""
+
+    fingerprints: frozenset[str] = frozenset()
+    records: tuple[HeldOutRecord, ...] = ()
+    _compared: tuple[_Compared, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_compared", tuple(_compared(record) for record in self.records))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.fingerprints
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fingerprints)
+
+    def __len__(self) -> int:
+        return len(self.fingerprints)
+
+    def joined(self, fingerprints: Iterable[str], record: HeldOutRecord | None) -> HeldOut:
+        """These held-out sets and another one."""
+        return HeldOut(self.fingerprints.union(fingerprints), (*self.records, *([record] if record else [])))
+
+    def match(self, task: TaskSpec, form: Canonical) -> str | None:
+        """One sentence that names the held-out set ``task`` is from; None for a task of training. ``form`` is its
+        canonical form."""
+        if fingerprint(task) in self.fingerprints:
+            return f"A held-out set has this task (fingerprint {fingerprint(task)[:16]})."
+        if form.split not in (None, TRAINING):
+            return f"Its start state is of the {form.split} split."
+        return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)
+
+    def nearest(self, environment: Environment, task: TaskSpec) -> Nearest | None:
+        """The nearest held-out tasks; None where nothing is recorded."""
+        found = [one.nearest(environment, task) for one in self._compared if one.record.tasks]
+        if not found:
+            return None
+        text, calls = max(found, key=lambda one: one.text), max(found, key=lambda one: one.calls)
+        return text.model_copy(update={"calls": calls.calls, "calls_task": calls.calls_task})
+
+
+def held_out(environment: str) -> HeldOut:
+    """The held-out sets of ``environment``; nothing for one without published panels.
+
+    Raises InputError when a file of them is missing or was altered.
+    """
+    if environment not in PANELLED:
+        return HeldOut()
+    path = panels_folder(environment) / RECORD_FILE
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
+    return _read(environment, path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(environment: str, path: Path, _written: int, _size: int) -> HeldOut:
+    return HeldOut(sealed_fingerprints(environment), (read_record(path),))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One recorded start state of a part."""
+
+    label: str
+    words: frozenset[str]
+    weight: float
+    training: bool
+
+
+class _Compared:
+    """A record, ready for comparisons."""
+
+    def __init__(self, record: HeldOutRecord) -> None:
+        self.record = record
+        vocabulary = record.vocabulary
+        self._training = {(start.part, start.digest) for start in record.training}
+        self._held_out = {(start.part, start.digest): start.label for start in record.held_out}
+        self._weights: dict[str, Mapping[str, float]] = {}
+        self._unknown: dict[str, float] = {}
+        self._parts: dict[str, list[_Part]] = {}
+        by_part: dict[str, list[tuple[Start, bool]]] = defaultdict(list)
+        for training, recorded in ((True, record.training), (False, record.held_out)):
+            for start in recorded:
+                by_part[start.part].append((start, training))
+        for part, starts in by_part.items():
+            bags = [frozenset(vocabulary[n] for n in start.words) for start, _ in starts]
+            seen = Counter(word for bag in bags for word in bag)
+            weights = {word: math.log((len(bags) + 1) / n) for word, n in seen.items()}
+            self._weights[part] = weights
+            # A word that no start has weighs as much as one that half a start has.
+            self._unknown[part] = math.log(2 * (len(bags) + 1))
+            self._parts[part] = [
+                _Part(start.label, bag, sum(weights[word] for word in bag), training)
+                for (start, training), bag in zip(starts, bags, strict=True)
+            ]
+        self._turns = frozenset(record.turns)
+        self._said = {task.said: task.id for task in record.tasks if task.said}
+        self._tasks: dict[str, list[tuple[frozenset[str], HeldOutTask]]] = defaultdict(list)
+        for task in record.tasks:
+            # A task that only reads is found by any one of its reads.
+            key = task.changes or task.reads[0]
+            self._tasks[key].append((frozenset(task.reads), task))
+        self._nameless = [(Counter(task.nameless), task) for task in record.tasks if task.nameless]
+        self._by_word = self._postings("words")
+        self._by_call = self._postings("calls")
+
+    def _postings(self, kind: str) -> tuple[Mapping[str, list[int]], list[int]]:
+        postings: dict[str, list[int]] = defaultdict(list)
+        sizes = []
+        for number, task in enumerate(self.record.tasks):
+            found = getattr(task, kind)
+            sizes.append(len(found))
+            for n in found:
+                postings[self.record.vocabulary[n]].append(number)
+        return postings, sizes
+
+    def match(self, task: TaskSpec, form: Canonical) -> str | None:
+        if self.record.by_start:
+            return self._start(form) or self._reference(form) or self._renamed(form) or self._text(task, form)
+        return self._reference(form)
+
+    def _start(self, form: Canonical) -> str | None:
+        for part, value in form.parts.items():
+            own = (part, part_digest(value))
+            if own in self._held_out:
+                return f"It begins in the start state of held-out {self._held_out[own]} ({part})."
+            copied = self._rebuilt(part, form) if own in self._training else self._copied(part, value)
+            if copied is not None:
+                return copied
+        return None
+
+    def _copied(self, part: str, state: JsonValue) -> str | None:
+        """A sentence when the state is nearer to a held-out one than to any of training, and close to it."""
+        if part not in self._parts:
+            return None
+        weights = self._weights[part]
+        own = frozenset(map(word_digest, state_words(state)))
+        weight = sum(weights.get(word, self._unknown[part]) for word in own)
+        best: dict[bool, tuple[float, float, str]] = {True: (0.0, 0.0, ""), False: (0.0, 0.0, "")}
+        for one in self._parts[part]:
+            shared = sum(weights[word] for word in own & one.words)
+            if shared:
+                near = shared / (weight + one.weight - shared)
+                found = (near, shared / min(weight, one.weight), one.label)
+                best[one.training] = max(best[one.training], found)
+        near, share, label = best[False]
+        if near > best[True][0] and share >= NEAR:
+            return f"Its start state is a copy of held-out {label}'s ({part}, {share:.0%} of the words)."
+        return None
+
+    def _rebuilt(self, part: str, form: Canonical) -> str | None:
+        """A sentence when the setup makes a held-out state out of one of training."""
+        prepared = form.prepared.get(part)
+        if prepared is None or prepared == form.parts[part] or part not in self._parts:
+            return None
+        weights = self._weights[part]
+        before = frozenset(map(word_digest, state_words(form.parts[part])))
+        added = frozenset(map(word_digest, state_words(prepared))) - before
+        for one in self._parts[part]:
+            made, wanted = added & one.words, one.words - before
+            if one.training or len(made) < REBUILT:
+                continue
+            if sum(weights[word] for word in made) >= NEAR * sum(weights[word] for word in wanted):
+                return f"Its setup makes the start state of held-out {one.label} ({part})."
+        return None
+
+    def _reference(self, form: Canonical) -> str | None:
+        reads, changes = form.reads, form.changes
+        touched = {part: part_digest(form.parts[part]) for part in form.touched}
+        copied = self._is_copy(form)
+        for key in (changes,) if changes else reads:
+            for needed, task in self._tasks.get(key, ()):
+                if needed <= reads and (task.distinctive or task.starts == touched or copied):
+                    return f"Its reference reads and changes what that of held-out {task.id} does."
+        return None
+
+    def _begins_in_training(self, form: Canonical) -> bool:
+        return all((part, part_digest(form.parts[part])) in self._training for part in form.touched)
+
+    def _is_copy(self, form: Canonical) -> bool:
+        """Whether the start may be a held-out one: held-out splits have every start that training has not, a run's own
+        held-out tasks have theirs and copies of them."""
+        if self._begins_in_training(form):
+            return False
+        return self.record.by_start or any(self._copied(part, form.parts[part]) for part in form.touched)
+
+    def _renamed(self, form: Canonical) -> str | None:
+        """A sentence when the task is a held-out one with other names: the calls say so, or one call and the state."""
+        if self._begins_in_training(form):
+            return None
+        own, place = Counter(form.nameless()), shape_of(form)
+        for needed, task in self._nameless:
+            if needed <= own and (needed.total() > 1 or task.shape == place):
+                return f"It is held-out {task.id} with other names."
+        return None
+
+    def _text(self, task: TaskSpec, form: Canonical) -> str | None:
+        for number, text in enumerate(task.turns, start=1):
+            if turn_digest(text) in self._turns:
+                return f"Turn {number} is a user turn of a held-out task."
+        same = self._said.get(said(task, form))
+        return None if same is None else f"It has the text and the calls of held-out {same}."
+
+    def nearest(self, environment: Environment, task: TaskSpec) -> Nearest:
+        text, text_task = self._overlap(text_words(task), *self._by_word)
+        calls, calls_task = self._overlap(call_words(environment, task), *self._by_call)
+        return Nearest(text=text, text_task=text_task, calls=calls, calls_task=calls_task)
+
+    def _overlap(self, found: Iterable[str], postings: Mapping[str, list[int]], sizes: list[int]) -> tuple[float, str]:
+        own = {word_digest(word) for word in found}
+        shared: Counter[int] = Counter()
+        for word in own:
+            shared.update(postings.get(word, ()))
+        if not shared:
+            return 0.0, ""
+        best = max(shared, key=lambda n: (shared[n] / (len(own) + sizes[n] - shared[n]), -n))
+        return round(shared[best] / (len(own) + sizes[best] - shared[best]), 3), self.record.tasks[best].id
+
+
+@lru_cache(maxsize=8)
+def _compared_by_hash(record: _ByHash) -> _Compared:
+    return _Compared(record.record)
+
+
+@dataclass(frozen=True)
+class _ByHash:
+    """A record that is looked up by its hash."""
+
+    sha256: str
+    record: HeldOutRecord = field(compare=False)
+
+
+def _compared(record: HeldOutRecord) -> _Compared:
+    return _compared_by_hash(_ByHash(record.sha256, record))

@@ -1,0 +1,140 @@
+"""Fingerprints of tasks: what the leak firewall and the search for duplicates compare.
+
+A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
+left out: the same calls from the same state are the same task, however it is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Self
+
+from pydantic import JsonValue, ValidationError, model_validator
+
+from environments.base import InputError, Record, TaskSpec, ToolCall
+
+
+def fingerprint(task: TaskSpec) -> str:
+    """SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
+
+    Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value).
+    """
+    content: JsonValue = [
+        _canonical(task.initial_state),
+        [_call(call) for call in task.setup],
+        [[_call(call) for call in turn] for turn in task.reference],
+    ]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def call_sequence(task: TaskSpec) -> tuple[str, ...]:
+    """Names of the reference's calls in order, without values: overlap of these is reported, never refused."""
+    return tuple(call.name for turn in task.reference for call in turn)
+
+
+def _call(call: ToolCall) -> JsonValue:
+    return [call.name, _canonical(call.arguments)]
+
+
+def _canonical(value: JsonValue) -> JsonValue:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    return value
+
+
+# MERGED environments.sealed: """The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
+#|
+#| Warm start, D_0 and drafts are refused when their fingerprint is sealed, and when their content is that of a held-out
+#| task (``environments.verification.decontamination``, which reads a record beside these files). Equal value-free call sequences are
+#| reported, never refused. A missing or altered file is an error: a firewall must not fail open.
+#| """
+
+SUFFIX = ".fingerprints.json"
+PANELLED = frozenset({"bfcl"})
+"""Environments with held-out panels. A user's own environment has none, so nothing of it is sealed."""
+
+
+class PublishedPanel(Record):
+    """What a panel publishes: sorted fingerprints and distinct call sequences, and the SHA-256 of both."""
+
+    panel: str
+    environment: str
+    fingerprints: tuple[str, ...]
+    call_sequences: tuple[tuple[str, ...], ...]
+    sha256: str
+
+    @model_validator(mode="after")
+    def _unaltered(self) -> Self:
+        if self.sha256 != _digest(self.fingerprints, self.call_sequences):
+            raise ValueError("sha256 does not belong to these fingerprints and call sequences")
+        return self
+
+
+def publication(
+    panel: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
+) -> PublishedPanel:
+    """What to publish of a panel of these fingerprints and value-free call sequences."""
+    hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
+    return PublishedPanel(
+        panel=panel,
+        environment=environment,
+        fingerprints=hashes,
+        call_sequences=sequences,
+        sha256=_digest(hashes, sequences),
+    )
+
+
+def panels_folder(environment: str) -> Path:
+    """Where the panels of an environment lie."""
+    return Path(__file__).parents[1] / environment / "panels"
+
+
+def read_publication(path: Path) -> PublishedPanel:
+    """One published file. Raises InputError when it is missing, is no such file or was altered."""
+    try:
+        return PublishedPanel.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
+
+
+def published_panels(environment: str) -> tuple[PublishedPanel, ...]:
+    """What every panel of ``environment`` publishes, by file name.
+
+    Raises InputError when there is none or a file was altered.
+    """
+    paths = sorted(panels_folder(environment).glob(f"*{SUFFIX}"))
+    if not paths:
+        raise InputError(
+            f"no panel of the environment {environment!r} publishes fingerprints in {panels_folder(environment)}: "
+            "check the folder out of the repository again"
+        )
+    return tuple(read_publication(path) for path in paths)
+
+
+def sealed_fingerprints(environment: str) -> frozenset[str]:
+    """Fingerprints of every held-out task of ``environment``; none for one that is not ``PANELLED``.
+
+    Raises InputError like ``published_panels``.
+    """
+    if environment not in PANELLED:
+        return frozenset()
+    return frozenset(own for panel in published_panels(environment) for own in panel.fingerprints)
+
+
+def panel_call_sequences(environment: str) -> frozenset[tuple[str, ...]]:
+    """Value-free call sequences of every held-out task. Raises InputError like ``published_panels``."""
+    return frozenset(sequence for panel in published_panels(environment) for sequence in panel.call_sequences)
+
+
+def _digest(fingerprints: tuple[str, ...], call_sequences: tuple[tuple[str, ...], ...]) -> str:
+    return hashlib.sha256(json.dumps([fingerprints, call_sequences]).encode("ascii")).hexdigest()

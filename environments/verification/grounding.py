@@ -1,0 +1,213 @@
+"""Grounding: can every argument of a reference be found in what the agent may have seen by then?
+
+An agent sees the user turns so far, the observations of its earlier calls and the documentation of its tools; it
+never sees the setup. The rule (our choice):
+
+- a string is found when it stands in a user turn or an observation as a whole, ignoring case and the amount of white
+  space, and not as a part of a longer word; or when it is a choice or the default of the parameter, or stands in
+  quotes in the description of the parameter or of the call's tool;
+- a number is found by value (30 is 30.0, and "1,500" is 1500) in a user turn or an observation; or when it is a choice
+  or the default of the parameter, or stands anywhere in its description; the parts of an ISO date are no numbers, or
+  birthdays would ground the small ids that apps count with;
+- booleans and null are always documented; items of lists and values of objects are looked up one by one;
+- of a program (a parameter of type code) the literals are looked up one by one (``environments.verification.programs`` says
+  which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
+  string where it is the group of a tool that the reference's programs call.
+
+What the environment tells an agent before its first turn (``UserTurn.preface``) does not count as seen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+
+from pydantic import JsonValue
+
+from environments.base import Environment, InputError, Parameter, TaskSpec, ToolSpec
+from environments.verification.programs import Literal, Reach, called, literals
+from environments.verification.replay import Replay
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
+_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r"(?<!\w)(?:\"([^\"]+)\"|'([^']+)'|`([^`]+)`)(?!\w)")
+
+
+class Seen:
+    """The texts that an agent has read, ready for look-ups."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts: list[str] = []
+        self._numbers: set[Decimal] = set()
+        for text in texts:
+            self.read(text)
+
+    def read(self, text: str) -> None:
+        """Add a user turn or an observation; of JSON text or literals also the strings without escapes."""
+        for version in (text, *_unescaped(text)):
+            self._texts.append(_normal(version))
+            self._numbers.update(_numbers(version))
+
+    def has(self, value: JsonValue) -> bool:
+        """Whether the string or number stands in a text that was read; always False for any other value."""
+        if isinstance(value, str):
+            wanted = _normal(value)
+            return bool(wanted) and any(_stands_in(wanted, text) for text in self._texts)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return Decimal(str(value)) in self._numbers
+
+
+def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
+    """Whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``."""
+    if value is None or isinstance(value, bool):
+        return True
+    stated = [*parameter.choices, *_leaves(parameter.default)]
+    if any(value == known and not isinstance(known, bool) for known in stated):
+        return True
+    if isinstance(value, str):
+        quoted = (*_quotes(tool.description), *_quotes(parameter.description))
+        return any(_normal(value) == _normal(text) for text in quoted)
+    return isinstance(value, int | float) and Decimal(str(value)) in _numbers(parameter.description)
+
+
+def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
+    """A phrase for each argument value of the reference that the agent could not have known, in order of the calls.
+
+    ``replay`` is a replay of the task's reference. Raises InputError for a tool that the environment does not have.
+    """
+    names = sorted({call.name for turn in task.reference for call in turn})
+    tools = {tool.name: tool for tool in environment.tools(names)}
+    seen, missing, programs = Seen(), [], _Programs(environment, task, tools)
+    for t, (text, turn) in enumerate(zip(task.turns, replay.turns, strict=True), start=1):
+        seen.read(text)
+        for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
+            tool = tools[call.name]
+            for name, argument in call.arguments.items():
+                parameter = tool.parameter(name)
+                if _is_program(argument, parameter):
+                    unknown = [
+                        f"{literal.value!r:.80} in the {name}"
+                        for literal in programs.read(str(argument))
+                        if not programs.documented(literal) and not seen.has(literal.value)
+                    ]
+                else:
+                    unknown = [
+                        f"{name}={value!r:.80}"
+                        for value in _leaves(argument)
+                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
+                    ]
+                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
+            seen.read(observation.text)
+    return tuple(missing)
+
+
+class _Programs:
+    """The programs of a reference, read in their order, and the documentation of the tools that they call."""
+
+    def __init__(self, environment: Environment, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> None:
+        self._environment = environment
+        self._reach = Reach()
+        self._tools: dict[str, ToolSpec | None] = {}
+        codes = [
+            str(value)
+            for turn in task.reference
+            for call in turn
+            for name, value in call.arguments.items()
+            if _is_program(value, tools[call.name].parameter(name))
+        ]
+        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
+
+    def read(self, code: str) -> tuple[Literal, ...]:
+        """The literals of the next program; of what is no Python its whole text."""
+        try:
+            return literals(code, self._reach)
+        except ValueError:
+            return (Literal(code),)
+
+    def documented(self, literal: Literal) -> bool:
+        """Whether documentation states the value where the program gives it."""
+        if literal.value in self._groups:
+            return True
+        tool = self._tool(literal.tool) if literal.tool else None
+        parameter = tool.parameter(literal.parameter) if tool else None
+        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
+
+    def _tool(self, name: str) -> ToolSpec | None:
+        if name not in self._tools:
+            try:
+                self._tools[name] = self._environment.tools((name,))[0]
+            except InputError:
+                self._tools[name] = None
+        return self._tools[name]
+
+
+def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
+    return isinstance(value, str) and parameter is not None and parameter.type == "code"
+
+
+def _called(code: str) -> tuple[str, ...]:
+    try:
+        return called(code)
+    except ValueError:
+        return ()
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _unescaped(text: str) -> tuple[str, ...]:
+    if "\\" not in text:
+        return ()
+    try:
+        return tuple(leaf for leaf in _leaves(json.loads(text)) if isinstance(leaf, str))
+    except ValueError:
+        return tuple(_literals(text))
+
+
+def _literals(text: str) -> Iterator[str]:
+    """The JSON string literals that stand in a text, without their escapes; templated turns quote values so."""
+    for literal in _LITERAL.findall(text):
+        try:
+            yield json.loads(literal)
+        except ValueError:
+            continue
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _numbers(text: str) -> set[Decimal]:
+    return {Decimal(match.replace(",", "")) for match in _NUMBER.findall(_DATE.sub(" ", text))}
+
+
+def _quotes(text: str) -> Iterator[str]:
+    for groups in _QUOTED.findall(text):
+        yield from filter(None, groups)
+
+
+def _stands_in(wanted: str, text: str) -> bool:
+    """Whether ``wanted`` occurs in ``text`` with no letter, digit or underscore right before or after it."""
+    start = text.find(wanted)
+    while start != -1:
+        end = start + len(wanted)
+        if not (start > 0 and _in_word(text[start - 1])) and not (end < len(text) and _in_word(text[end])):
+            return True
+        start = text.find(wanted, start + 1)
+    return False
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

@@ -1,0 +1,105 @@
+"""Minimality: which calls of a reference carry nothing, and paths reduced to the calls that carry them.
+
+The official response check asks for as many results as the reference has, so inside one turn it punishes leaving out
+any call at all, useful or not. A call is therefore superfluous (our rule) when the reference without it
+
+- succeeds by the official rule, also where that counts what the setup told, or
+- ends every turn in the same state, tells everything that the full reference had told by the end of that turn, and
+  makes no remaining call fail,
+
+and every value that a remaining call is given can still be found (``grounding``): where nobody asks for the answers of
+reads, they carry what later calls need to know.
+
+What a call tells is the text of its result, unless the environment calls it empty or it is null or blank: so a read
+carries its result once, a second read of the same text carries nothing, and neither does a change that is overwritten
+before the turn ends and answers with nothing. Conversely, whenever a call is not superfluous, the trajectory without
+it fails the official check.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from environments.base import Environment, TaskSpec, ToolCall
+from environments.verification.grounding import ungrounded
+from environments.verification.replay import Replay, replay, succeeds, tells
+
+Calls = tuple[tuple[ToolCall, ...], ...]
+
+
+def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: int, call: int) -> bool:
+    """Whether leaving out call ``call`` of turn ``turn`` (both from 0) leaves what the reference does and tells.
+
+    ``full`` is a replay of the whole reference.
+    """
+    calls = _without(task.reference, turn, call)
+    try:
+        rest = replay(environment, task, calls)
+        solved = rest.outcome.success or succeeds(environment, task, calls)
+    except RecursionError:
+        return False
+    if not solved and (rest.errors() or rest.end_states() != full.end_states()):
+        return False
+    if not solved and not all(_told(full, t) <= _heard(rest, t) for t in range(len(full.turns))):
+        return False
+    return _missing(environment, task, rest) <= _missing(environment, task, full)
+
+
+def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
+    """The task with its reference reduced by replays until no call is superfluous; None if nothing remains.
+
+    For paths before their text is written: turns that lose their last call are dropped with whatever text they have.
+    Calls that fail are dropped first. Of two calls that carry the same, the later one goes, so that what the earlier
+    one tells can ground the calls between. The result is a fixed point: reducing it again changes nothing. Raises
+    InputError for a task that the environment cannot open, EnvironmentFault when the environment itself failed.
+    """
+    current = _drop_empty_turns(task, task.reference)
+    while current is not None:
+        try:
+            full = replay(environment, current)
+        except RecursionError:
+            return None
+        place = next(iter(full.errors()), None) or _last_superfluous(environment, current, full)
+        if place is None:
+            return current
+        current = _drop_empty_turns(current, _without(current.reference, *place))
+    return None
+
+
+def _last_superfluous(environment: Environment, task: TaskSpec, full: Replay) -> tuple[int, int] | None:
+    places = [(t, c) for t, turn in enumerate(task.reference) for c in range(len(turn))]
+    return next((place for place in reversed(places) if superfluous(environment, task, full, *place)), None)
+
+
+def _missing(environment: Environment, task: TaskSpec, played: Replay) -> Counter[str]:
+    """Values of the calls of ``played`` that cannot be found, each as often as it is given."""
+    played_task = task.model_copy(update={"reference": tuple(turn.calls for turn in played.turns)})
+    return Counter(phrase.partition(": ")[2] for phrase in ungrounded(environment, played_task, played))
+
+
+def _without(reference: Calls, turn: int, call: int) -> Calls:
+    left = reference[turn][:call] + reference[turn][call + 1 :]
+    return (*reference[:turn], left, *reference[turn + 1 :])
+
+
+def _drop_empty_turns(task: TaskSpec, reference: Calls) -> TaskSpec | None:
+    kept = [(text, calls) for text, calls in zip(task.turns, reference, strict=True) if calls]
+    if not kept:
+        return None
+    turns, calls = zip(*kept, strict=True)
+    return task.model_copy(update={"turns": turns, "reference": calls})
+
+
+def _told(played: Replay, turn: int) -> set[str]:
+    """Results up to the end of the turn that hold something."""
+    return {
+        observation.text
+        for replayed in played.turns[: turn + 1]
+        for observation in replayed.observations
+        if tells(observation)
+    }
+
+
+def _heard(played: Replay, turn: int) -> set[str]:
+    """All results up to the end of the turn."""
+    return {o.text for replayed in played.turns[: turn + 1] for o in replayed.observations if not o.failed}

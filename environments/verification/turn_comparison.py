@@ -1,0 +1,108 @@
+"""One turn's actions beside its reference: which calls of the reference were made, and by which action.
+
+Whoever explains a failure may read references; none of their values may reach a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from environments.base import Action, Observation, ToolCall, ToolSpec
+from environments.verification.programs import called
+
+
+class Played(Protocol):
+    """One action and what the environment answered."""
+
+    @property
+    def action(self) -> Action:
+        """What the agent did."""
+        ...
+
+    @property
+    def observation(self) -> Observation:
+        """What it was answered."""
+        ...
+
+
+class TurnComparison:
+    """The steps of one turn beside its reference.
+
+    ``made`` maps the positions of reference calls to the steps that made them: a program makes those that are among the
+    calls it ran. ``beside`` holds the calls that ran in each step and are none of the reference's. ``tools`` documents
+    the task's tools by name; a tool that is not among them is compared by its arguments as they are.
+    """
+
+    def __init__(self, steps: Sequence[Played], reference: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> None:
+        self.steps = steps
+        self.reference = reference
+        self._tools = tools
+        self.made: dict[int, int] = {}
+        self.beside = tuple(self._take(place, step) for place, step in enumerate(steps))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Positions of the reference calls that no step made."""
+        return tuple(k for k in range(len(self.reference)) if k not in self.made)
+
+    def missing_names(self) -> frozenset[str]:
+        """Tools of the missing calls."""
+        return frozenset(self.reference[k].name for k in self.missing)
+
+    def missing_tools(self) -> frozenset[str]:
+        """Tools of the missing calls, for a program the tools that it calls."""
+        names: set[str] = set()
+        for k in self.missing:
+            names |= (
+                self.mentioned(self.reference[k]) if self.is_program(self.reference[k]) else {self.reference[k].name}
+            )
+        return frozenset(names)
+
+    def is_program(self, call: ToolCall) -> bool:
+        """Whether the call runs a program, whose values cannot be compared with another's."""
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.program is not None
+
+    def mentioned(self, call: ToolCall) -> frozenset[str]:
+        """Tools that the program of ``call`` calls; none where it cannot be read."""
+        tool = self._tools.get(call.name)
+        code = call.arguments.get(tool.program.name) if tool is not None and tool.program is not None else None
+        try:
+            return frozenset(called(code)) if isinstance(code, str) else frozenset()
+        except ValueError:
+            return frozenset()
+
+    def same(self, call: ToolCall, wanted: ToolCall) -> bool:
+        """Equal calls: documented defaults may be left out, and lists of documented choices are sets."""
+        return call.name == wanted.name and self._plain(call) == self._plain(wanted)
+
+    def _take(self, place: int, step: Played) -> tuple[ToolCall, ...]:
+        """Note which calls of the reference the step made; what ran beside them."""
+        action, ran = step.action, step.observation.calls
+        if not isinstance(action, ToolCall):
+            return ran
+        if not step.observation.failed and self._makes(action, place):
+            return ()
+        return tuple(call for call in ran if call.name == action.name or not self._makes(call, place))
+
+    def _makes(self, call: ToolCall, place: int) -> bool:
+        for k, wanted in enumerate(self.reference):
+            if k not in self.made and self.same(call, wanted):
+                self.made[k] = place
+                return True
+        return False
+
+    def _plain(self, call: ToolCall) -> dict[str, JsonValue]:
+        tool = self._tools.get(call.name)
+        plain: dict[str, JsonValue] = {}
+        for name, value in call.arguments.items():
+            parameter = tool.parameter(name) if tool else None
+            if parameter is not None and not parameter.required and value == parameter.default:
+                continue
+            plain[name] = value
+            if parameter is not None and parameter.choices and isinstance(value, list):
+                plain[name] = [*sorted(str(item) for item in value)]
+        return plain

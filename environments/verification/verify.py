@@ -1,0 +1,330 @@
+"""Verification: is this draft executable, deterministic, minimal and solvable from its text?
+
+The verdict comes from replays in the real environment alone, and every refusal has one reason. The checks run in the
+order of ``Refusal``, from cheap to dear, and the first that fails is the reason. CoEvolve validates with an LLM and
+one execution instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from enum import StrEnum
+
+from environments.base import (
+    Environment,
+    InputError,
+    Record,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+    recorded,
+)
+from environments.settings import VerificationSettings
+from environments.verification.arguments import argument_problem
+from environments.verification.canonical import canonical
+from environments.verification.decontamination import HeldOut, Nearest
+from environments.verification.fingerprints import fingerprint
+from environments.verification.grounding import ungrounded
+from environments.verification.minimality import reduce, superfluous
+from environments.verification.replay import Replay, attempt, replay, setup_as_turns, succeeds, tells
+
+# MERGED environments.trivial_policies: """Trivial policies: what an agent could do without reading its task; a draft that one of them solves is no task."""
+
+
+def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
+    """A phrase that names the first trivial policy that solves ``task``, None if none does.
+
+    The policies, each applied in every user turn: no call; each tool of the task alone, without arguments; each value
+    that a tool's only required parameter documents as trivial; all reads without arguments together, in the order of
+    ``task.tools``. A read is a tool that needs no argument, does not fail and leaves the state as it was. Tools that
+    document a required argument all refuse to run without it, so the first of them stands for all.
+    """
+    turns = len(task.turns)
+    if succeeds(environment, task, ((),) * turns):
+        return "making no call"
+    free: list[ToolCall] = []
+    demanding: list[ToolCall] = []
+    given: list[ToolCall] = []
+    for tool in environment.tools(task.tools):
+        required = [parameter for parameter in tool.parameters if parameter.required]
+        (demanding if required else free).append(ToolCall(name=tool.name))
+        if len(required) == 1:
+            given += [ToolCall(name=tool.name, arguments={required[0].name: value}) for value in required[0].trivial]
+    for call in (*free, *demanding[:1]):
+        if succeeds(environment, task, ((call,),) * turns):
+            return f"calling {call.name} without arguments"
+    for call in given:
+        if succeeds(environment, task, ((call,),) * turns):
+            return f"calling {call.name} with {', '.join(f'{n}={v!r:.80}' for n, v in call.arguments.items())}"
+    reads = tuple(call for call in free if _reads(environment, task, call))
+    if len(reads) > 1 and succeeds(environment, task, (reads,) * turns):
+        return "calling all reads without arguments"
+    return None
+
+
+def _reads(environment: Environment, task: TaskSpec, call: ToolCall) -> bool:
+    with closing(environment.open(task)) as episode:
+        episode.start()
+        before = episode.state()
+        return not episode.step(call).failed and episode.state() == before
+
+
+__all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
+
+
+_SHOWN = 200  # characters of an error that a refusal quotes
+
+
+class Refusal(StrEnum):
+    """Why a draft is refused, in the order in which the checks run.
+
+    ``empty_reference``: there is no call at all. ``empty_turn``: a turn has no call or no text. ``too_long``: more
+    calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
+    draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
+    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``environments.verification.decontamination``).
+    ``duplicate``: its fingerprint is known. ``cannot_open``: the
+    environment does not accept its initial state. ``error_result``: a call of the setup or the reference fails.
+    ``unstable_state``: the state it leads to cannot be compared (it contains itself). ``nondeterministic``: fresh
+    replays differ. ``no_effect``: a turn changes and tells nothing. ``not_solved``: the reference does not succeed.
+    ``trivial_policy``: an agent that does not read the task solves it. ``superfluous_call``: a call can be left out.
+    ``ungrounded_argument``: a value stands neither in the turns, nor in earlier observations, nor in the docs.
+
+    Two are never rulings of ``verify``. ``solver``: a model that tried an accepted draft solved it too rarely or too
+    often for the gate that the settings set, or could not be asked (``graph.nodes.verify``). ``over_quota``: the draft
+    was accepted, and the iteration admits no more (``tasks.admissions``).
+    """
+
+    EMPTY_REFERENCE = "empty_reference"
+    EMPTY_TURN = "empty_turn"
+    TOO_LONG = "too_long"
+    UNKNOWN_TOOL = "unknown_tool"
+    BAD_ARGUMENTS = "bad_arguments"
+    SEALED = "sealed"
+    DUPLICATE = "duplicate"
+    CANNOT_OPEN = "cannot_open"
+    ERROR_RESULT = "error_result"
+    UNSTABLE_STATE = "unstable_state"
+    NONDETERMINISTIC = "nondeterministic"
+    NO_EFFECT = "no_effect"
+    NOT_SOLVED = "not_solved"
+    TRIVIAL_POLICY = "trivial_policy"
+    SUPERFLUOUS_CALL = "superfluous_call"
+    UNGROUNDED_ARGUMENT = "ungrounded_argument"
+    SOLVER = "solver"
+    OVER_QUOTA = "over_quota"
+
+
+class Ruling(Record):
+    """The answer to one draft. ``detail`` is one sentence that names the call, argument or turn, counted from 1.
+
+    ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
+    """
+
+    reason: Refusal | None = None
+    detail: str = ""
+    nearest: Nearest | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the draft may become a task."""
+        return self.reason is None
+
+
+def verify(
+    draft: TaskSpec,
+    environment: Environment,
+    known: Collection[str],
+    sealed: Collection[str],
+    settings: VerificationSettings | None = None,
+) -> Ruling:
+    """Accept ``draft``, or refuse it with the first reason that applies.
+
+    ``known`` holds fingerprints of tasks that exist already, ``sealed`` those of the held-out sets; a ``HeldOut`` is
+    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal rulings. Raises
+    EnvironmentFault when the environment itself failed: that says nothing about the draft.
+    """
+    settings = settings or VerificationSettings()
+    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, sealed)
+    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, sealed)
+
+
+def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]) -> Ruling:
+    """What remains of ``verify`` where verification is off: accept whatever an agent can be trained on.
+
+    Refused are drafts without a reference, those that are a panel's or known already, those that offer a tool which
+    the environment does not have, and those that the environment cannot open, play or judge. Whether the reference
+    works is not asked: where a call of it fails, the environment's rule compares with what the failure left behind, so
+    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    failed.
+    """
+    if not any(draft.reference):
+        return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+    try:
+        environment.tools(draft.tools)
+    except InputError as error:
+        return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
+    refused = _fingerprint(draft, environment, known, sealed)
+    if refused is not None:
+        return refused
+    try:
+        attempt(environment, draft, draft.reference)
+    except InputError as error:
+        return _unopened(error)
+    except RecursionError:
+        return _endless()
+    return _accepted(draft, environment, sealed)
+
+
+def _accepted(draft: TaskSpec, environment: Environment, sealed: Collection[str]) -> Ruling:
+    return Ruling(nearest=sealed.nearest(environment, draft) if isinstance(sealed, HeldOut) else None)
+
+
+def _form(draft: TaskSpec, settings: VerificationSettings) -> Ruling | None:
+    total = sum(len(turn) for turn in draft.reference)
+    if total == 0:
+        return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+    for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
+        if not turn or not text.strip():
+            return Ruling(reason=Refusal.EMPTY_TURN, detail=f"Turn {t} has no {'text' if turn else 'call'}.")
+    if total > settings.max_calls:
+        return Ruling(
+            reason=Refusal.TOO_LONG, detail=f"The reference has {total} calls, {settings.max_calls} are allowed."
+        )
+    return None
+
+
+def _calls(draft: TaskSpec, environment: Environment) -> Ruling | None:
+    tools: dict[str, ToolSpec] = {}
+    for name in dict.fromkeys((*draft.tools, *(call.name for _, call in _places(draft)))):
+        try:
+            tools[name] = environment.tools((name,))[0]
+        except InputError:
+            detail = f"The environment {environment.name} has no function {name!r}."
+            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+        if tools[name].group not in draft.classes:
+            detail = f"{name} belongs to {tools[name].group}, which is not among the draft's classes."
+            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+    offered = set(draft.tools)
+    for place, call in _places(draft, setup=False):
+        if call.name not in offered:
+            detail = f"{place} uses {call.name}, which is not among the draft's tools."
+            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+    for place, call in _places(draft, setup=False):
+        problem = argument_problem(call, tools[call.name])
+        if problem:
+            return Ruling(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
+    return None
+
+
+def _fingerprint(
+    draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]
+) -> Ruling | None:
+    own = fingerprint(draft)
+    if own in sealed:
+        return Ruling(reason=Refusal.SEALED, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
+    if isinstance(sealed, HeldOut):
+        # A task without a canonical form cannot be compared, so it is refused: a firewall must not fail open.
+        try:
+            same = sealed.match(draft, canonical(environment, draft))
+        except InputError as error:
+            return _unopened(error)
+        except RecursionError:
+            return _endless()
+        if same is not None:
+            return Ruling(reason=Refusal.SEALED, detail=same)
+    if own in known:
+        return Ruling(reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]}).")
+    return None
+
+
+def _unopened(error: InputError) -> Ruling:
+    return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+
+
+def _endless() -> Ruling:
+    return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
+
+
+def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> Ruling | None:
+    try:
+        first = replay(environment, draft)
+        refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
+        return refused or _worth(draft, recorded(environment), first)
+    except InputError as error:
+        return _unopened(error)
+    except RecursionError:
+        return _endless()
+
+
+def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:
+    turns = first.turns
+    if draft.setup:
+        turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
+    results = [observation for turn in turns for observation in turn.observations]
+    for (place, call), observation in zip(_places(draft), results, strict=True):
+        if observation.failed:
+            detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
+            return Ruling(reason=Refusal.ERROR_RESULT, detail=detail)
+    return None
+
+
+def _beginning_and_end(text: str) -> str:
+    """A traceback says at its end what went wrong."""
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
+
+
+def _stable(draft: TaskSpec, environment: Environment, first: Replay, settings: VerificationSettings) -> Ruling | None:
+    for turn, outcome in enumerate(first.outcome.turns, start=1):
+        if outcome.checker_error:
+            detail = f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
+            return Ruling(reason=Refusal.UNSTABLE_STATE, detail=detail)
+    for n in range(2, settings.replays + 1):
+        again = replay(environment, draft)
+        if again != first:
+            detail = f"Replay {n} differs from the first {_difference(first, again)}."
+            return Ruling(reason=Refusal.NONDETERMINISTIC, detail=detail)
+    return None
+
+
+def _difference(first: Replay, again: Replay) -> str:
+    if first.initial != again.initial:
+        return "before the first call"
+    for t, (one, two) in enumerate(zip(first.turns, again.turns, strict=True), start=1):
+        for c, call in enumerate(one.calls):
+            if one.observations[c] != two.observations[c]:
+                return f"in the result of turn {t}, call {c + 1}, {call.name}"
+            if one.states[c] != two.states[c]:
+                return f"in the state after turn {t}, call {c + 1}, {call.name}"
+    return "in its outcome"
+
+
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:
+    ends = (first.initial, *first.end_states())
+    for t, turn in enumerate(first.turns):
+        if ends[t] == ends[t + 1] and not any(tells(observation) for observation in turn.observations):
+            return Ruling(reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and tells nothing.")
+    if not first.outcome.success:
+        detail = f"The reference itself does not succeed: {first.outcome.failure}."
+        return Ruling(reason=Refusal.NOT_SOLVED, detail=detail)
+    policy = solving_policy(environment, draft)
+    if policy:
+        return Ruling(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
+    for t, calls in enumerate(draft.reference):
+        for c, call in enumerate(calls):
+            if superfluous(environment, draft, first, t, c):
+                detail = f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
+                return Ruling(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
+    missing = ungrounded(environment, draft, first)
+    if missing:
+        detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
+        return Ruling(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
+    return None
+
+
+def _places(draft: TaskSpec, setup: bool = True) -> Iterator[tuple[str, ToolCall]]:
+    """Each call with the words that name it, counted from 1."""
+    if setup:
+        yield from ((f"Setup call {c}", call) for c, call in enumerate(draft.setup, start=1))
+    for t, turn in enumerate(draft.reference, start=1):
+        yield from ((f"Turn {t}, call {c}", call) for c, call in enumerate(turn, start=1))

@@ -1,0 +1,324 @@
+"""`python -m evaluation.study.arm`: runs and scores one arm of a study with one seed. Started by evaluation.study.
+
+It is a process of its own, so that the CPU seconds of its children are those of this arm and seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+
+from environments.base import InputError, Record, TaskSpec
+from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
+from environments.registry import open_environment
+from environments.settings import EnvironmentSettings
+from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
+from evaluation.study.records import IterationFigures, Overlap
+from memory.jsonl import dump_line
+from memory.records import Interaction, Task, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl
+from memory.tasks import load_tasks, tasks_at
+from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+
+# MERGED evaluation.arm_figures: """Reads the figures of a finished run from the records in its directory."""
+
+
+class _Contexts(BaseModel):
+    new: int
+    known: int
+
+
+class _Panel(BaseModel):
+    before: float
+    after: float
+
+
+class _Summary(BaseModel):
+    """The part of an iteration's summary.json that a study reads."""
+
+    tasks: int
+    admitted: int
+    refused: dict[str, int]
+    signals: dict[str, int]
+    contexts: _Contexts
+    panel: _Panel | None
+    seconds: dict[str, float]
+    labels: tuple[str, ...]
+
+
+class FinishedRun:
+    """A run whose iterations are all done, and what a study wants to know of it."""
+
+    def __init__(self, root: Path, iterations: int) -> None:
+        """Raises InputError when ``root`` is no run, or one of its files is missing or corrupt."""
+        self._run = RunDirectory.open(root)
+        self._tasks = load_tasks(self._run)
+        self._summaries = [read_json(self._run.iteration(i) / "summary.json", _Summary) for i in range(iterations)]
+        self._rounds = [read_json(self._run.iteration(i) / RECORD_FILE, RoundRecord) for i in range(iterations)]
+
+    @property
+    def policy(self) -> Path:
+        """The folder of the last round's checkpoint."""
+        return self._run.root / self._rounds[-1].policy
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the figures are figures of."""
+        return tuple(dict.fromkeys(label for summary in self._summaries for label in summary.labels))
+
+    @cached_property
+    def initial(self) -> tuple[Task, ...]:
+        """D_0."""
+        return tasks_at(self._tasks, 0)
+
+    @property
+    def initial_hash(self) -> str:
+        """SHA-256 of D_0 as tasks.jsonl holds it."""
+        return hashlib.sha256("".join(map(dump_line, self.initial)).encode()).hexdigest()
+
+    @cached_property
+    def _played(self) -> tuple[tuple[Trajectory, ...], ...]:
+        folders = (self._run.iteration(i) for i in range(len(self._rounds)))
+        return tuple(tuple(read_jsonl(folder / TRAJECTORIES_FILE, Trajectory)) for folder in folders)
+
+    @property
+    def prompt_order(self) -> str:
+        """SHA-256 of the first round's prompts: the tasks of each step, in the order of their first rollouts."""
+        drawn = dict.fromkeys((one.step, one.task_id) for one in self._played[0])
+        by_step = sorted(drawn, key=lambda pair: pair[0])
+        return hashlib.sha256(repr(by_step).encode()).hexdigest()
+
+    @property
+    def functions(self) -> int:
+        """How many functions tasks can be about: the tools of the places where explorers begin."""
+        environment = open_environment(self._run.section("environment", EnvironmentSettings))
+        return len({tool for start in environment.starts() for tool in start.tools})
+
+    @property
+    def initial_functions(self) -> dict[str, int]:
+        """Tasks of D_0 by function that their reference calls."""
+        return _by_function(self.initial)
+
+    def overlap(self) -> dict[str, Overlap]:
+        """Value-free call sequences that training tasks share with each panel; empty where there is none."""
+        environment = self._tasks[0].environment
+        if environment not in PANELLED:
+            return {}
+        initial = {call_sequence(task) for task in self.initial}
+        final = {call_sequence(task) for task in self._tasks}
+        return {
+            panel.panel: Overlap(
+                sequences=len(panel.call_sequences),
+                in_initial=len(initial & set(panel.call_sequences)),
+                in_final=len(final & set(panel.call_sequences)),
+            )
+            for panel in published_panels(environment)
+        }
+
+    def figures(self) -> tuple[IterationFigures, ...]:
+        """One entry an iteration."""
+        return tuple(self._figures(i) for i in range(len(self._rounds)))
+
+    def _figures(self, iteration: int) -> IterationFigures:
+        summary, done, played = self._summaries[iteration], self._rounds[iteration], self._played[iteration]
+        drawn = {one.task_id for one in played}
+        measured = {f"stage {name}": seconds for name, seconds in summary.seconds.items()}
+        measured |= {f"round {name}": seconds for name, seconds in done.measured.model_dump().items()}
+        return IterationFigures(
+            iteration=iteration,
+            steps=done.last_step,
+            tasks=summary.tasks,
+            dev_before=summary.panel.before if summary.panel else None,
+            dev_after=summary.panel.after if summary.panel else None,
+            signals=summary.signals,
+            contexts=summary.contexts.new,
+            drafts=summary.admitted + sum(summary.refused.values()),
+            admitted=summary.admitted,
+            refused=summary.refused,
+            rollouts=len(played),
+            rollout_calls=sum(len(one.calls()) for one in played),
+            exploration_calls=self._explored(iteration),
+            lent=done.lent,
+            lent_calls=self._lent_calls(iteration),
+            train_success=done.success,
+            mixed_groups=done.mixed_groups,
+            kl=done.kl,
+            trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
+            admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),
+            seal=done.seal,
+            measured={name: round(seconds, 2) for name, seconds in measured.items()},
+        )
+
+    def _explored(self, iteration: int) -> int:
+        folders: Sequence[Path] = [self._run.iteration(iteration)] + ([self._run.seed_path] if iteration == 0 else [])
+        paths = [folder / "interactions.jsonl" for folder in folders]
+        return sum(
+            len(one.observation.calls) for path in paths if path.exists() for one in read_jsonl(path, Interaction)
+        )
+
+    def _lent_calls(self, iteration: int) -> int:
+        path = self._run.iteration(iteration) / LENT_FILE
+        return sum(len(one.calls()) for one in read_jsonl(path, Trajectory)) if path.exists() else 0
+
+
+def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
+    counted = Counter(name for task in tasks for name in set(call_sequence(task)))
+    return dict(sorted(counted.items()))
+
+
+JOB_FILE = "job.json"
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Scoring(Record):
+    """How the final policy is scored: panels, and the options of evaluation.run that the run's recipe decides."""
+
+    panels: tuple[str, ...]
+    limit: int | None
+    openings: str | None
+    device: str
+    dtype: str
+
+
+class Job(Record):
+    """One arm and seed. ``folder`` is its own: recipe.yaml, run/, log. ``policy`` is scored where ``trains`` is False.
+
+    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, of the run
+    and of the scoring each.
+    """
+
+    folder: str
+    result: str
+    arm: str
+    seed: int
+    mode: str
+    trains: bool
+    iterations: int
+    policy: str
+    scoring: Scoring
+    deadline: float
+    recipe: str
+    study: str
+    starter: str
+    panels: dict[str, str]
+    commit: str | None
+
+
+@app.command(cls=OneSentence)
+def main(job: Annotated[Path, typer.Argument(help="file that evaluation.study wrote")]) -> None:
+    """Run one arm with one seed, score its last policy greedily, and write the result."""
+    from memory.processes import ChildFailure, watch_parent
+    from memory.run import read_json
+
+    with exit_statuses(ChildFailure):
+        watch_parent()
+        asyncio.run(_work(read_json(job, Job)))
+
+
+async def _work(job: Job) -> None:
+    from evaluation.outcomes import TaskOutcome
+    from evaluation.study.arm import FinishedRun
+    from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult
+    from memory.run import read_jsonl
+
+    started = time.perf_counter()
+    folder = Path(job.folder)
+    run = None
+    policy = job.policy
+    if job.trains:
+        options = ["--recipe", str(folder / "recipe.yaml"), "--run", str(folder / "run"), "--json"]
+        resume = ["--resume"] if (folder / "run" / "settings.yaml").exists() else []
+        await _child(job, ["graph.run_iteration", *options, *resume])
+        run = FinishedRun(folder / "run", job.iterations)
+        policy = str(run.policy)
+    outcomes = folder / "outcomes.jsonl"
+    outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
+    await _child(job, _scoring_command(job.scoring, policy, outcomes))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    header = ArmHeader(
+        arm=job.arm,
+        seed=job.seed,
+        mode=job.mode,
+        recipe=job.recipe,
+        study=job.study,
+        starter=job.starter,
+        initial_tasks=run.initial_hash if run else None,
+        prompt_order=run.prompt_order if run else None,
+        panels=job.panels,
+        limit=job.scoring.limit,
+        labels=run.labels if run else (),
+        functions=run.functions if run else 0,
+        initial_functions=run.initial_functions if run else {},
+        iterations=run.figures() if run else (),
+        overlap=run.overlap() if run else {},
+        measured=ArmMeasured(
+            cpu_seconds=round(sum(one.ru_utime + one.ru_stime for one in used), 1),
+            wall_seconds=round(time.perf_counter() - started, 1),
+            commit=job.commit,
+        ),
+    )
+    attempted = tuple(
+        ArmOutcome(
+            panel=one.group,
+            task=one.task_id,
+            cluster=one.cluster,
+            strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
+            success=one.success,
+            calls=one.calls,
+            reference_calls=one.reference_calls or 0,  # a study's panels state it
+            failure=one.failure,
+            infrastructure_error=one.infrastructure_error,
+        )
+        for one in read_jsonl(outcomes, TaskOutcome)
+    )
+    ArmResult(header=header, outcomes=attempted).write(Path(job.result))
+
+
+def _scoring_command(scoring: Scoring, policy: str, output: Path) -> list[str]:
+    command = ["evaluation.run", "--model", policy, "--output", str(output), "--threads", "1", "--json"]
+    command += ["--device", scoring.device, "--dtype", scoring.dtype]
+    for panel in scoring.panels:
+        command += ["--panel", panel]
+    if scoring.limit is not None:
+        command += ["--limit", str(scoring.limit)]
+    if scoring.openings is not None:
+        command += ["--openings", scoring.openings]
+    return command
+
+
+async def _child(job: Job, command: list[str]) -> None:
+    """One of the project's commands, its output in the job's log. Raises InputError where it calls its input wrong."""
+    from memory.processes import run_child
+
+    log = Path(job.folder) / "arm.log"
+    start = log.stat().st_size if log.exists() else 0
+    argv = [sys.executable, "-m", *command]
+    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE, NOTHING), env=ONE_THREAD)
+    if status == MISTAKE:
+        said = log.read_bytes()[start:].decode(errors="replace").splitlines()
+        reason = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")
+        raise InputError(f"{command[0]}: {reason.removeprefix('error: ')}")
+
+
+if __name__ == "__main__":
+    from memory.processes import run_to_end
+
+    run_to_end(app)

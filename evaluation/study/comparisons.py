@@ -1,0 +1,214 @@
+"""Success of an arm on a panel, and its paired difference to another arm, with their intervals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from environments.base import Record
+from evaluation.call_shapes import Shape, numbered, rarest_functions
+from evaluation.statistics import Counts, bootstrap_interval, shared_interval, t_interval
+from evaluation.study.records import ArmOutcome, ArmResult
+
+Interval = tuple[float, float]
+Shapes = Mapping[str, Shape]
+Attempts = Mapping[int, Sequence[ArmOutcome]]
+
+
+class Rest(Record):
+    """The same mean over the ``tasks`` tasks whose references do not call one function; Student's t over seeds."""
+
+    function: str
+    tasks: int
+    mean: float
+    t_interval: Interval | None
+
+
+class Comparison(Record):
+    """A mean over ``seeds`` seeds, each printed in ``by_seed``, and its 95 % intervals, None for a single seed.
+
+    ``function_interval`` resamples seeds, start states and functions (``statistics.shared_interval``); None where the
+    tasks' call shapes are not known. The others do not resample functions: ``interval`` is a hierarchical bootstrap,
+    seeds outside and clusters inside, ``crossed_interval`` the same with one draw of clusters for all seeds,
+    ``t_interval`` Student's t over seeds. ``without``: without the function that decides most.
+    """
+
+    mean: float
+    function_interval: Interval | None = None
+    interval: Interval | None
+    crossed_interval: Interval | None
+    t_interval: Interval | None
+    by_seed: dict[str, float]
+    seeds: int
+    without: Rest | None = None
+
+
+class Cell(Comparison):
+    """An arm's success rate on one panel.
+
+    ``tasks`` and ``clusters`` are the panel's; attempts with an infrastructure error are not judged. ``extra_calls``:
+    mean calls beyond the reference's number of a solved task, None when none was solved. ``differences`` are paired
+    differences to other arms of the recipe's ``compare``.
+    """
+
+    tasks: int
+    clusters: int
+    infrastructure_errors: int
+    extra_calls: float | None
+    difference_to_grpo: Comparison | None = None
+    differences: dict[str, Comparison] = {}
+
+
+def cell(
+    results: Mapping[int, ArmResult], panel: str, shapes: Shapes | None = None, function: str | None = None
+) -> Cell | None:
+    """The success of one arm from its results by seed; None when it has none on the panel.
+
+    "PANEL/KEY=VALUE" stands for the tasks of a panel with that label. ``shapes`` are the call shapes of the panel's
+    tasks by id, ``function`` is the one to leave out.
+    """
+    attempts = {seed: _of_panel(result, panel) for seed, result in sorted(results.items())}
+    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
+    if not attempts:
+        return None
+    everything = [one for outcomes in attempts.values() for one in outcomes]
+    solved = [one for one in everything if one.success and _judged(one)]
+    judged = {seed: [one for one in outcomes if _judged(one)] for seed, outcomes in attempts.items()}
+    extra = [max(0, one.calls - one.reference_calls) for one in solved]
+    return Cell(
+        **_summary(judged, None, shapes, function),
+        tasks=len({one.task for one in everything}),
+        clusters=len({one.cluster for one in everything}),
+        infrastructure_errors=sum(not _judged(one) for one in everything),
+        extra_calls=fmean(extra) if extra else None,
+    )
+
+
+def difference(
+    arm: Mapping[int, ArmResult],
+    other: Mapping[int, ArmResult],
+    panel: str,
+    shapes: Shapes | None = None,
+    function: str | None = None,
+) -> Comparison | None:
+    """``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
+
+    ``shapes`` and ``function`` as for ``cell``.
+    """
+    pair = _paired(arm, other, panel)
+    return None if pair is None else Comparison(**_summary(*pair, shapes, function))
+
+
+def deciding_function(
+    arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], panel: str, shapes: Shapes
+) -> str | None:
+    """The function without whose tasks the differences of ``arms`` to ``other`` change most, in the sum of their sizes.
+
+    None where no difference is known or none changes; arms with a task that is not in ``shapes`` are left out.
+    """
+    moved: defaultdict[str, float] = defaultdict(float)
+    for arm in arms:
+        pair = _paired(arm, other, panel)
+        if pair is None or not _known(pair[0], shapes):
+            continue
+        whole = fmean(_differences(*pair).values())
+        for name in {name for outcomes in pair[0].values() for one in outcomes for name in shapes[one.task]}:
+            rest = _differences(*(_without(side, shapes, name) for side in pair))
+            moved[name] += abs(whole - fmean(rest.values())) if rest else 0.0
+    return max(sorted(moved), key=lambda name: moved[name]) if any(moved.values()) else None
+
+
+def _paired(
+    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], panel: str
+) -> tuple[Attempts, Attempts] | None:
+    left: dict[int, list[ArmOutcome]] = {}
+    right: dict[int, list[ArmOutcome]] = {}
+    for seed in sorted(set(arm) & set(other)):
+        ours, theirs = _of_panel(arm[seed], panel), _of_panel(other[seed], panel)
+        both = {one.task for one in ours if _judged(one)} & {one.task for one in theirs if _judged(one)}
+        if both:
+            left[seed] = [one for one in ours if one.task in both]
+            right[seed] = [one for one in theirs if one.task in both]
+    return (left, right) if left else None
+
+
+def _summary(
+    attempts: Attempts, minus: Attempts | None, shapes: Shapes | None, function: str | None
+) -> dict[str, object]:
+    by_seed = _differences(attempts, minus)
+    clusters = sorted({one.cluster for outcomes in attempts.values() for one in outcomes})
+    counts, others = _counts(attempts, clusters), None if minus is None else _counts(minus, clusters)
+    known = shapes is not None and _known(attempts, shapes)
+    values = list(by_seed.values())
+    return {
+        "mean": fmean(values),
+        "function_interval": _function_interval(attempts, minus, shapes) if known and shapes is not None else None,
+        "interval": bootstrap_interval(*counts, others),
+        "crossed_interval": bootstrap_interval(*counts, others, crossed=True),
+        "t_interval": t_interval(values),
+        "by_seed": {str(seed): value for seed, value in by_seed.items()},
+        "seeds": len(values),
+        "without": _rest(attempts, minus, shapes, function) if known and shapes is not None and function else None,
+    }
+
+
+def _differences(attempts: Attempts, minus: Attempts | None) -> dict[int, float]:
+    """Success by seed, less that of ``minus``."""
+    return {seed: _rate(tried) - (_rate(minus[seed]) if minus else 0.0) for seed, tried in attempts.items() if tried}
+
+
+def _function_interval(attempts: Attempts, minus: Attempts | None, shapes: Shapes) -> Interval | None:
+    if len(attempts) < 2:
+        return None
+    tasks = sorted({(one.task, one.cluster) for outcomes in attempts.values() for one in outcomes})
+    names = [task for task, _ in tasks]
+    sides = [_counts(side, names, by_task=True) for side in (attempts, minus) if side is not None]
+    begins = numbered([cluster for _, cluster in tasks])
+    functions = numbered(rarest_functions([shapes[name] for name in names]))
+    return shared_interval(*sides[0], begins, functions, sides[1] if minus is not None else None)
+
+
+def _rest(attempts: Attempts, minus: Attempts | None, shapes: Shapes, function: str) -> Rest | None:
+    left = _without(attempts, shapes, function)
+    rates = list(_differences(left, None if minus is None else _without(minus, shapes, function)).values())
+    if not rates:
+        return None
+    tasks = len({one.task for outcomes in left.values() for one in outcomes})
+    return Rest(function=function, tasks=tasks, mean=fmean(rates), t_interval=t_interval(rates))
+
+
+def _without(attempts: Attempts, shapes: Shapes, function: str) -> Attempts:
+    return {seed: [one for one in outcomes if function not in shapes[one.task]] for seed, outcomes in attempts.items()}
+
+
+def _known(attempts: Attempts, shapes: Shapes) -> bool:
+    return all(one.task in shapes for outcomes in attempts.values() for one in outcomes)
+
+
+def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) -> tuple[Counts, Counts]:
+    """Successes and tasks by seed and cluster, or by seed and task."""
+    columns = {name: column for column, name in enumerate(names)}
+    successes = np.zeros((len(attempts), len(names)), dtype=np.int64)
+    tasks = np.zeros_like(successes)
+    for row, outcomes in enumerate(attempts.values()):
+        for one in outcomes:
+            column = columns[one.task if by_task else one.cluster]
+            tasks[row, column] += 1
+            successes[row, column] += one.success
+    return successes, tasks
+
+
+def _of_panel(result: ArmResult, panel: str) -> list[ArmOutcome]:
+    name, _, stratum = panel.partition("/")
+    return [one for one in result.outcomes if one.panel == name and (not stratum or stratum in one.strata)]
+
+
+def _judged(outcome: ArmOutcome) -> bool:
+    return outcome.infrastructure_error is None
+
+
+def _rate(outcomes: Sequence[ArmOutcome]) -> float:
+    return sum(one.success for one in outcomes) / len(outcomes)

@@ -1,0 +1,267 @@
+"""What an arm spent and how it went, over its seeds: budgets, curves over steps, coverage, evolution's share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+
+from environments.base import Record
+from environments.learning_interface.profile import ErrorStatistics, TurnLabel
+from evaluation.study.records import ArmHeader, IterationFigures
+
+# MERGED evaluation.seal_facts: """What SEAL saw and showed in an arm of a study: labels, errors and what became of them, guidelines, and its cost."""
+
+HEAD = (
+    "arm",
+    "turns by label",
+    "errors",
+    "recovered",
+    "by seed",
+    "in a success",
+    "of these with a hint",
+    "recovered",
+    "in a success",
+    "guidelines, steps shown (times mastered)",
+    "diagnosis and weights, % of the rounds",
+)
+"""Of the rows of ``seal_rows``.
+
+Hints answer some kinds of errors and not others, so that errors with and without one do not compare: arms do.
+"""
+
+
+class SealFacts(Record):
+    """All rounds of an arm's seeds together (see ``environments.learning_interface.profile.SealFigures``).
+
+    ``recovered``: by seed, the share of all errors that were recovered from; None where there was no error.
+    ``cost_share``: SEAL's share of the rounds' wall-clock; None where no time was measured.
+    """
+
+    steps: int
+    labels: dict[TurnLabel, int]
+    errors: ErrorStatistics
+    recovered: dict[int, float | None]
+    guidelines: dict[TurnLabel, int]
+    retired: dict[TurnLabel, int]
+    cost_share: float | None
+
+
+def seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
+    """The facts from the headers of an arm; None where SEAL was off."""
+    iterations = [one for header in headers for one in header.iterations if one.seal is not None]
+    found = [one.seal for one in iterations if one.seal is not None]
+    if not found:
+        return None
+    by_seed = {
+        header.seed: ErrorStatistics.total(one.seal.errors for one in header.iterations if one.seal is not None)
+        for header in headers
+    }
+    seconds: Counter[str] = Counter()
+    for one in iterations:
+        seconds.update({name: spent for name, spent in one.measured.items() if name.startswith("round ")})
+    whole = sum(seconds.values())
+    return SealFacts(
+        steps=sum(one.steps for one in found),
+        labels=_sum([one.labels for one in found]),
+        errors=ErrorStatistics.total(by_seed.values()),
+        recovered={seed: one.recovered / one.errors if one.errors else None for seed, one in by_seed.items()},
+        guidelines=_sum([one.guidelines for one in found]),
+        retired=_sum([one.retired for one in found]),
+        cost_share=seconds["round seal"] / whole if whole else None,
+    )
+
+
+def seal_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]]:
+    """A row of the report for each arm with SEAL. Shares are in percent; empty where there is nothing to share."""
+    for name, one in facts.items():
+        if one is None:
+            continue
+        errors = one.errors
+        turns = sum(one.labels.values())
+        shown = (f"{label} {n} of {one.steps} ({one.retired.get(label, 0)})" for label, n in one.guidelines.items())
+        yield (
+            name,
+            ", ".join(f"{label} {_percent(n, turns)} %" for label, n in one.labels.items()),
+            f"{errors.errors:,}",
+            _percent(errors.recovered, errors.errors),
+            ", ".join(f"{seed}: {share * 100:.1f}" for seed, share in one.recovered.items() if share is not None),
+            _percent(errors.succeeded, errors.errors),
+            f"{errors.hinted:,}",
+            _percent(errors.hinted_recovered, errors.hinted),
+            _percent(errors.hinted_succeeded, errors.hinted),
+            ", ".join(shown) or "none",
+            "" if one.cost_share is None else f"{one.cost_share * 100:.2f}",
+        )
+
+
+def _sum(parts: Sequence[Mapping[TurnLabel, int]]) -> dict[TurnLabel, int]:
+    counted: Counter[TurnLabel] = Counter()
+    for part in parts:
+        counted.update(part)
+    return {label: counted[label] for label in TurnLabel if counted[label]}
+
+
+def _percent(part: int, of: int) -> str:
+    return f"{part / of * 100:.1f}" if of else ""
+
+
+class Budget(Record):
+    """What one arm and seed used. Environment calls: rollouts, exploration and lent references."""
+
+    rollouts: int
+    optimizer_steps: int
+    environment_calls: int
+
+
+class Point(Record):
+    """Means over seeds at the end of one iteration.
+
+    ``steps``: optimizer steps. ``success``: on the panel that runs score themselves. ``signals``: found in the round,
+    by kind. ``acceptance``: share of drafts that verification let pass. Coverage is the share of the environment's
+    functions that references call: ``coverage_tasks`` of D_{t+1}, ``coverage_trained`` of what training drew so far.
+    """
+
+    steps: float
+    success: float | None
+    signals: dict[str, float]
+    acceptance: float | None
+    admitted: float
+    mixed_groups: float
+    coverage_tasks: float
+    coverage_trained: float
+
+
+class ArmFacts(Record):
+    """An arm beside its success. ``start``: success of the first policy on the panel that runs score themselves.
+
+    ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph; process starts,
+    evaluation and D_0 apart. ``shared_sequences``: by panel, the share of its value-free call sequences that tasks of
+    D_0 and of the last D_t have too. ``seal``: None where SEAL was off.
+    """
+
+    description: str
+    seeds: tuple[int, ...]
+    planned: int
+    labels: tuple[str, ...]
+    budgets: dict[str, Budget]
+    start: float | None
+    curve: tuple[Point, ...]
+    evolution_share: float | None
+    cpu_seconds: dict[str, float]
+    wall_seconds: dict[str, float]
+    shared_sequences: dict[str, tuple[float, float]]
+    seal: SealFacts | None = None
+
+
+def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) -> ArmFacts:
+    """The facts of one arm from the headers of its results by seed."""
+    ordered = [headers[seed] for seed in sorted(headers)]
+    trained = [one for one in ordered if one.iterations]
+    return ArmFacts(
+        description=description,
+        seeds=tuple(sorted(headers)),
+        planned=planned,
+        labels=tuple(dict.fromkeys(label for one in ordered for label in one.labels)),
+        budgets={str(one.seed): _budget(one) for one in trained},
+        start=_mean(one.iterations[0].dev_before for one in trained),
+        curve=_curve(trained),
+        evolution_share=_evolution_share([figures for one in trained for figures in one.iterations]),
+        cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
+        wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
+        shared_sequences=_shared(trained),
+        seal=seal_facts(trained),
+    )
+
+
+def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, ...]:
+    """A sentence for each arm and seed whose rollouts or optimizer steps are not the baseline's of that seed."""
+    told = []
+    for name, facts in arms.items():
+        for seed, own in facts.budgets.items():
+            base = arms[baseline].budgets.get(seed) if baseline in arms else None
+            for key in ("rollouts", "optimizer_steps"):
+                if base is not None and getattr(own, key) != getattr(base, key):
+                    words = key.replace("_", " ")
+                    told.append(
+                        f"{name}, seed {seed}: {getattr(own, key)} {words}, {baseline} has {getattr(base, key)}"
+                    )
+    return tuple(told)
+
+
+def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]:
+    """Environment calls of each arm over the baseline's, over the seeds of both; arms without such a seed are left out.
+
+    These cannot be equal to the call: a policy that ends its episodes sooner makes fewer.
+    """
+    base = arms[baseline].budgets if baseline in arms else {}
+    shares = {}
+    for name, facts in arms.items():
+        both = [seed for seed in facts.budgets if seed in base]
+        if both:
+            own = sum(facts.budgets[seed].environment_calls for seed in both)
+            shares[name] = own / sum(base[seed].environment_calls for seed in both)
+    return shares
+
+
+def _budget(header: ArmHeader) -> Budget:
+    return Budget(
+        rollouts=sum(one.rollouts for one in header.iterations),
+        optimizer_steps=header.iterations[-1].steps,
+        environment_calls=sum(one.environment_calls for one in header.iterations),
+    )
+
+
+def _curve(headers: Sequence[ArmHeader]) -> tuple[Point, ...]:
+    length = min((len(header.iterations) for header in headers), default=0)
+    return tuple(_point(headers, iteration) for iteration in range(length))
+
+
+def _point(headers: Sequence[ArmHeader], iteration: int) -> Point:
+    figures = [header.iterations[iteration] for header in headers]
+
+    def mean(of: Callable[[IterationFigures], float]) -> float:
+        return fmean(map(of, figures))
+
+    def covered(functions: Callable[[IterationFigures], Iterable[str]], initial: bool) -> float:
+        shares = []
+        for header in headers:
+            names = set(header.initial_functions) if initial else set()
+            names |= {name for one in header.iterations[: iteration + 1] for name in functions(one)}
+            shares.append(len(names) / header.functions)
+        return fmean(shares)
+
+    kinds = sorted({kind for one in figures for kind in one.signals})
+    return Point(
+        steps=mean(lambda one: one.steps),
+        success=_mean(one.dev_after for one in figures),
+        signals={kind: sum(one.signals.get(kind, 0) for one in figures) / len(figures) for kind in kinds},
+        acceptance=_mean(one.acceptance for one in figures),
+        admitted=mean(lambda one: one.admitted),
+        mixed_groups=mean(lambda one: one.mixed_groups),
+        coverage_tasks=covered(lambda one: one.admitted_functions, initial=True),
+        coverage_trained=covered(lambda one: one.trained_functions, initial=False),
+    )
+
+
+def _evolution_share(figures: Sequence[IterationFigures]) -> float | None:
+    graph = sum(one.measured.get("stage evolve", 0.0) for one in figures)
+    others = sum(one.measured.get(f"round {name}", 0.0) for one in figures for name in ("rollouts", "optimisation"))
+    return graph / (graph + others) if graph + others else None
+
+
+def _shared(headers: Sequence[ArmHeader]) -> dict[str, tuple[float, float]]:
+    panels = sorted({panel for header in headers for panel in header.overlap})
+    found = {panel: [header.overlap[panel] for header in headers if panel in header.overlap] for panel in panels}
+    return {
+        panel: (
+            fmean(one.in_initial / one.sequences for one in overlaps),
+            fmean(one.in_final / one.sequences for one in overlaps),
+        )
+        for panel, overlaps in found.items()
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None

@@ -1,0 +1,133 @@
+"""Which arms and seeds of a study are to be run: those without a result of the same recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from environments.base import InputError, Record
+from evaluation.study.recipe import FIRST_SEED, Arm, Mode, Study
+from evaluation.study.records import ArmHeader, ArmResult, read_result
+from evaluation.test_access import OPENINGS_FILE
+
+
+class UnequalStart(RuntimeError):
+    """Arms of one seed did not begin with the same D_0, so that nothing can be compared."""
+
+
+class Place(Record):
+    """Where a study writes: ``output`` is kept with the repository, ``work`` holds runs while they run."""
+
+    output: Path
+    work: Path
+
+    @property
+    def openings(self) -> Path:
+        """The ledger of openings."""
+        return self.output / OPENINGS_FILE
+
+    def result(self, arm: str, seed: int) -> Path:
+        """The file of one finished arm and seed."""
+        return self.output / "raw" / f"{arm}-{seed}.jsonl"
+
+    def folder(self, arm: str, seed: int) -> Path:
+        """The work folder of one arm and seed."""
+        return self.work / f"{arm}-{seed}"
+
+
+class Planned(Record):
+    """One arm and seed to run; ``after`` is the arm whose run of the seed must be there before."""
+
+    arm: str
+    seed: int
+    after: str | None
+
+
+class Plan(Record):
+    """What is to be run, in order."""
+
+    study: Study
+    mode: Mode
+    place: Place
+    jobs: tuple[Planned, ...]
+
+    def seeds(self) -> dict[str, tuple[int, ...]]:
+        """Seeds to run by arm."""
+        names = dict.fromkeys(job.arm for job in self.jobs)
+        return {name: tuple(job.seed for job in self.jobs if job.arm == name) for name in names}
+
+
+def make_plan(study: Study, mode: Mode, place: Place, names: Sequence[str] | None, seeds: Sequence[int] | None) -> Plan:
+    """Arms in the recipe's order, each with its seeds, without those whose result is there.
+
+    ``names`` and ``seeds`` keep those only. Raises InputError for a name that is no arm, a seed of the other mode, one
+    beyond an arm's number of seeds in the study, and an arm whose admissions another one gives that is neither there
+    nor planned.
+    """
+    chosen = [arm for arm in study.recipe.arms if names is None or arm.name in names]
+    for name in names or ():
+        study.recipe.arm(name)
+    _check_seeds(chosen, mode, seeds)
+    jobs: list[Planned] = []
+    for arm in chosen:
+        for seed in _seeds_of(arm, mode, seeds):
+            source = arm.match_admissions
+            if source is not None and Planned(arm=source, seed=seed, after=None) in jobs:
+                jobs.append(Planned(arm=arm.name, seed=seed, after=source))
+            elif current_result(study, mode, place, arm, seed) is None:
+                if source is not None and current_result(study, mode, place, study.recipe.arm(source), seed) is None:
+                    raise InputError(
+                        f"arm {arm.name} takes the numbers admitted from arm {source}, whose seed {seed} is not there: "
+                        f"run {source} first or with it"
+                    )
+                jobs.append(Planned(arm=arm.name, seed=seed, after=None))
+    return Plan(study=study, mode=mode, place=place, jobs=tuple(jobs))
+
+
+def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) -> ArmResult | None:
+    """The result of an arm and seed when it is there and of the study's recipe as it is.
+
+    Raises InputError for a corrupt file.
+    """
+    path = place.result(arm.name, seed)
+    if not path.exists():
+        return None
+    admissions = None
+    if arm.match_admissions is not None:
+        source = current_result(study, mode, place, study.recipe.arm(arm.match_admissions), seed)
+        if source is None:
+            return None
+        admissions = source.header.admissions
+    found = read_result(path)
+    return found if found.header.recipe == study.run_hash(arm, seed, mode, admissions) else None
+
+
+def check_start(first: dict[int, ArmHeader], header: ArmHeader) -> None:
+    """Hold the D_0 of one arm and seed against the first one seen of that seed, which ``first`` keeps.
+
+    The starter needs no check: it is part of the recipe's hash. Raises UnequalStart.
+    """
+    if header.initial_tasks is None:
+        return
+    known = first.setdefault(header.seed, header)
+    if known.initial_tasks != header.initial_tasks:
+        raise UnequalStart(
+            f"seed {header.seed}: D_0 of {header.arm} ({header.initial_tasks[:12]}) is not that of {known.arm} "
+            f"({str(known.initial_tasks)[:12]}): the code changed between them, remove the older result"
+        )
+
+
+def _seeds_of(arm: Arm, mode: Mode, seeds: Sequence[int] | None) -> list[int]:
+    own = range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
+    if seeds is None:
+        return list(own)
+    # Development may take any seed from 100 on: it is where settings are tried.
+    return [seed for seed in seeds if mode == "dev" or seed in own]
+
+
+def _check_seeds(arms: Sequence[Arm], mode: Mode, seeds: Sequence[int] | None) -> None:
+    for seed in seeds or ():
+        if mode == "dev" and seed < FIRST_SEED["dev"]:
+            raise InputError(f"--seeds {seed}: development takes seeds from {FIRST_SEED['dev']} on, lower ones test")
+        if mode == "test" and not any(seed in range(arm.seeds) for arm in arms):
+            raise InputError(f"--seeds {seed}: no chosen arm has this seed in the recipe: choose from 0 on")

@@ -1,0 +1,173 @@
+"""The plots of a study as SVG, drawn without a plotting library: curves over steps, and differences with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING
+
+from environments.base import Record
+from evaluation.study.recipe import BASELINE
+
+if TYPE_CHECKING:
+    from evaluation.study.figures import ArmFacts, Point
+    from evaluation.study.report import StudySummary
+
+WIDTH, HEIGHT = 720, 420
+LEFT, TOP, BOTTOM = 60, 40, 50
+ROOM = 200  # for names, at least
+WIDTH_OF_A_LETTER = 7  # of the 12 px sans-serif that names are set in, on average
+CURVES = 7
+"""Arms in a plot of curves at most, the first of the recipe: more cannot be told apart."""
+
+_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+
+
+class Series(Record):
+    """One line: its name and its points (x, y), in order of x."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+class Row(Record):
+    """One row of a plot of differences: a mean, an interval if there is one, and each seed's value."""
+
+    name: str
+    mean: float
+    interval: tuple[float, float] | None
+    values: tuple[float, ...]
+
+
+def study_plots(summary: StudySummary) -> dict[str, str]:
+    """SVG texts by name, of those plots that there is something for."""
+    facts = summary.facts
+    arms = {name: one for name, one in list(facts.arms.items()) if one.curve}
+    curves: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
+        ("success", "success on the development panel", lambda point: point.success),
+        ("signals", "signals found in a round", lambda point: sum(point.signals.values())),
+        ("acceptance", "share of drafts that verification accepts", lambda point: point.acceptance),
+        ("coverage", "share of functions trained on so far", lambda point: point.coverage_trained),
+    )
+    plots = {}
+    for name, title, value in curves:
+        series = [
+            Series(name=f"{arm} (n = {len(one.budgets)})", points=(*_start(one, name), *_over(one, value)))
+            for arm, one in list(arms.items())[:CURVES]
+        ]
+        if any(one.points for one in series):
+            plots[name] = line_chart(f"{title}, mean over an arm's n seeds", "optimizer steps", series)
+    for panel in facts.panels:
+        rows = []
+        for arm, cells in summary.cells.items():
+            versus = cells[panel].difference_to_grpo if panel in cells else None
+            if versus is not None:
+                name = f"{arm} (n = {versus.seeds})"
+                values = tuple(100 * value for value in versus.by_seed.values())
+                interval = versus.function_interval or versus.crossed_interval
+                ends = None if interval is None else (100 * interval[0], 100 * interval[1])
+                rows.append(Row(name=name, mean=100 * versus.mean, interval=ends, values=values))
+        if rows:
+            plots[f"difference-{panel}"] = difference_chart(f"{panel}: percent points above {BASELINE}", rows)
+    return plots
+
+
+def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
+    """Lines over a common x axis, with a legend at the right. Raises ValueError when no series has a point."""
+    points = [point for one in series for point in one.points]
+    if not points:
+        raise ValueError("no series has a point")
+    x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
+    y_ticks = ticks(min(0.0, *(y for _, y in points)), max(y for _, y in points))
+    right = WIDTH - _room(series)
+    place_x = _scale(x_ticks, LEFT, right)
+    place_y = _scale(y_ticks, HEIGHT - BOTTOM, TOP)
+    parts = [_text(LEFT, TOP - 18, title, size=14)]
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, x_label, anchor="middle"))
+    for tick in y_ticks:
+        parts.append(_line(LEFT, place_y(tick), right, place_y(tick), "#dddddd"))
+        parts.append(_text(LEFT - 6, place_y(tick) + 4, f"{tick:g}", anchor="end"))
+    for tick in x_ticks:
+        parts.append(_line(place_x(tick), HEIGHT - BOTTOM, place_x(tick), HEIGHT - BOTTOM + 4, "#555555"))
+        parts.append(_text(place_x(tick), HEIGHT - BOTTOM + 18, f"{tick:g}", anchor="middle"))
+    for number, one in enumerate(series):
+        colour = _COLOURS[number % len(_COLOURS)]
+        path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in one.points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{place_x(x):.1f}" cy="{place_y(y):.1f}" r="3" fill="{colour}"/>' for x, y in one.points]
+        parts.append(_text(right + 14, TOP + 18 * number + 10, one.name, fill=colour))
+    return _svg(WIDTH, HEIGHT, parts)
+
+
+def difference_chart(title: str, rows: Sequence[Row]) -> str:
+    """A row an arm: each seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
+    if not rows:
+        raise ValueError("no row to draw")
+    ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]
+    marks = ticks(min(ends), max(ends))
+    height = TOP + 26 * len(rows) + BOTTOM
+    left = _room(rows)
+    place = _scale(marks, left, WIDTH - 20)
+    parts = [_text(20, TOP - 18, title, size=14)]
+    for tick in marks:
+        colour = "#555555" if tick == 0 else "#dddddd"
+        parts.append(_line(place(tick), TOP, place(tick), height - BOTTOM, colour))
+        parts.append(_text(place(tick), height - BOTTOM + 18, f"{tick:g}", anchor="middle"))
+    for number, row in enumerate(rows):
+        y = TOP + 26 * number + 13
+        parts.append(_text(left - 10, y + 4, row.name, anchor="end"))
+        if row.interval is not None:
+            low, high = (place(end) for end in row.interval)
+            parts.append(f'<line x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}" stroke="#0072b2" stroke-width="3"/>')
+        parts += [
+            f'<circle cx="{place(value):.1f}" cy="{y}" r="3" fill="none" stroke="#777777"/>' for value in row.values
+        ]
+        parts.append(f'<circle cx="{place(row.mean):.1f}" cy="{y}" r="5" fill="#0072b2"/>')
+    parts.append(_text((left + WIDTH) / 2, height - 8, "dot: mean, bar: 95 % interval, rings: seeds", anchor="middle"))
+    return _svg(WIDTH, height, parts)
+
+
+def ticks(low: float, high: float, about: int = 6) -> tuple[float, ...]:
+    """Round numbers, evenly apart, from at most ``low`` to at least ``high``: about as many as asked for."""
+    if high <= low:
+        high = low + 1.0
+    rough = (high - low) / about
+    power = 10.0 ** floor(log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return tuple(round(number * step, 10) for number in range(first, last + 1))
+
+
+def _start(facts: ArmFacts, plot: str) -> list[tuple[float, float]]:
+    """Only success is known before the first round."""
+    return [(0.0, facts.start)] if plot == "success" and facts.start is not None else []
+
+
+def _over(facts: ArmFacts, value: Callable[[Point], float | None]) -> list[tuple[float, float]]:
+    points = ((point.steps, value(point)) for point in facts.curve)
+    return [(steps, y) for steps, y in points if y is not None]
+
+
+def _room(named: Sequence[Series | Row]) -> int:
+    """Pixels that the names take, with a margin."""
+    return max(ROOM, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in named))
+
+
+def _scale(marks: Sequence[float], begin: float, end: float) -> Callable[[float], float]:
+    low, high = marks[0], marks[-1]
+    return lambda value: begin + (value - low) / (high - low) * (end - begin)
+
+
+def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "start", fill: str = "#222222") -> str:
+    style = f'font-size="{size}" text-anchor="{anchor}" fill="{fill}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+
+
+def _svg(width: int, height: int, parts: Sequence[str]) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""])

@@ -1,0 +1,205 @@
+"""Runs the planned arms and seeds of a study side by side, each as a child process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from environments.base import InputError
+from environments.command import MISTAKE
+from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
+from evaluation.study.plan import Plan, Planned, check_start, current_result
+from evaluation.study.recipe import Study, Tree
+from evaluation.study.records import ArmHeader, read_result
+from evaluation.test_access import current_commit
+from memory.jsonl import write_atomically, write_json
+from memory.processes import ChildFailure, exclusive, run_child
+
+SLACK = 60.0  # seconds for which a job may outlive the deadlines of its two children
+
+
+def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
+    """Run every planned arm and seed, ``at_once`` at a time in their order; what failed, a sentence each.
+
+    Raises InputError when another study works in the same folder, and UnequalStart as soon as D_0 of two arms of a seed
+    differ. Ends its children and exits with 130 or 143 on SIGINT or SIGTERM.
+    """
+    with exclusive(plan.place.work / "study.lock", str(plan.place.work)):
+        return asyncio.run(_Schedule(plan, at_once, keep_runs).run())
+
+
+def check_settings(plan: Plan) -> None:
+    """Check all settings of all planned arms, before hours are spent on the first. Raises InputError."""
+    files = []
+    for name in dict.fromkeys(job.arm for job in plan.jobs):
+        arm = plan.study.recipe.arm(name)
+        if not arm.untrained:
+            admissions = [1] * plan.study.iterations()
+            files.append(plan.place.work / "recipes" / f"{name}.yaml")
+            _write_recipe(files[-1], plan.study.settings_of(arm, 0, admissions))
+    if not files:
+        return
+    log = plan.place.work / "check.log"
+    log.unlink(missing_ok=True)
+    argv = [sys.executable, "-m", "graph.check_recipe", *map(str, files)]
+    if asyncio.run(run_child(argv, log_path=log, deadline=300, accept=(0, MISTAKE))) == MISTAKE:
+        raise InputError(_last_error(log))
+
+
+class _Schedule:
+    """The jobs of one plan in progress."""
+
+    def __init__(self, plan: Plan, at_once: int, keep_runs: bool) -> None:
+        self._plan = plan
+        self._study: Study = plan.study
+        self._keep = keep_runs
+        self._at_once = at_once
+        self._waiting = list(plan.jobs)
+        self._done: set[tuple[str, int]] = set()
+        self._progress = asyncio.Condition()
+        self._failures: list[str] = []
+        self._first: dict[int, ArmHeader] = {}
+        self._commit = current_commit(Path.cwd())
+
+    async def run(self) -> list[str]:
+        self._read_starts()
+        workers = [asyncio.create_task(self._worker()) for _ in range(self._at_once)]
+        work = asyncio.gather(*workers)
+        received: list[signal.Signals] = []
+
+        def stop(number: signal.Signals) -> None:
+            received.append(number)
+            work.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            await asyncio.wait(workers)  # each ends its child; gather tells of the first alone
+            print(f"stopped by {received[0].name}: the same command goes on", file=sys.stderr)
+            raise SystemExit(128 + received[0]) from None
+        return self._failures
+
+    def _read_starts(self) -> None:
+        """D_0 of the seeds to run, by what is there already."""
+        plan = self._plan
+        for seed in dict.fromkeys(job.seed for job in plan.jobs):
+            for arm in self._study.recipe.arms:
+                found = current_result(self._study, plan.mode, plan.place, arm, seed)
+                if found is not None:
+                    check_start(self._first, found.header)
+
+    async def _worker(self) -> None:
+        """Do one job after the other: always the first of the plan that waits for no other."""
+        while True:
+            async with self._progress:
+                while (job := self._ready()) is None:
+                    if not self._waiting:
+                        return
+                    await self._progress.wait()
+                self._waiting.remove(job)
+            await self._job(job)
+            async with self._progress:
+                self._done.add((job.arm, job.seed))
+                self._progress.notify_all()
+
+    def _ready(self) -> Planned | None:
+        return next((job for job in self._waiting if job.after is None or (job.after, job.seed) in self._done), None)
+
+    async def _job(self, job: Planned) -> None:
+        try:
+            await self._run(job)
+        except (ChildFailure, InputError) as failure:
+            self._failures.append(f"{job.arm}, seed {job.seed}: {failure}")
+            _say(f"{job.arm}, seed {job.seed}: failed")
+
+    async def _run(self, planned: Planned) -> None:
+        study, place, mode = self._study, self._plan.place, self._plan.mode
+        arm = study.recipe.arm(planned.arm)
+        admissions = None
+        if arm.match_admissions is not None:
+            source = current_result(study, mode, place, study.recipe.arm(arm.match_admissions), planned.seed)
+            if source is None:
+                raise InputError(f"the run of {arm.match_admissions} whose admissions it matches failed")
+            admissions = source.header.admissions
+        if planned.after and current_result(study, mode, place, arm, planned.seed) is not None:
+            return
+        settings = study.settings_of(arm, planned.seed, admissions)
+        folder = place.folder(planned.arm, planned.seed)
+        _prepare(folder, settings)
+        job = Job(
+            folder=str(folder),
+            result=str(place.result(planned.arm, planned.seed)),
+            arm=arm.name,
+            seed=planned.seed,
+            mode=mode,
+            trains=not arm.untrained,
+            iterations=study.iterations(),
+            policy=study.starter,
+            scoring=self._scoring(settings),
+            deadline=study.recipe.deadline,
+            recipe=study.run_hash(arm, planned.seed, mode, admissions),
+            study=study.sha256,
+            starter=study.starter_sha256,
+            panels={name: study.panels[name] for name in study.recipe.panel_names(mode)},
+            commit=self._commit,
+        )
+        write_json(folder / JOB_FILE, job)
+        started = time.perf_counter()
+        _say(f"{arm.name}, seed {planned.seed}: started")
+        log = folder / "job.log"
+        argv = [sys.executable, "-m", "evaluation.study.arm", str(folder / JOB_FILE)]
+        deadline = 2 * job.deadline + SLACK
+        if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
+            raise InputError(_last_error(log))
+        header = read_result(Path(job.result)).header
+        check_start(self._first, header)
+        cpu = header.measured.cpu_seconds
+        _say(f"{arm.name}, seed {planned.seed}: done in {time.perf_counter() - started:.0f} s, {cpu:.0f} s of CPU")
+        if not self._keep:
+            shutil.rmtree(folder)
+
+    def _scoring(self, settings: Tree) -> Scoring:
+        policy = settings.get("policy") or {}
+        return Scoring(
+            panels=self._study.recipe.panel_names(self._plan.mode),
+            limit=self._study.recipe.limit,
+            openings=str(self._plan.place.openings) if self._plan.mode == "test" else None,
+            device=policy.get("device", "auto"),
+            dtype=policy.get("dtype", "float32"),
+        )
+
+
+def _prepare(folder: Path, settings: Tree) -> None:
+    """The work folder with recipe.yaml; what an earlier attempt with other settings left there is removed."""
+    path = folder / "recipe.yaml"
+    if folder.exists() and (not path.exists() or path.read_bytes() != _as_yaml(settings)):
+        shutil.rmtree(folder)
+    _write_recipe(path, settings)
+
+
+def _write_recipe(path: Path, settings: Tree) -> None:
+    write_atomically(path, [_as_yaml(settings)])
+
+
+def _as_yaml(settings: Tree) -> bytes:
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()
+
+
+def _last_error(log: Path) -> str:
+    said: Sequence[str] = log.read_text(errors="replace").splitlines()
+    return next((line for line in reversed(said) if line.startswith("error: ")), f"see {log}").removeprefix("error: ")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

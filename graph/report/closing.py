@@ -1,0 +1,210 @@
+"""What a run says at its end: where things are, one task from weakness to effect, the words, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+from statistics import fmean
+from typing import TypeVar
+
+from environments.base import Record, ToolCall
+from environments.settings import BFCL
+from graph.report.summary import Summary
+from graph.settings import RunSettings
+from memory.records import FailureContext, Signal, SignalKind, Task
+from memory.run import RunDirectory, read_json, read_jsonl
+from memory.tasks import load_tasks
+from training.grpo.record import RECORD_FILE, RoundRecord
+from training.signals import GroupScore
+
+Read = TypeVar("Read", bound=Record)
+
+WIDTH = 110  # characters of a text that an agent, a tool or a user wrote
+
+WORDS = {
+    "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
+    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
+    "boundary": "a task that some rollouts of a group solve and others do not",
+    "rare": "a rollout with a sequence of calls that hardly any other has",
+    "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
+    "panel": "success before and after training on tasks held out of it; 95 %: start states and functions resampled",
+    "seconds, cost": "of the iteration, by stage",
+}
+REASONS = {
+    "duplicate": "the task is there already",
+    "sealed": "it is, or starts and goes like, a held-out task",
+    "trivial_policy": "an agent that does not read it solves it",
+    "superfluous_call": "a call of its reference can be left out",
+    "error_result": "a call of its reference fails",
+    "ungrounded_argument": "a value of its reference stands nowhere",
+    "not_solved": "its reference does not solve it",
+    "no_effect": "a user turn of it changes and tells nothing",
+    "nondeterministic": "two replays of it differ",
+    "solver": "the solver solves it too rarely or too often",
+    "over_quota": "the iteration admits no more",
+}
+
+
+class Story(Record):
+    """One admitted task with what caused it and what came after.
+
+    ``scores`` are those of groups by iteration: success in [0, 1], of the weak task and of the admitted one.
+    """
+
+    weak: Task
+    signal: Signal
+    context: FailureContext
+    admitted: Task
+    weak_scores: dict[int, float]
+    admitted_scores: dict[int, float]
+
+
+def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]) -> str:
+    """The text after the last table, with a newline at its end. Raises InputError for a damaged record."""
+    if not summaries:
+        return ""
+    lines = [
+        *_places(run, summaries),
+        *_story(run, len(summaries)),
+        *_words(summaries),
+        *_next(run, settings, summaries),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def find_story(run: RunDirectory, iterations: int) -> Story | None:
+    """The first admitted task whose weakness was a task that was rolled out again later, and that was so itself.
+
+    Forgetting and boundary come before rare. Nothing is chosen by how it ended. None where there is no such task.
+    """
+    tasks = load_tasks(run)
+    by_id = {task.id: task for task in tasks}
+    scores = {i: _read(run.iteration(i) / "scores.jsonl", GroupScore) for i in range(iterations)}
+    found: list[Story] = []
+    for number in range(iterations):
+        folder = run.iteration(number)
+        signals = {one.id: one for one in _read(folder / "signals.jsonl", Signal)}
+        contexts = {one.id: one for one in _read(folder / "contexts.jsonl", FailureContext)}
+        for task in (task for task in tasks if task.admitted_at == number):
+            context = next((contexts[parent] for parent in task.parents if parent in contexts), None)
+            signal = signals.get(context.signal_id) if context is not None else None
+            if context is None or signal is None or signal.task_id not in by_id:
+                continue
+            story = Story(
+                weak=by_id[signal.task_id],
+                signal=signal,
+                context=context,
+                admitted=task,
+                weak_scores=_by_iteration(scores, signal.task_id),
+                admitted_scores=_by_iteration(scores, task.id),
+            )
+            if story.admitted_scores and max(story.weak_scores, default=number) > number:
+                if signal.kind is not SignalKind.RARE:
+                    return story
+                found.append(story)
+    return found[0] if found else None
+
+
+def _read(path: Path, record: type[Read]) -> list[Read]:
+    """The records of a file; none where it is not there, as in runs without signals."""
+    return read_jsonl(path, record) if path.exists() else []
+
+
+def _by_iteration(scores: dict[int, list[GroupScore]], task_id: str) -> dict[int, float]:
+    means = {i: [one.mean for one in groups if one.task_id == task_id] for i, groups in scores.items()}
+    return {i: fmean(found) for i, found in means.items() if found}
+
+
+def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
+    policy = run.root / _policy(run, summaries)
+    begun, admitted = summaries[0].tasks, sum(one.admitted for one in summaries)
+    yield "Where things are"
+    yield f"  policy     {policy}"
+    yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
+    yield f"  records    {run.iteration(summaries[-1].iteration)} and its neighbours: trajectories, signals, contexts,"
+    yield "             interactions, drafts, verdicts, one JSON object a line; settings.yaml is the whole recipe"
+
+
+def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
+    story = find_story(run, iterations)
+    if story is None:
+        return
+    signal, context = story.signal, story.context
+    score = "" if signal.score is None else f", {signal.score:.0%} of a group's rollouts succeed"
+    if signal.previous is not None:
+        score += f" where {signal.previous:.0%} did"
+    pattern = f", the calls {' '.join(signal.pattern)}" if signal.pattern else ""
+    yield ""
+    yield "From weakness to effect (the first task that can be followed; one task shows how, not how much)"
+    yield f"  task       {story.weak.id}: {_shown(' / '.join(story.weak.turns))}"
+    yield f"  signal     iteration {signal.iteration}: {signal.kind}{score}{_shown(pattern)}"
+    if context.how:
+        yield f"  rollout    {_shown(context.how)}"
+    about = f" of {context.tool}" if context.tool else ""
+    explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
+    yield f"  context    {context.cause or 'no failure'}{_shown(about + explored)}"
+    yield f"  new task   {story.admitted.id}: {_shown(' / '.join(story.admitted.turns))}"
+    yield f"  reference  {_calls(call for turn in story.admitted.reference for call in turn)}"
+    yield f"  effect     success by iteration, old task: {_course(story.weak_scores)}"
+    yield f"             new task: {_course(story.admitted_scores)}"
+
+
+def _words(summaries: Sequence[Summary]) -> Iterator[str]:
+    yield ""
+    yield "Words of the table"
+    for word, meaning in WORDS.items():
+        if word != "panel" or any(one.panel for one in summaries):
+            yield f"  {word:13} {meaning}"
+    for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
+        yield f"  refused: {reason}: {REASONS.get(reason, 'see environments/verification/verify.py, Refusal')}"
+    if any("argument references" in label for one in summaries for label in one.labels):
+        yield "  argument references ($k): the embedded policy reads values as $1, $2, ..., its calls carry them"
+
+
+def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
+    root, policy = quote(str(run.root)), quote(str(run.root / _policy(run, summaries)))
+    scored = settings.evaluation.scored
+    if settings.evaluation.tasks is not None:
+        what = f"--tasks {quote(settings.evaluation.tasks)}"
+    else:
+        what = f"--panel {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
+    named = "" if settings.environment.name == BFCL else f"--environment {quote(settings.environment.name)} "
+    python = _python()
+    command = f"{python} -m evaluation.run {named}{what}"
+    yield ""
+    yield "Next"
+    yield f"  {command} --model {policy}"
+    if scored is not None:  # of its own training tasks a lookup knows everything
+        yield f"  {command} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
+    yield f"  {python} -m graph.run_iteration --run {root} --iterations {len(summaries) + 3} --resume"
+    yield f"  COEVOLVE_RUN={root} make studio   # the run's graph in LangGraph Studio"
+    yield "  notebooks/01_one_iteration.ipynb   # follows one failure through every step"
+
+
+def _python() -> str:
+    """The interpreter as it is called from here, where it lies below the working directory."""
+    executable, here = Path(sys.executable), Path.cwd()
+    return quote(str(executable.relative_to(here))) if executable.is_relative_to(here) else "python"
+
+
+def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
+    return read_json(run.iteration(summaries[-1].iteration) / RECORD_FILE, RoundRecord).policy
+
+
+def _course(scores: dict[int, float]) -> str:
+    return ", ".join(f"{score:.0%} ({iteration})" for iteration, score in sorted(scores.items()))
+
+
+def _calls(calls: Iterable[ToolCall]) -> str:
+    told = (
+        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})" for call in calls
+    )
+    return _shown(", ".join(told))
+
+
+def _shown(text: str) -> str:
+    """One line of what somebody else wrote: no control characters, not longer than a line."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return plain if len(plain) <= WIDTH else plain[: WIDTH - 3] + "..."

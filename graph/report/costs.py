@@ -1,0 +1,141 @@
+"""What one iteration cost: by stage and per admitted task, from the ledger of the chat roles and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from agents.spending import Request, read_requests
+from environments.base import Record
+from graph.state import SEED_STAGE
+from memory.records import Interaction, Trajectory
+from memory.run import RunDirectory, read_jsonl
+from training.grpo.record import LENT_FILE, TRAJECTORIES_FILE
+
+Row = TypeVar("Row", bound=Record)
+
+SEED = "seed"
+STAGES = {"reflector": "reflect", "explorer": "explore", "abstractor": "abstract", "solver": "solve"}
+
+
+class StageCost(Record):
+    """What the requests of one stage cost, those that ended in a refusal or failure included.
+
+    ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply,
+    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, added up over requests that
+    ran side by side. ``money`` is in the currency of the settings' prices.
+    """
+
+    requests: int = 0
+    refused: int = 0
+    cached: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    money: float = 0.0
+
+    def words(self) -> str:
+        """One line of a table."""
+        counts = {"without a usable reply": self.refused, "cached": self.cached}
+        asides = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        parts = [f"{self.requests} requests" + (f" ({asides})" if asides else ""), f"{self.calls} calls"]
+        parts += [f"{self.prompt_tokens} + {self.completion_tokens} tokens", f"{self.seconds:.1f} s"]
+        return ", ".join([*parts, *_money(self.money)])
+
+
+class PerTask(Record):
+    """The graph's requests of an iteration divided by the tasks that it admitted; D_0's are left out."""
+
+    calls: float
+    tokens: float
+    money: float
+
+    def words(self) -> str:
+        """One line of a table."""
+        return ", ".join([f"{self.calls:.1f} calls", f"{self.tokens:.0f} tokens", *_money(self.money)])
+
+
+class Cost(Record):
+    """What was paid. Model calls, their tokens and money are those of chat roles, ``environment_calls`` those of
+    rollouts, lent references and exploration (verification replays and evaluation are not counted),
+    ``sampled_tokens`` those of rollouts. ``stages`` splits what chat roles spent: seed (D_0, in the first iteration),
+    reflect, explore, abstract, solve. ``per_admitted`` is None where no task was admitted or no model asked."""
+
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    money: float = 0.0
+    environment_calls: int = 0
+    sampled_tokens: int = 0
+    stages: dict[str, StageCost] = {}
+    per_admitted: PerTask | None = None
+
+    def words(self, separator: str) -> str:
+        """What is not zero, as a cell of a table."""
+        counts = {
+            "model calls": str(self.model_calls),
+            "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
+            "environment calls": str(self.environment_calls),
+            "sampled tokens": str(self.sampled_tokens),
+        }
+        words = [f"{count} {name}" for name, count in counts.items() if count not in ("0", "0 + 0")]
+        return separator.join([*words, *_money(self.money)])
+
+
+def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
+    """The cost of an iteration that admitted ``admitted`` tasks; the first one's includes that of making D_0."""
+    requests = [
+        request
+        for request in read_requests(run.spending_path)
+        if request.iteration == iteration or (request.iteration is None and iteration == 0)
+    ]
+    stages = {SEED: _sum([one for one in requests if one.iteration is None])}
+    for role, stage in STAGES.items():
+        stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
+    whole = _sum(requests)
+    folders = [run.iteration(iteration)] + ([run.root / SEED_STAGE] if iteration == 0 else [])
+    interactions = [one for folder in folders for one in _read(folder / "interactions.jsonl", Interaction)]
+    trajectories = _read(run.iteration(iteration) / TRAJECTORIES_FILE, Trajectory)
+    played = [*trajectories, *_read(run.iteration(iteration) / LENT_FILE, Trajectory)]
+    return Cost(
+        model_calls=whole.calls,
+        prompt_tokens=whole.prompt_tokens,
+        completion_tokens=whole.completion_tokens,
+        money=whole.money,
+        environment_calls=sum(len(one.observation.calls) for one in interactions)
+        + sum(len(one.calls()) for one in played),
+        sampled_tokens=sum(one.sampled_tokens for one in trajectories),
+        stages={stage: spent for stage, spent in stages.items() if spent.requests},
+        per_admitted=_per_task(_sum([one for one in requests if one.iteration is not None]), admitted),
+    )
+
+
+def _money(amount: float) -> list[str]:
+    return [f"money {amount:.4f}"] if amount else []
+
+
+def _sum(requests: Sequence[Request]) -> StageCost:
+    measured = [request.measured for request in requests]
+    return StageCost(
+        requests=len(requests),
+        refused=sum(request.outcome != "answered" for request in requests),
+        cached=sum(request.cached for request in requests),
+        calls=sum(one.calls for one in measured),
+        prompt_tokens=sum(one.prompt_tokens for one in measured),
+        completion_tokens=sum(one.completion_tokens for one in measured),
+        seconds=round(sum(one.seconds for one in measured), 3),
+        money=round(sum(one.money for one in measured), 9),
+    )
+
+
+def _per_task(spent: StageCost, admitted: int) -> PerTask | None:
+    if not admitted or not spent.requests:
+        return None
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    return PerTask(calls=spent.calls / admitted, tokens=tokens / admitted, money=spent.money / admitted)
+
+
+def _read(path: Path, model: type[Row]) -> list[Row]:
+    return read_jsonl(path, model) if path.exists() else []

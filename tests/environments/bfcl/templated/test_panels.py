@@ -1,0 +1,253 @@
+"""Panels: rebuilt from ids, held by their hash, labelled rightly, and of held-out indices only."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import pytest
+from support.templated_calls import FORBIDDEN, words_outside_quotes
+
+from environments.base import InputError
+from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.official import indices, split_of
+from environments.bfcl.templated import panels
+from environments.bfcl.templated.panels import PanelTask, Strata, held_out, load_panel, main, panel_hash, panel_names
+from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks
+from environments.bfcl.templated.text import caused_errors, forced_calls
+from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, panels_folder, read_publication
+from environments.verification.verify import verify
+
+ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
+SIZES = {
+    "templated-dev": (100, 250),
+    "templated-test": (400, 400),
+    "longer-dev": (40, 200),
+    "longer-test": (200, 200),
+    "turns-dev": (35, 200),
+    "turns-test": (200, 200),
+}
+CLUSTERS = {
+    "templated-dev": 7,
+    "templated-test": 40,
+    "longer-dev": 5,
+    "longer-test": 30,
+    "turns-dev": 6,
+    "turns-test": 35,
+}
+LENGTHS = {"templated": {"1", "2", "3"}, "longer": {"4", "5", "6"}, "turns": {"2", "3", "4"}}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    name: str
+    tasks: tuple[PanelTask, ...]
+    seconds: float
+
+
+@pytest.fixture(scope="module", params=panel_names())
+def loaded(request) -> Loaded:
+    began = time.perf_counter()
+    tasks = load_panel(request.param)
+    return Loaded(request.param, tasks, time.perf_counter() - began)
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    for path in panels_folder("bfcl").glob("*.json"):
+        (tmp_path / path.name).write_text(path.read_text())
+    monkeypatch.setattr(panels, "panels_folder", lambda environment: tmp_path)
+    return tmp_path
+
+
+def altered(folder, change, name="templated-dev.json"):
+    content = json.loads((folder / name).read_text())
+    change(content)
+    (folder / name).write_text(json.dumps(content))
+
+
+def test_a_panel_loads_quickly(loaded):
+    assert loaded.seconds < 3
+
+
+def test_a_panel_is_large_enough_and_of_held_out_indices(loaded):
+    split = loaded.name.rpartition("-")[2]
+    least, most = SIZES[loaded.name]
+    assert least <= len(loaded.tasks) <= most
+    for task in loaded.tasks:
+        index = int(task.id.removeprefix(f"{loaded.name}-").split("-")[0])
+        assert split_of(index) == task.spec.split == split
+        assert index % 50 < 40
+    assert len({task.id for task in loaded.tasks}) == len(loaded.tasks)
+    assert len({fingerprint(task.spec) for task in loaded.tasks}) == len(loaded.tasks)
+
+
+def test_tasks_with_equal_starts_share_a_cluster_and_others_do_not(loaded):
+    starts = {(task.cluster, json.dumps(task.spec.initial_state, sort_keys=True)) for task in loaded.tasks}
+    assert len(starts) == len({start for _, start in starts}) == len({cluster for cluster, _ in starts})
+    assert len(starts) >= CLUSTERS[loaded.name]
+
+
+def test_every_task_verifies_and_its_marks_are_those_of_a_replay(loaded):
+    for task in loaded.tasks[::4]:
+        assert verify(task.spec, ENVIRONMENT, (), ()).accepted, task.id
+        places = [(turn, c) for turn, calls in enumerate(task.spec.reference) for c in range(len(calls))]
+        needed = any(caused_errors(ENVIRONMENT, task.spec, turn, c) for turn, c in places)
+        forced = any(any(flags) for flags in forced_calls(ENVIRONMENT, task.spec))
+        assert task.strata.precondition == ("forced" if forced else "said" if needed else "none"), task.id
+
+
+def test_strata_of_length_and_rarity_are_right(loaded):
+    train = base_tasks(indices("train"))
+    counts = Counter(call.name for task in train for turn in task.spec.reference for call in turn)
+    for task in loaded.tasks:
+        calls = [call for turn in task.spec.reference for call in turn]
+        assert task.strata.length == str(len(calls))
+        rarest = min(counts[call.name] for call in calls)
+        assert task.strata.rarity == ("common" if rarest >= 5 else "rare" if rarest else "unseen")
+
+
+def test_every_stratum_has_tasks(loaded):
+    expected = {
+        "precondition": {"forced", "said", "none"},
+        "length": LENGTHS[loaded.name.partition("-")[0]],
+        "rarity": {"common", "rare", "unseen"},
+    }
+    for label in Strata.model_fields:
+        assert {getattr(task.strata, label) for task in loaded.tasks} == expected[label]
+
+
+def test_the_order_is_mixed_so_that_a_prefix_is_a_sample(loaded):
+    clusters = [task.cluster for task in loaded.tasks]
+    sizes, n = Counter(clusters).values(), len(clusters)
+    by_chance = sum(size * (size - 1) for size in sizes) / n
+    assert sum(one == two for one, two in pairwise(clusters)) < by_chance + 1.5 * n**0.5 < n - len(sizes)
+
+
+def test_texts_name_no_function_or_parameter(loaded):
+    for task in loaded.tasks:
+        for text in task.spec.turns:
+            assert not words_outside_quotes(text) & FORBIDDEN, task.id
+
+
+def test_what_a_panel_publishes_is_what_it_holds(loaded):
+    published = read_publication(panels_folder("bfcl") / f"{loaded.name}{SUFFIX}")
+    assert published.panel == loaded.name
+    assert set(published.fingerprints) == {fingerprint(task.spec) for task in loaded.tasks}
+    assert set(published.call_sequences) == {call_sequence(task.spec) for task in loaded.tasks}
+
+
+def test_a_panel_file_holds_ids_and_labels_only(loaded):
+    content = json.loads((panels_folder("bfcl") / f"{loaded.name}.json").read_text())
+    assert len(content["tasks"]) == len(loaded.tasks)
+    for entry in content["tasks"]:
+        keys = {"index", "start", "length", "wording_seed", "forced", "strata"}
+        assert set(entry) == keys | ({"first_turn"} if loaded.name.startswith("turns") else set())
+        assert all(isinstance(entry[key], int) for key in ("index", "start", "length", "wording_seed"))
+
+
+def test_the_panels_share_no_task():
+    found = Counter(fingerprint(task.spec) for name in panel_names() for task in load_panel(name))
+    assert set(found.values()) == {1}
+
+
+def test_only_the_panels_of_the_split_test_are_held_out():
+    assert {name for name in panel_names() if held_out(name)} == {"templated-test", "longer-test", "turns-test"}
+    with pytest.raises(InputError, match="longer-dev"):
+        held_out("longer")
+
+
+def test_a_hash_is_told_without_opening_the_panel(monkeypatch):
+    monkeypatch.setattr(panels, "_rebuild", None)
+    assert panel_hash("longer-test") == json.loads((panels_folder("bfcl") / "longer-test.json").read_text())["sha256"]
+
+
+def test_a_task_of_two_turns_ends_the_first_where_a_human_turn_ends():
+    human = {task.index: [len(turn) for turn in task.spec.reference] for task in base_tasks(indices("dev"))}
+    tasks = load_panel("turns-dev")
+    assert len(tasks) > 30
+    for task in tasks:
+        index, start, _ = map(int, task.id.removeprefix("turns-dev-").split("-"))
+        first, second = map(len, task.spec.reference)
+        ends = list(accumulate(human[index]))
+        assert start + first in ends
+        assert not any(start < end < start + first + second for end in ends if end != start + first)
+        assert len(task.spec.turns) == 2
+        assert all(task.spec.turns)
+
+
+def _other_seed(content):
+    content["tasks"][0]["wording_seed"] += 1
+
+
+def _other_stratum(content):
+    content["tasks"][0]["strata"]["rarity"] = (
+        "unseen" if content["tasks"][0]["strata"]["rarity"] != "unseen" else "rare"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_other_seed, "hash"),
+        (_other_stratum, "hash"),
+        (lambda content: content["tasks"].pop(), "hash"),
+        (lambda content: content["tasks"].reverse(), "hash"),
+        (lambda content: content["tasks"][0].update(index=0), "index 0"),
+        (lambda content: content["tasks"][0].update(index=45), "index 45"),
+        (lambda content: content["tasks"][0].update(start=90), "slice"),
+        (lambda content: content["tasks"][0].update(forced=[]), "altered"),
+        (lambda content: content.update(panel="templated-test"), "templated-test"),
+        (lambda content: content.update(more=1), "altered"),
+        (lambda content: content.update(sha256="0" * 64), "hash"),
+    ],
+)
+def test_a_tampered_panel_is_refused(copies, change, told):
+    assert load_panel("templated-dev")
+    altered(copies, change)
+    with pytest.raises(InputError, match=told):
+        load_panel("templated-dev")
+
+
+@pytest.mark.parametrize("first_turn", [0, 9, None])
+def test_a_tampered_border_of_turns_is_refused(copies, first_turn):
+    altered(copies, lambda content: content["tasks"][0].update(first_turn=first_turn), "turns-dev.json")
+    with pytest.raises(InputError, match="turns"):
+        load_panel("turns-dev")
+
+
+def test_a_panel_with_the_fingerprints_of_another_is_refused(copies):
+    (copies / f"templated-dev{SUFFIX}").write_text((copies / f"templated-test{SUFFIX}").read_text())
+    with pytest.raises(InputError, match="does not belong"):
+        load_panel("templated-dev")
+
+
+def test_an_unknown_or_missing_panel_is_refused(copies):
+    with pytest.raises(InputError, match="templated-dev, templated-test"):
+        load_panel("templated")
+    (copies / "templated-dev.json").unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        load_panel("templated-dev")
+
+
+def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatch, capsys):
+    monkeypatch.setattr(panels, "_SPLITS", {"templated-dev": "dev"})
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["--folder", str(copies), "--seed", "5"])
+    assert "--force" in capsys.readouterr().err
+    before = load_panel("templated-dev")
+    main(["--folder", str(copies), "--seed", "5", "--force"])
+    told = capsys.readouterr().out
+    assert str(copies / "templated-dev.json") in told
+    after = load_panel("templated-dev")
+    assert f"{len(after)} of {len(after)} slices" in told
+    assert [task.id for task in after] != [task.id for task in before]
+
+
+def test_a_limit_draws_a_sample_of_its_size(monkeypatch):
+    monkeypatch.setattr(panels, "_LIMITS", {"templated-dev": 30})
+    file, tasks = panels.make_panel("templated-dev", ENVIRONMENT)
+    assert (len(tasks), len({task.id for task in tasks})) == (30, 30)
+    assert file.available > 100
+    assert len({task.cluster for task in tasks}) > 5

@@ -1,0 +1,156 @@
+"""Wordings: enough of them for every shape, panels apart from training, no names, and values that can be read back."""
+
+import random
+import re
+import string
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.templated_calls import (
+    FORBIDDEN,
+    LITERAL,
+    TOOLS,
+    documented_calls,
+    numbers,
+    quoted,
+    shapes,
+    words_outside_quotes,
+)
+
+from environments.base import InputError, ToolCall
+from environments.bfcl.templated.wordings import CASES, CONSTANTS, SUFFIXES, clause, templates
+from environments.task_text import CONNECTIVES
+
+SHAPES = tuple(shapes())
+SPLITS = ("train", "panel")
+
+
+def template_words(texts):
+    return {word for text in texts for word in re.sub(r"\{\w+\}", " ", text).split()}
+
+
+def shape_of(call):
+    return f"{call.name}({', '.join(f'{name}={value}' for name, value in call.arguments.items())})"
+
+
+def test_the_forbidden_names_are_those_of_the_documentation():
+    assert len(TOOLS) == 40
+    assert {"cat", "sort", "startengine", "a", "name", "folder", "unlock", "messages", "distance"} <= FORBIDDEN
+
+
+@pytest.mark.parametrize("call", SHAPES, ids=shape_of)
+def test_every_shape_has_wordings_for_training_and_others_for_panels(call):
+    train, panel = (templates(call, split) for split in SPLITS)
+    assert len(set(train)) >= 3
+    assert len(set(panel)) >= 2
+    assert not set(train) & set(panel)
+    assert template_words(panel) <= template_words(train)
+
+
+@pytest.mark.parametrize("call", SHAPES, ids=shape_of)
+def test_wordings_are_short_and_name_nothing(call):
+    for template in (template for split in SPLITS for template in templates(call, split)):
+        own = re.sub(r"\{\w+\}", "VALUE", template)
+        assert 2 <= len(own.split()) <= 20
+        assert not words_outside_quotes(own) & FORBIDDEN
+        assert not re.search(r"[0-9\"$]", own)
+        assert own == own.strip()
+        assert "  " not in own
+
+
+def test_words_of_constants_and_connectives_name_nothing():
+    for text in (*CONNECTIVES, *(words for constants in CONSTANTS.values() for words in constants.values())):
+        assert not words_outside_quotes(text) & FORBIDDEN
+
+
+def test_clauses_have_three_to_nine_words_unless_they_hold_four_values():
+    by_function = defaultdict(list)
+    for call in SHAPES:
+        by_function[call.name] += [len(text.split()) for split in SPLITS for text in templates(call, split)]
+    means = {name: sum(lengths) / len(lengths) for name, lengths in by_function.items()}
+    assert [name for name, mean in means.items() if not 3 <= mean <= 9] == ["adjustClimateControl"]
+    assert max(max(lengths) for lengths in by_function.values()) <= 15
+
+
+def test_no_wording_stands_for_two_goals():
+    meaning = {}
+    for call in SHAPES:
+        said = {"mode": "l", **call.arguments} if call.name == "wc" else call.arguments  # "l" is wc's default
+        for template in (template for split in SPLITS for template in templates(call, split)):
+            slots = {name for _, name, _, _ in string.Formatter().parse(template) if name}
+            unsaid = tuple(sorted((name, str(value)) for name, value in said.items() if name not in slots))
+            assert meaning.setdefault(template, (call.name, unsaid)) == (call.name, unsaid), template
+
+
+def test_the_table_is_about_the_documented_functions_and_nothing_else():
+    documented = {tool.name: tool for tool in TOOLS}
+    assert set(CASES) == set(documented)
+    assert set(SUFFIXES) <= set(documented)
+    for (name, parameter), words in CONSTANTS.items():
+        assert tuple(words) == documented[name].parameter(parameter).choices
+    for name, cases in CASES.items():
+        for case in cases:
+            assert len(case.openings) == len(case.objects) == 3
+            slots = [frozenset(n for _, n, _, _ in string.Formatter().parse(text) if n) for text in case.objects]
+            assert len(set(slots)) == 1, f"objects of {name} say different values"
+
+
+@given(documented_calls(), st.sampled_from(SPLITS), st.integers(0, 2**32))
+def test_any_documented_call_can_be_said_and_its_values_read_back(call, split, seed):
+    text = clause(call, split, random.Random(seed))
+    assert not words_outside_quotes(LITERAL.sub(" ", text)) & FORBIDDEN
+    assert text == clause(call, split, random.Random(seed))
+    strings, bare = [], []
+    for name, value in call.arguments.items():
+        items = value if isinstance(value, list) else [value]
+        if (call.name, name) not in CONSTANTS and (call.name, name) != ("wc", "mode"):
+            documented = next(tool for tool in TOOLS if tool.name == call.name).parameter(name).choices
+            strings += [item for item in items if isinstance(item, str) and item not in documented]
+        bare += [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
+    assert sorted(quoted(text)) == sorted(strings)
+    assert sorted(map(repr, numbers(text))) == sorted(map(repr, bare))
+
+
+@pytest.mark.parametrize(
+    ("doors", "words"),
+    [
+        (["driver"], "driver"),
+        (["rear_left", "driver"], "rear left and driver"),
+        (["driver", "passenger", "rear_left"], "driver, passenger and rear left"),
+        (["rear_right", "rear_left", "driver", "passenger"], "all"),
+        ([], "no"),
+    ],
+)
+def test_lists_of_constants_are_said_in_words(doors, words):
+    call = ToolCall(name="lockDoors", arguments={"unlock": False, "door": doors})
+    said = clause(call, "train", random.Random(1))
+    assert re.match(rf"(lock|secure|get) {words} (car )?doors", said)
+
+
+def test_null_counts_as_not_given():
+    with_null = ToolCall(name="echo", arguments={"content": "hi", "file_name": None})
+    assert templates(with_null, "train") == templates(ToolCall(name="echo", arguments={"content": "hi"}), "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("post_tweet", {"content": "hi"}, "post_tweet"),
+        ("cat", {}, "cat"),
+        ("cat", {"file_name": "x", "lines": 3}, "lines"),
+        ("setHeadlights", {"mode": "dim"}, "dim"),
+        ("wc", {"file_name": "x", "mode": "q"}, "q"),
+        ("adjustClimateControl", {"temperature": 20, "unit": "kelvin"}, "kelvin"),
+        ("displayCarStatus", {"option": "wheels"}, "wheels"),
+        ("lockDoors", {"unlock": True, "door": ["driver", "roof"]}, "roof"),
+        ("lockDoors", {"unlock": 1, "door": ["driver"]}, "unlock"),
+        ("cat", {"file_name": {"x": 1}}, "file_name"),
+        ("fillFuelTank", {"fuelAmount": True}, "fuelAmount"),
+        ("fillFuelTank", {"fuelAmount": float("inf")}, "fuelAmount"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(name, arguments, told):
+    with pytest.raises(InputError, match=told):
+        clause(ToolCall(name=name, arguments=arguments), "train", random.Random(0))

@@ -1,0 +1,101 @@
+"""What panels publish: complete, disjoint from what training paths give, and refused when altered."""
+
+import json
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from environments.base import InputError
+from environments.bfcl.official import indices
+from environments.bfcl.templated.panels import load_panel, panel_names
+from environments.bfcl.templated.slices import base_tasks, slice_task
+from environments.verification import fingerprints as sealed
+from environments.verification.fingerprints import (
+    call_sequence,
+    fingerprint,
+    panel_call_sequences,
+    publication,
+    published_panels,
+    sealed_fingerprints,
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sealed, "panels_folder", lambda environment: tmp_path / environment)
+    (tmp_path / "bfcl").mkdir()
+    return tmp_path / "bfcl"
+
+
+def test_every_panel_task_is_sealed():
+    tasks = [task for name in panel_names() for task in load_panel(name)]
+    assert sealed_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
+    assert panel_call_sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
+    assert {panel.panel for panel in published_panels("bfcl")} == set(panel_names())
+
+
+def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
+    train = []
+    for task in base_tasks(indices("train")):
+        for start, length in product(range(12), (1, 2, 3)):
+            with suppress(InputError):
+                train.append(slice_task(task, start, length))
+    assert len(train) > 150
+    assert not {fingerprint(spec) for spec in train} & sealed_fingerprints("bfcl")
+    assert {call_sequence(spec) for spec in train} & panel_call_sequences("bfcl")
+
+
+def test_reading_what_is_published_opens_no_panel():
+    source = Path(sealed.__file__).read_text()
+    assert "from environments.base import" in source
+    assert "environments.bfcl" not in source
+
+
+def test_publications_of_a_folder_are_joined(folder):
+    for name, own in (("one", "aa"), ("two", "bb")):
+        panel = publication(name, "bfcl", {own}, {("cat", "cd")})
+        (folder / f"{name}.fingerprints.json").write_text(panel.model_dump_json())
+    assert sealed_fingerprints("bfcl") == {"aa", "bb"}
+    assert panel_call_sequences("bfcl") == {("cat", "cd")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["fingerprints"].pop(),
+        lambda content: content["call_sequences"].append(["ls"]),
+        lambda content: content.pop("sha256"),
+        lambda content: content.update(more=1),
+    ],
+)
+def test_an_altered_file_is_refused(folder, change):
+    content = json.loads(publication("one", "bfcl", {"aa", "bb"}, {("cat",)}).model_dump_json())
+    change(content)
+    (folder / "one.fingerprints.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"one\.fingerprints\.json was altered"):
+        sealed_fingerprints("bfcl")
+
+
+def test_a_file_that_is_no_json_is_refused(folder):
+    (folder / "one.fingerprints.json").write_text("{")
+    with pytest.raises(InputError, match="altered"):
+        panel_call_sequences("bfcl")
+
+
+def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
+    for read in (published_panels, sealed_fingerprints, panel_call_sequences):
+        with pytest.raises(InputError, match="bfcl"):
+            read("bfcl")
+
+
+def test_an_environment_of_ones_own_has_no_panel_and_nothing_sealed():
+    assert sealed_fingerprints("depot") == frozenset()
+    with pytest.raises(InputError, match="depot"):
+        published_panels("depot")
+
+
+def test_every_folder_of_panels_belongs_to_a_panelled_environment():
+    rooms = Path(sealed.__file__).parents[1]
+    assert {folder.parent.name for folder in rooms.glob("*/panels")} == sealed.PANELLED

@@ -1,0 +1,302 @@
+"""The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test panels."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support import ROOT
+
+from environments.base import InputError
+from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.study.plan import Place, make_plan
+from evaluation.study.recipe import load_study
+from evaluation.study.records import read_result
+from evaluation.study.schedule import check_settings
+from evaluation.test_access import Opening, committed, note_opening, read_openings
+from memory.run import read_json
+from training.embedded.compact_text import cue_words
+from training.warm_start import WarmStartRecord
+
+BASE = """\
+iterations: 1
+policy: {path: recipes/starter}
+tasks: {initial_count: 4}
+training: {steps: 1, tasks_per_step: 2, rollouts_per_task: 2, learning_rate: 2.0e-4, kl: 0.04}
+signals: {contexts_per_iteration: 2}
+roles: {exploration: {rounds: 1, steps: 4}}
+evaluation: {panel: null}
+"""
+STUDY = """\
+base: BASE
+panels: {dev: [templated-dev], test: [templated-test]}
+limit: 4
+arms:
+  - {name: grpo, description: plain, seeds: 2, overrides: {tasks.evolved_share: 0.0}}
+  - {name: full, description: loop, seeds: 2, overrides: {signals.threshold: 0.5}}
+  - {name: starter, description: start, seeds: 1, untrained: true}
+"""
+
+
+def made_recipe(folder: Path, text: str = STUDY) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "base.yaml").write_text(BASE)
+    (folder / "study.yaml").write_text(text.replace("BASE", str(folder / "base.yaml")))
+    return folder / "study.yaml"
+
+
+def command(recipe: Path, *options: str) -> list[str]:
+    place = ["--output", str(recipe.parent / "out"), "--work", str(recipe.parent / "work")]
+    return [sys.executable, "-m", "evaluation.study", str(recipe), *place, *options]
+
+
+def study(recipe: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    argv = command(recipe, *options)
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+
+
+def processes_below(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(folder) in part for part in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two arms and two seeds that was stopped in the middle, then went on in two commands."""
+    recipe = made_recipe(tmp_path_factory.mktemp("study"))
+    with (recipe.parent / "stopped.txt").open("w") as said:
+        first = subprocess.Popen(command(recipe, "--jobs", "2"), cwd=ROOT, stdout=said, stderr=said)
+        end = time.monotonic() + 60
+        while not (recipe.parent / "work" / "grpo-100" / "run" / "settings.yaml").exists():
+            assert time.monotonic() < end
+            assert first.poll() is None, (recipe.parent / "stopped.txt").read_text()
+            time.sleep(0.05)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(20) == 128 + signal.SIGTERM
+    end = time.monotonic() + 5
+    while processes_below(recipe.parent) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not processes_below(recipe.parent)
+    partial = study(recipe, "--jobs", "2", "--seeds", "100", "--arms", "full,grpo")
+    assert partial.returncode == 0, partial.stderr
+    (recipe.parent / "partial.txt").write_text(partial.stdout)
+    whole = study(recipe, "--jobs", "2")
+    assert whole.returncode == 0, whole.stderr
+    assert "seed 101: done" in whole.stderr
+    assert "full, seed 100" not in whole.stderr, "what is done is skipped"
+    (recipe.parent / "whole.txt").write_text(whole.stdout)
+    return recipe
+
+
+def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: Path) -> None:
+    stopped = (finished.parent / "stopped.txt").read_text()
+    assert "stopped by SIGTERM: the same command goes on" in stopped
+    assert "is closed" not in stopped, "a child was not waited for"
+    partial = (finished.parent / "partial.txt").read_text()
+    assert "**Partial**: 3 arms and seeds" in partial
+    assert "not there: grpo-101, full-101, starter-100" in partial
+    assert "| grpo | 1 |" in partial
+    whole = (finished.parent / "whole.txt").read_text()
+    assert "Partial" not in whole
+    assert "| grpo | 2 |" in whole
+    assert re.search(r"\| full \| 2 \|.*100: [+-]\d+\.\d, 101: ", whole)
+
+
+def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
+    results = [read_result(path) for path in sorted((finished.parent / "out" / "raw").iterdir())]
+    assert [(one.header.arm, one.header.seed) for one in results] == [
+        ("full", 100), ("full", 101), ("grpo", 100), ("grpo", 101), ("starter", 100),
+    ]  # fmt: skip
+    panel = [item.task.id for item in open_panel("templated-dev", 4)]
+    for one in results:
+        assert [outcome.task for outcome in one.outcomes] == panel
+        assert all(outcome.reference_calls in (1, 2, 3) for outcome in one.outcomes)
+        assert one.header.panels == {"templated-dev": panel_hash("templated-dev")}
+    for one in results[:-1]:
+        (figures,) = one.header.iterations
+        assert (figures.rollouts, figures.steps, figures.tasks) == (4, 1, 4)
+        assert figures.drafts == figures.admitted + sum(figures.refused.values())
+        assert figures.exploration_calls > 0
+        assert sum(figures.trained_functions.values()) > 0
+        assert one.header.measured.cpu_seconds > 1
+        assert one.header.functions > 30
+    starts = {(one.header.seed, one.header.initial_tasks, one.header.prompt_order) for one in results[:-1]}
+    assert len(starts) == 2, "arms of a seed share D_0 and prompts, seeds do not"
+    summary = json.loads((finished.parent / "out" / "development.json").read_text())
+    assert summary["study"]["unequal_budgets"] == summary["study"]["other_prompts"] == []
+    assert summary["full"]["templated-dev"]["difference_to_grpo"]["seeds"] == 2
+    assert list((finished.parent / "work").glob("*-1*")) == [], "what is done needs no run directory any more"
+
+
+def test_a_changed_arm_is_to_be_made_again_and_no_other(finished: Path) -> None:
+    place = Place(output=finished.parent / "out", work=finished.parent / "work")
+    before = finished.read_text()
+    try:
+        for old, new, again in (
+            ("description: plain", "description: plainer", {}),
+            ("signals.threshold: 0.5", "signals.threshold: 0.4", {"full": (100, 101)}),
+            ("limit: 4", "limit: 3", {"grpo": (100, 101), "full": (100, 101), "starter": (100,)}),
+        ):
+            finished.write_text(before.replace(old, new))
+            assert make_plan(load_study(finished), "dev", place, None, None).seeds() == again
+    finally:
+        finished.write_text(before)
+
+
+def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> None:
+    before = finished.read_text()
+    raw = finished.parent / "out" / "raw"
+    stamps = {path.name: path.stat().st_mtime_ns for path in raw.iterdir()}
+    try:
+        finished.write_text(before.replace("limit: 4", "limit: 3"))
+        done = study(finished, "--arms", "starter", "--keep-runs")
+        assert done.returncode == 0, done.stderr
+    finally:
+        finished.write_text(before)
+    assert "of another recipe: grpo-100, grpo-101, full-100, full-101" in done.stdout
+    assert {path.name for path in raw.iterdir() if path.stat().st_mtime_ns != stamps[path.name]} == {
+        "starter-100.jsonl"
+    }
+    assert len(read_result(raw / "starter-100.jsonl").outcomes) == 3
+    assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("signals.threshold", "signals.treshold", "signals.treshold"),
+        ("signals.threshold: 0.5", "signals.threshold: 5", "threshold"),
+        ("name: grpo", "name: plain", "no arm is called 'grpo'"),
+    ],
+)
+def test_a_mistake_ends_the_study_before_anything_runs(tmp_path: Path, old: str, new: str, told: str) -> None:
+    done = study(made_recipe(tmp_path, STUDY.replace(old, new)))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert told in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("options", "told"), [(("--seeds", "3"), "from 100"), (("--seeds", "x"), "0,2-4")])
+def test_wrong_seeds_are_one_sentence(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    done = study(made_recipe(tmp_path), *options)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "first")
+    return made_recipe(tmp_path / "recipes")
+
+
+def test_the_test_panel_opens_for_a_committed_recipe_only(repository: Path) -> None:
+    for prepare in ("leave", "stage", "change"):
+        if prepare == "stage":
+            git(repository.parent, "add", ".")
+        if prepare == "change":
+            git(repository.parent, "commit", "--quiet", "-m", "recipe")
+            repository.write_text(repository.read_text() + "# tuned a little\n")
+        done = study(repository, "--panel", "test")
+        assert (done.returncode, done.stdout) == (2, ""), prepare
+        assert "commit it" in done.stderr, prepare
+        assert not (repository.parent / "out").exists(), "nothing was opened, nothing is noted"
+        assert not (repository.parent / "work").exists()
+
+
+def test_the_base_recipe_is_held_to_the_same(repository: Path) -> None:
+    git(repository.parent, "add", ".")
+    git(repository.parent, "commit", "--quiet", "-m", "recipe")
+    base = repository.parent / "base.yaml"
+    commit = committed([repository, base])
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    base.write_text(BASE.replace("steps: 1", "steps: 2"))
+    with pytest.raises(InputError, match=r"base\.yaml differs"):
+        committed([repository, base])
+
+
+def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = made_recipe(tmp_path)
+    with pytest.raises(InputError, match="commit the recipe"):
+        committed([recipe])
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(InputError, match="install it"):
+        committed([recipe])
+
+
+def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None:
+    assert [held_out(name) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
+    ledger = tmp_path / "openings.jsonl"
+    for place in (None, ledger):
+        with pytest.raises(InputError, match="held out"):
+            open_panel("templated-test", 1, place)
+    opening = {"date": "2026-01-01T00:00:00+00:00", "commit": "c", "recipe": "r", "seeds": {"full": (0, 1)}}
+    note_opening(ledger, Opening(panels={"templated-test": "of another panel"}, **opening))
+    with pytest.raises(InputError, match="held out"):
+        open_panel("templated-test", 1, ledger)
+    note_opening(ledger, Opening(panels={"templated-test": panel_hash("templated-test")}, **opening))
+    assert len(open_panel("templated-test", 1, ledger)) == 1
+    assert len(read_openings(ledger)) == 2
+    with pytest.raises(InputError, match="held out"):
+        open_panel("longer-test", 1, ledger)
+
+
+def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:
+    argv = [sys.executable, "-m", "evaluation.run", "--panel", "templated-test", "--limit", "1"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "evaluation.study" in done.stderr
+
+
+def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped = load_study(Path("recipes/study.yaml"))
+    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
+    seeds = {arm.name: arm.seeds for arm in shipped.recipe.arms}
+    assert list(seeds)[:5] == ["grpo", "full", "random", "unguided", "starter"]
+    assert [seeds[name] for name in ("grpo", "full", "random", "unguided")] == [8, 8, 5, 5]
+    assert {seeds[name] for name in list(seeds)[4:]} == {3}
+    assert set(shipped.recipe.panels.test) == {"templated-test", "longer-test", "turns-test"}
+
+
+def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped, other = load_study(Path("recipes/study-seal.yaml")), load_study(Path("recipes/study.yaml"))
+    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
+    starters = [study.shared.pop("policy") for study in (shipped, other)]
+    assert shipped.shared == other.shared, "budget and settings are those of the other study"
+    assert starters == [{"path": "recipes/starter-seal"}, {"path": "recipes/starter"}]
+    assert shipped.panels == other.panels
+    for arm in shipped.recipe.arms:
+        if not arm.untrained:
+            settings = shipped.settings_of(arm, 100, None)
+            drawn = settings["tasks"].get("evolved_share", 0.5)
+            assert drawn == (0.5 if arm.name in ("full", "coevolve-seal") else 0.0), arm.name
+            assert ("seal" in settings["training"]) == ("seal" in arm.name), arm.name
+
+
+def test_the_starter_of_the_study_of_seal_knows_every_cue() -> None:
+    vocabulary = json.loads((ROOT / "recipes" / "starter-seal" / "tokenizer.json").read_text())["added_tokens"]
+    known = {token["content"] for token in vocabulary}
+    assert set(cue_words()) <= known
+    record = read_json(ROOT / "recipes" / "starter-seal" / "warm_start.json", WarmStartRecord)
+    assert record.settings.cues
+    weights = (ROOT / "recipes" / "starter-seal" / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256

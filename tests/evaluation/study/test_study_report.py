@@ -1,0 +1,323 @@
+"""Reports from results made by hand: paired differences, budgets, what is partial or outdated, and the plots."""
+
+import json
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_results import RECIPE, figures, made_study, result
+
+from environments.base import InputError
+from environments.learning_interface.profile import ErrorStatistics, SealFigures
+from evaluation.study.comparisons import cell, deciding_function, difference
+from evaluation.study.plan import Place, UnequalStart, make_plan
+from evaluation.study.plots import Row, Series, difference_chart, line_chart, ticks
+from evaluation.study.records import read_result
+from evaluation.study.report import summarise, write_report
+
+YES, NO = True, False
+
+
+@pytest.fixture
+def study(tmp_path):
+    return made_study(tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(output=tmp_path / "out", work=tmp_path / "work")
+
+
+def land(place, *results):
+    for one in results:
+        one.write(place.result(one.header.arm, one.header.seed))
+
+
+def test_success_and_paired_difference_by_hand(study):
+    base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO]) for seed in (100, 101)}
+    arm = {100: result(study, "full", 100, [YES, YES, NO, NO]), 101: result(study, "full", 101, [YES] * 4)}
+    found = cell(arm, "templated-dev")
+    assert found.by_seed == {"100": 0.5, "101": 1.0}
+    assert (found.mean, found.tasks, found.clusters, found.extra_calls) == (0.75, 4, 2, 1.0)
+    versus = difference(arm, base, "templated-dev")
+    assert versus.by_seed == {"100": 0.25, "101": 0.75}
+    assert versus.mean == 0.5
+    assert versus.interval[0] <= 0.5 <= versus.interval[1]
+    assert versus.t_interval == (pytest.approx(0.5 - 12.7062 * 0.25), pytest.approx(0.5 + 12.7062 * 0.25))
+
+
+def test_only_seeds_of_both_arms_are_paired_and_one_seed_has_no_interval(study):
+    base = {seed: result(study, "grpo", seed, [NO, NO]) for seed in (100, 101)}
+    versus = difference({101: result(study, "full", 101, [YES, NO])}, base, "templated-dev")
+    assert (versus.seeds, versus.by_seed) == (1, {"101": 0.5})
+    assert versus.interval is versus.crossed_interval is versus.t_interval is None
+    assert difference({102: result(study, "full", 102, [YES, NO])}, base, "templated-dev") is None
+    assert cell(base, "longer-dev") is None
+
+
+def test_an_infrastructure_error_leaves_the_task_out_of_both_arms(study):
+    ours, theirs = result(study, "full", 100, [YES, YES]), result(study, "grpo", 100, [YES, NO])
+    broken = theirs.outcomes[0].model_copy(update={"success": False, "infrastructure_error": "the worker died"})
+    theirs = theirs.model_copy(update={"outcomes": (broken, theirs.outcomes[1])})
+    assert difference({100: ours}, {100: theirs}, "templated-dev").mean == 1.0
+    found = cell({100: theirs}, "templated-dev")
+    assert (found.mean, found.infrastructure_errors, found.extra_calls) == (0.0, 1, None)
+
+
+def test_a_whole_report(study, place):
+    for seed in (100, 101, 102):
+        land(place, result(study, "grpo", seed, [YES, NO, NO, NO]), result(study, "full", seed, [YES, YES, NO, NO]))
+    land(place, result(study, "random", 100, [YES, NO, NO, YES]), result(study, "starter", 100, [NO] * 4))
+    table = write_report(study, "dev", place)
+    summary = json.loads((place.output / "development.json").read_text())
+    assert list(summary) == ["grpo", "full", "random", "starter", "study"]
+    full = summary["full"]["templated-dev"]
+    keys = {"mean", "interval", "t_interval", "by_seed", "difference_to_grpo"}
+    assert keys <= set(full)
+    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["difference_to_grpo"])
+    assert full["difference_to_grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
+    assert full["differences"]["random"]["by_seed"] == {"100": 0.0}
+    assert summary["grpo"]["templated-dev"]["difference_to_grpo"] is None
+    part = summary["random"]["templated-dev/length=2"]
+    assert (part["mean"], part["tasks"], part["difference_to_grpo"]["mean"]) == (1.0, 1, 0.0)
+    facts = summary["study"]
+    assert facts["missing"] == ["random-101"]
+    assert (facts["unequal_budgets"], facts["other_prompts"], facts["openings"]) == ([], [], [])
+    assert facts["evolution_share"]["full"] == 0.25
+    assert "scripted roles" in facts["evolution_share_label"]
+    arm = facts["arms"]["full"]
+    assert arm["budgets"]["100"] == {"rollouts": 16, "optimizer_steps": 20, "environment_calls": 100}
+    assert [point["success"] for point in arm["curve"]] == [pytest.approx(0.3), pytest.approx(0.4)]
+    assert [point["coverage_trained"] for point in arm["curve"]] == [0.25, 0.5]
+    assert [point["coverage_tasks"] for point in arm["curve"]] == [0.5, 0.5]
+    assert [point["acceptance"] for point in arm["curve"]] == [pytest.approx(0.7)] * 2
+    assert arm["shared_sequences"]["templated-dev"] == [pytest.approx(0.2), pytest.approx(0.5)]
+    for told in ("**Partial**", "100: +25.0, 101: +25.0", "20 % in D_0, 50 %", "scripted roles", "prove nothing"):
+        assert told in table
+    assert table == (place.output / "development.md").read_text()
+    plots = {path.name for path in (place.output / "plots").iterdir()}
+    names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
+    assert plots == {f"development-{name}.svg" for name in names}
+    assert write_report(study, "dev", place) == table
+
+
+def test_what_seal_saw_and_showed_is_in_the_report(study, place):
+    seen = SealFigures(
+        steps=10,
+        labels={"state_mismatch": 30, "pass": 10},
+        errors=ErrorStatistics(
+            errors=50, recovered=20, succeeded=11, hinted=40, hinted_recovered=18, hinted_succeeded=10
+        ),
+        guidelines={"state_mismatch": 7},
+        retired={"state_mismatch": 1},
+    )
+    rounds = tuple(
+        figures(number, success=0.3).model_copy(
+            update={"seal": seen, "measured": {"stage evolve": 9.0, "round rollouts": 9.9, "round seal": 0.1}}
+        )
+        for number in range(2)
+    )
+    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], iterations=rounds))
+    facts = summarise(study, "dev", place).facts.arms
+    assert facts["grpo"].seal is None
+    found = facts["full"].seal
+    assert (found.steps, found.labels) == (20, {"state_mismatch": 60, "pass": 20})
+    assert (found.errors.hinted, found.errors.recovered, found.cost_share) == (80, 40, pytest.approx(0.01))
+    assert found.recovered == {100: pytest.approx(0.4)}
+    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 100 | 40.0 | 100: 40.0 | 22.0 | 80 | 45.0 | 25.0 |"
+    assert f"{row} state_mismatch 14 of 20 (2) | 1.00 |" in write_report(study, "dev", place)
+    assert read_result(place.result("full", 100)).header.iterations == rounds
+    land(place, result(study, "full", 100, [YES]))
+    assert "**SEAL**" not in write_report(study, "dev", place)
+
+
+def test_a_long_name_of_an_arm_has_room_in_the_plot():
+    name = "no-verification-perturbed (n = 3)"
+    drawn = difference_chart("templated-dev", [Row(name=name, mean=1.0, interval=None, values=(1.0,))])
+    (end,) = re.findall(rf'x="([0-9.]+)"[^>]*>{re.escape(name)}<', drawn)
+    assert float(end) >= 7 * len(name)
+
+
+def test_a_report_of_nothing_says_so(study, place):
+    assert "9 arms and seeds of the recipe are not there yet" in write_report(study, "dev", place)
+    summary = json.loads((place.output / "development.json").read_text())
+    assert list(summary) == ["study"]
+    assert len(summary["study"]["missing"]) == 9
+
+
+def test_results_of_the_other_mode_or_another_recipe_stay_out(study, place):
+    land(place, result(study, "grpo", 100, [YES, NO]), result(study, "full", 100, [YES, YES], recipe="0" * 64))
+    land(place, result(study, "full", 3, [YES, YES]))
+    summary = summarise(study, "dev", place)
+    assert list(summary.cells) == ["grpo"]
+    assert summary.facts.outdated == ("full-100",)
+    assert summarise(study, "test", place).cells == {}
+
+
+def test_unequal_starts_are_no_comparison(study, place):
+    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], initial_tasks="another"))
+    with pytest.raises(UnequalStart, match=r"seed 100.*full.*grpo"):
+        summarise(study, "dev", place)
+
+
+def test_unequal_budgets_and_prompts_are_told(study, place):
+    fewer = (figures(0, success=0.3, rollouts=6, calls=45), figures(1, success=0.4))
+    labels = ("scripted roles", "a quota")
+    other = result(study, "full", 100, [YES], iterations=fewer, prompt_order="another", labels=labels)
+    land(place, result(study, "grpo", 100, [NO]), other)
+    facts = summarise(study, "dev", place).facts
+    assert facts.unequal_budgets == ("full, seed 100: 14 rollouts, grpo has 16",)
+    assert facts.other_prompts == ("full-100",)
+    assert facts.environment_calls == {"grpo": 1.0, "full": 1.25}
+    table = write_report(study, "dev", place)
+    for told in ("14 rollouts", "\n- scripted roles\n", "\n- full: a quota\n"):
+        assert told in table
+
+
+def test_an_arm_that_matches_another_follows_its_admissions(study, place):
+    land(place, result(study, "full", 100, [YES]), result(study, "random", 100, [YES]))
+    plan = make_plan(study, "dev", place, ["random"], [100])
+    assert plan.jobs == ()
+    more = (figures(0, success=0.3, admitted=4), figures(1, success=0.4))
+    land(place, result(study, "full", 100, [YES], iterations=more))
+    (job,) = make_plan(study, "dev", place, ["random"], [100]).jobs
+    assert (job.arm, job.seed, job.after) == ("random", 100, None)
+    arm = study.recipe.arm("random")
+    settings = study.settings_of(arm, 100, (4, 3))
+    assert settings["tasks"]["admissions"] == [4, 3]
+    assert settings["signals"]["contexts"] == "random"
+    assert settings["seed"] == 100
+
+
+def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
+    plan = make_plan(study, "dev", place, None, None)
+    assert [(job.arm, job.seed) for job in plan.jobs][:4] == [
+        ("grpo", 100), ("grpo", 101), ("grpo", 102), ("full", 100),
+    ]  # fmt: skip
+    assert {job.after for job in plan.jobs if job.arm == "random"} == {"full"}
+    assert make_plan(study, "test", place, None, [2]).seeds() == {"grpo": (2,), "full": (2,)}
+    for mode, names, seeds, told in (
+        ("dev", ["random"], [100], "run full first"),
+        ("dev", ["nothing"], None, "grpo, full"),
+        ("dev", None, [3], "from 100 on"),
+        ("test", None, [100], "no chosen arm"),
+    ):
+        with pytest.raises(InputError, match=told):
+            make_plan(study, mode, place, names, seeds)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("evolved_share: 0.0", "evolved_share: 0.0, training.steps: 3", "training.steps, which all arms share"),
+        ("evolved_share: 0.0", "evolved_share: 0.0, tasks.initial_count: 3", "all arms share"),
+        ("name: grpo", "name: plain", "no arm is called 'grpo'"),
+        ("name: full", "name: grpo", "two arms are called 'grpo'"),
+        ("name: full", "name: study", "'study'"),
+        ("name: full", "name: full/loop", "pattern"),
+        ("match_admissions: full", "match_admissions: random", "'random'"),
+        ("match_admissions: full", "match_admissions: starter", "'starter'"),
+        ("seeds: 2", "seeds: 4", "more seeds than 'full'"),
+        ("untrained: true", "untrained: true, overrides: {signals.novelty: true}", "would ignore"),
+        ("[[full, random]]", "[[full, other]]", "'other', which is no arm"),
+        ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
+        ("dev: [templated-dev]", "dev: [nowhere]", "no such panel"),
+        ("description: loop", "description: loop, describe: loop", "describe"),
+        ("compare:", "limits: 3\ncompare:", "limits"),
+        ("length=2", "length", "pattern"),
+        ("seeds: 1,", "seeds: 1, seeds: 2,", "stands twice"),
+        ("BASE", "nowhere.yaml", "nowhere.yaml"),
+    ],
+)
+def test_a_wrong_recipe_is_one_sentence(tmp_path, old, new, told):
+    assert old in RECIPE
+    with pytest.raises(InputError, match=told) as caught:
+        made_study(tmp_path, RECIPE.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
+    study = made_study(tmp_path)
+    arm = study.recipe.arm("full")
+    before = study.run_hash(arm, 100, "dev", None)
+    other = made_study(
+        tmp_path, RECIPE.replace("description: loop", "description: the loop").replace("[[full, random]]", "[]")
+    )
+    assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) == before
+    for old, new in (
+        ("description: loop", "description: loop, overrides: {signals.novelty: true}"),
+        ("compare", "limit: 3\ncompare"),
+    ):
+        other = made_study(tmp_path, RECIPE.replace(old, new, 1))
+        assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) != before
+    assert study.run_hash(arm, 101, "dev", None) != before != study.run_hash(arm, 100, "test", None)
+
+
+def test_a_corrupt_result_is_named(study, place):
+    path = place.result("grpo", 100)
+    land(place, result(study, "grpo", 100, [YES, NO]))
+    assert len(read_result(path).outcomes) == 2
+    path.write_text(path.read_text() + '{"panel": "templated-dev"}\n')
+    with pytest.raises(InputError, match=r"grpo-100\.jsonl, line 4"):
+        read_result(path)
+    path.write_text("")
+    with pytest.raises(InputError, match="is empty"):
+        read_result(path)
+
+
+@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4))
+def test_ticks_are_even_round_and_around(low, width):
+    found = ticks(low, low + width)
+    assert found[0] <= low + 1e-6 * width
+    assert found[-1] >= low + width - 1e-6 * width
+    assert 2 <= len(found) <= 10
+    steps = [right - left for left, right in pairwise(found)]
+    assert max(steps) - min(steps) < 1e-6 * max(steps)
+
+
+def test_charts_are_svg_with_every_name_and_value_inside():
+    series = [Series(name=name, points=((0, 0.2), (20, 0.5), (40, 0.4))) for name in ("grpo", "a < b & c")]
+    chart = ElementTree.fromstring(line_chart("success", "steps", series))
+    texts = [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"success", "steps", "grpo", "a < b & c"} <= set(texts)
+    assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
+    rows = [
+        Row(name="full", mean=3.0, interval=(-2.0, 8.0), values=(1.0, 5.0)),
+        Row(name="one", mean=-40.0, interval=None, values=(-40.0,)),
+    ]
+    chart = ElementTree.fromstring(difference_chart("points", rows))
+    circles = list(chart.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(circles) == 5
+    assert all(0 <= float(circle.get("cx")) <= 720 for circle in circles)
+    assert min(circles, key=lambda circle: float(circle.get("cx"))).get("cy") == "79"
+    with pytest.raises(ValueError, match="no series"):
+        line_chart("success", "steps", [])
+
+
+def test_one_function_that_carries_a_difference_is_named_and_left_out(study):
+    shapes = {"t0": ("lock",), "t1": ("lock", "start"), "t2": ("ls",), "t3": ("cd", "ls")}
+    base = {seed: result(study, "grpo", seed, [NO, NO, YES, NO]) for seed in (100, 101)}
+    arm = {100: result(study, "full", 100, [YES, YES, YES, NO]), 101: result(study, "full", 101, [YES, NO, YES, YES])}
+    assert deciding_function([arm], base, "templated-dev", shapes) == "lock"
+    found = difference(arm, base, "templated-dev", shapes, "lock")
+    assert (found.mean, found.without.mean, found.without.tasks) == (0.5, 0.25, 2)
+    assert found.without.t_interval == (pytest.approx(0.25 - 12.7062 * 0.25), pytest.approx(0.25 + 12.7062 * 0.25))
+    low, high = found.function_interval
+    assert (low, high) == (pytest.approx(0.0), pytest.approx(1.0))
+    assert cell(arm, "templated-dev", shapes, "lock").without.mean == 0.75
+    assert deciding_function([base], base, "templated-dev", shapes) is None
+    unknown = difference(arm, base, "templated-dev", {"t0": ("lock",)}, "lock")
+    assert (unknown.function_interval, unknown.without) == (None, None)
+
+
+def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
+    study = made_study(tmp_path)
+    place = Place(output=tmp_path / "out", work=tmp_path / "work")
+    place.output.mkdir()
+    (place.output / "reading.md").write_text("Mostly one function.\n")
+    lines = write_report(study, "test", place).splitlines()
+    assert lines[2] == "Mostly one function."
+    assert "Mostly" not in write_report(study, "dev", place)

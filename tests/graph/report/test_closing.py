@@ -1,0 +1,88 @@
+"""What a run says at its end: places, one task from weakness to effect, words and commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.made_run import make_run, run_graph
+
+from environments.verification.verify import Refusal
+from graph.recipe import load_recipe
+from graph.report.closing import REASONS, WIDTH, WORDS, closing, find_story
+from graph.report.summary import COLUMNS, Summary, summarise
+from memory.records import SignalKind
+from memory.run import RunDirectory, write_jsonl
+from memory.tasks import load_tasks
+from training.signals import GroupScore
+
+
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Summary]:
+    """A run with an iteration, and the scores of a second one in which every task was rolled out again."""
+    run = make_run(tmp_path_factory.mktemp("evolved") / "a run")
+    run_graph(run)
+    scores = [GroupScore(task_id=task.id, step=4, mean=0.75, n=4) for task in load_tasks(run)]
+    write_jsonl(run.iteration(1) / "scores.jsonl", scores)
+    for name in ("signals", "contexts"):
+        write_jsonl(run.iteration(1) / f"{name}.jsonl", [])
+    return run, summarise(run, load_recipe(run.settings_path), 0)
+
+
+def told(run: RunDirectory, summary: Summary, *overrides: str) -> str:
+    return closing(run, load_recipe(run.settings_path, list(overrides)), [summary])
+
+
+def test_a_weakness_is_followed_to_the_task_and_its_effect(evolved: tuple[RunDirectory, Summary]) -> None:
+    run, _ = evolved
+    story = find_story(run, 2)
+    assert story is not None
+    assert story.admitted.parents[1:] == (story.context.id, story.signal.id, story.signal.trajectory_id, story.weak.id)
+    assert story.signal.kind is not SignalKind.RARE, "where a score changes comes first"
+    assert story.weak_scores[1] == story.admitted_scores[1] == 0.75
+    assert 0.0 <= story.weak_scores[0] < 1.0
+    assert find_story(run, 1) is None, "nothing was rolled out after it was admitted"
+
+
+def test_the_end_names_places_words_and_commands(
+    evolved: tuple[RunDirectory, Summary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, summary = evolved
+    monkeypatch.setattr("graph.report.closing._python", lambda: "python")
+    text = told(run, summary)
+    for part in (f"  policy     {run.root}/policy/none", str(run.tasks_path), "(5 at the start,", "Words of the table"):
+        assert part in text
+    assert "From weakness to effect" not in text, "the run has one iteration: there is no effect yet"
+    second = summary.model_copy(update={"iteration": 1})
+    write = run.iteration(1) / "round.json"
+    write.write_bytes((run.iteration(0) / "round.json").read_bytes())
+    text = closing(run, load_recipe(run.settings_path), [summary, second])
+    assert "From weakness to effect" in text
+    assert "old task: " in text
+    assert "75% (1)" in text
+    commands = text[text.index("Next") :].splitlines()
+    assert f"  python -m evaluation.run --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
+    assert f"  python -m graph.run_iteration --run '{run.root}' --iterations 5 --resume" in commands
+    assert "lookup" not in text, "no task is held out, and of the training tasks a lookup knows everything"
+    panel = told(run, summary, "evaluation.panel=templated-dev")
+    assert "evaluation.run --panel templated-dev --model lookup --train" in panel
+
+
+def test_what_others_wrote_is_one_line_without_control_characters(
+    evolved: tuple[RunDirectory, Summary], tmp_path: Path
+) -> None:
+    from graph.report.closing import _shown
+
+    assert _shown("a\x1b[31mb\nc") == "a [31mb c"
+    assert len(_shown("x" * 1000)) == WIDTH
+
+
+def test_every_column_and_every_reason_has_its_words() -> None:
+    assert set(REASONS) >= {Refusal.DUPLICATE, Refusal.TRIVIAL_POLICY, Refusal.SEALED, Refusal.ERROR_RESULT}
+    assert set(REASONS) <= {str(reason) for reason in Refusal}
+    legend = " ".join(f"{word} {meaning}" for word, meaning in WORDS.items())
+    assert all(word in legend for word in (*COLUMNS[1:3], *SignalKind, *COLUMNS[5:]))
+
+
+def test_no_iteration_says_nothing(evolved: tuple[RunDirectory, Summary]) -> None:
+    assert closing(evolved[0], load_recipe(evolved[0].settings_path), []) == ""

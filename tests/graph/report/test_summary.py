@@ -1,0 +1,241 @@
+"""Summaries and panel scores: read from the files that the stages wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from support.made_run import make_run, run_graph, settings_for
+
+import graph.run.progress
+import graph.run.stages
+from agents.settings import RoleSettings
+from agents.spending import Request
+from evaluation.outcomes import Report, Score
+from graph.recipe import load_recipe
+from graph.records import PanelScore, PolicyCard
+from graph.report.costs import StageCost
+from graph.report.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
+from graph.run.interruption import Interruption
+from graph.run.progress import Progress
+from graph.run.stages import Run, panel_score, score_before
+from memory.processes import ChildFailure
+from memory.records import Measured, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.rollout.policy import PolicyCard as WrittenCard
+
+BEFORE = PanelScore(name="templated-dev", n=40, successes=10, success=0.25, interval=(0.14, 0.40))
+AFTER = BEFORE.model_copy(update={"successes": 14, "success": 0.35, "interval": (0.22, 0.50)})
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of a compact policy whose graph has run and whose panel was scored, its first 40 tasks."""
+    root = tmp_path_factory.mktemp("scored") / "run"
+    run = make_run(root, "evaluation.panel=templated-dev", "evaluation.limit=40")
+    run_graph(run)
+    write_json(run.iteration(0) / "panel_before.json", BEFORE)
+    write_json(run.iteration(0) / "panel_after.json", AFTER)
+    (root / "policy" / "none").mkdir(parents=True)
+    write_json(root / "policy" / "none" / "coevolve.json", WrittenCard(rendering="compact"))
+    return run
+
+
+def summary_of(run: RunDirectory) -> Summary:
+    return summarise(run, load_recipe(run.settings_path), 0)
+
+
+def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> None:
+    summary = summary_of(scored)
+    assert summary.panel is not None
+    assert summary.panel.model_dump() == {
+        "name": "templated-dev",
+        "n": 40,
+        "before": 0.25,
+        "after": 0.35,
+        "interval": (0.22, 0.50),
+    }
+    assert summary.labels == ("scripted roles", COMPACT_LABEL, "panel: its first 40 tasks only")
+
+
+def test_rollouts_that_the_environment_ended_are_reported_with_task_and_cause(
+    scored: RunDirectory, tmp_path: Path
+) -> None:
+    run = RunDirectory(shutil.copytree(scored.root, tmp_path / "run"))
+    path = run.iteration(0) / TRAJECTORIES_FILE
+    played = read_jsonl(path, Trajectory)
+    ended = {"outcome": None, "reward": None, "infrastructure_error": "the disk of\nthe worker is full"}
+    first = played[0].task_id
+    faults = [one.id for one in played if one.task_id == first][:2]
+    faults.append(next(one.id for one in played if one.task_id != first))
+    write_jsonl(path, [one.model_copy(update=ended) if one.id in faults else one for one in played])
+    record = read_json(run.iteration(0) / RECORD_FILE, RoundRecord)
+    write_json(run.iteration(0) / RECORD_FILE, record.model_copy(update={"infrastructure_errors": 3}))
+    assert summary_of(scored).warnings == ()
+    (words,) = summary_of(run).warnings
+    assert words.startswith(f"3 of {len(played)} rollouts, of 2 tasks, ended in a fault of the environment")
+    assert f"2 of them of {first}" in words
+    assert words.endswith("(3 times) is the disk of the worker is full")
+
+
+def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
+    settings = load_recipe(scored.settings_path)
+    chat = RoleSettings(kind="chat", model="some-model")
+    mixed = settings.model_copy(update={"roles": settings.roles.model_copy(update={"explorer": chat})})
+    labels = summarise(scored, mixed, 0).labels
+    assert labels[:2] == ("scripted roles: reflector, abstractor", "chat roles on some-model")
+
+
+def test_the_tables_say_everything(scored: RunDirectory) -> None:
+    summary = summary_of(scored)
+    for table in (iteration_table(summary), summary_table([summary])):
+        out = io.StringIO()
+        Console(file=out, width=160).print(table)
+        for word in (
+            "0.250 -> 0.350",
+            "95 %: 0.22-0.50",
+            "n=40",
+            "forgetting",
+            "left out",
+            "train",
+            "sampled tokens",
+            COMPACT_LABEL,
+        ):
+            assert word in " ".join(out.getvalue().split())
+
+
+def request(role: str, iteration: int | None = 0, outcome: str = "answered", **measured: float) -> Request:
+    paid = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=7)
+    changed = paid.model_copy(update=measured)
+    return Request(role=role, subject="made", iteration=iteration, outcome=outcome, cached=False, measured=changed)
+
+
+@pytest.fixture
+def paid(scored: RunDirectory) -> Iterator[RunDirectory]:
+    """The scored run with a ledger: D_0's, all stages of the first iteration, and one line of the second."""
+    write_jsonl(
+        scored.spending_path,
+        [
+            request("abstractor", iteration=None, prompt_tokens=1000, money=0.5),
+            request("reflector"),
+            request("reflector", outcome="refused", money=0.25),
+            request("explorer"),
+            request("abstractor", outcome="failed", prompt_tokens=0, completion_tokens=0),
+            request("solver"),
+            request("explorer", iteration=1, prompt_tokens=99999),
+        ],
+    )
+    yield scored
+    scored.spending_path.unlink()
+
+
+def test_costs_come_from_the_ledger_refused_requests_included(paid: RunDirectory) -> None:
+    summary = summary_of(paid)
+    cost = summary.cost
+    assert (cost.model_calls, cost.prompt_tokens, cost.completion_tokens, cost.money) == (12, 1400, 35, 0.75)
+    assert list(cost.stages) == ["seed", "reflect", "explore", "abstract", "solve"]
+    assert cost.stages["reflect"] == StageCost(
+        requests=2, refused=1, calls=4, prompt_tokens=200, completion_tokens=14, seconds=3.0, money=0.25
+    )
+    assert (cost.stages["abstract"].refused, cost.stages["abstract"].calls) == (1, 2)
+    assert sum(stage.calls for stage in cost.stages.values()) == cost.model_calls
+    assert cost.per_admitted is not None
+    assert cost.per_admitted.tokens == pytest.approx((400 + 28) / summary.admitted)
+    assert cost.per_admitted.money == pytest.approx(0.25 / summary.admitted)
+
+
+def test_costs_of_scripted_roles_are_the_environments_alone(scored: RunDirectory) -> None:
+    cost = summary_of(scored).cost
+    assert (cost.model_calls, cost.stages, cost.per_admitted) == (0, {}, None)
+    assert cost.environment_calls > 0
+
+
+def test_the_table_of_an_iteration_tells_costs_by_stage_and_a_spent_budget(paid: RunDirectory) -> None:
+    summary = summary_of(paid).model_copy(update={"stopped": "roles.budget.tokens"})
+    out = io.StringIO()
+    Console(file=out, width=140).print(iteration_table(summary))
+    told = " ".join(out.getvalue().split())
+    assert "2 requests (1 without a usable reply), 4 calls, 200 + 14 tokens, 3.0 s, money 0.2500" in told
+    assert "per admitted" in told
+    assert "roles.budget.tokens is spent" in told
+    out = io.StringIO()
+    Console(file=out, width=140).print(summary_table([summary]))
+    assert "12 model calls" in " ".join(out.getvalue().split())
+
+
+async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended_with(scored: RunDirectory) -> None:
+    with Progress() as progress:
+        run = Run(scored, load_recipe(scored.settings_path), progress, Interruption(), resumed=True)
+        await score_before(run, 1)
+    assert read_json(scored.iteration(1) / "panel_before.json", PanelScore) == AFTER
+
+
+def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> None:
+    score = Score(
+        group="templated-dev",
+        n=40,
+        successes=14,
+        success=0.35,
+        interval=(0.22, 0.50),
+        clusters=9,
+        infrastructure_errors=0,
+    )
+    report = Report(
+        environment="bfcl", model="m", rendering="compact", decoding="greedy", scores=(score,), mean=0.35, seconds=1.0
+    )
+    assert panel_score("templated-dev", ["a warning", report.model_dump_json()], tmp_path / "log") == AFTER
+    wider = report.model_copy(update={"scores": (score.model_copy(update={"shared_interval": (0.1, 0.6)}),)})
+    assert panel_score("templated-dev", [wider.model_dump_json()], tmp_path / "log").shared_interval == (0.1, 0.6)
+    with pytest.raises(ChildFailure, match="printed no report"):
+        panel_score("templated-dev", ["a warning"], tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limits"),
+    [
+        ([], "--max-new-tokens 48 --max-tokens 512 --max-actions 20"),
+        (["training.max_new_tokens=64", "training.max_tokens=900"], "--max-new-tokens 64 --max-tokens 900"),
+        (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], "--max-new-tokens 7 --max-tokens 70"),
+        (["evaluation.max_actions=3"], "--max-actions 3"),
+        (["environment.max_steps=9"], "--max-actions 9"),
+    ],
+)
+async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_far_it_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    overrides: list[str],
+    limits: str,
+) -> None:
+    report = {"scores": [AFTER.model_dump(exclude={"name"})]}
+    asked: list[str] = []
+
+    async def run_child(argv: list[str], *, on_line: Callable[[str], None], **_: object) -> int:
+        asked.extend(argv)
+        on_line('{"evaluated": 8, "of": 40, "successes": 3}')
+        on_line('{"evaluated": 20, "of": 40, "successes": 5}')
+        on_line(json.dumps(report))
+        return 0
+
+    monkeypatch.setattr(graph.run.stages, "run_child", run_child)
+    monkeypatch.setattr(graph.run.progress, "PLAIN_INTERVAL", 0.0)
+    settings = settings_for(tmp_path, "evaluation.panel=templated-dev", *overrides)
+    directory = RunDirectory.create(tmp_path / "run", settings)
+    with Progress() as progress:
+        await score_before(Run(directory, settings, progress, Interruption(), resumed=False), 0)
+    assert limits in " ".join(asked)
+    told = capsys.readouterr().err
+    assert re.search(r"panel before training: 20 of 40, \d+ s left, success 0.25\n", told), told
+    assert read_json(directory.iteration(0) / "panel_before.json", PanelScore) == AFTER
+
+
+def test_the_policys_card_is_understood(tmp_path: Path) -> None:
+    write_json(tmp_path / "coevolve.json", WrittenCard(rendering="compact"))
+    assert read_json(tmp_path / "coevolve.json", PolicyCard).rendering == "compact"

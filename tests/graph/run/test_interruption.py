@@ -1,0 +1,148 @@
+"""Signals during work on an event loop."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from graph.run import interruption as module
+from graph.run.interruption import Interrupted, Interruption
+from memory.processes import run_child
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels_the_work_and_gives_the_shells_status(number: signal.Signals, status: int) -> None:
+    cleaned = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(Interrupted) as caught:
+        Interruption().run(work())
+    assert caught.value.status == status
+    assert cleaned == [True]
+
+
+def test_a_signal_ends_the_child_process_that_is_waited_for(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+        child = run_child([sys.executable, "-c", code], log_path=tmp_path / "log", deadline=60, on_line=stop)
+        await child
+
+    def stop(line: str) -> None:
+        told.append(line)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        Interruption().run(work())
+    assert not psutil.pid_exists(int(told[0]))
+
+
+def test_work_that_ends_by_itself_gives_its_result() -> None:
+    async def work() -> int:
+        return 7
+
+    assert Interruption().run(work()) == 7
+
+
+def test_a_cancellation_that_no_signal_caused_is_no_interruption() -> None:
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        Interruption().run(work())
+
+
+def test_draining_comes_first_and_cancellation_only_after_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
+    interruption = Interruption()
+    seen = []
+
+    async def work() -> None:
+        with interruption.draining(lambda: seen.append("drain")):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            seen.append("still at work")
+            await asyncio.sleep(30)
+
+    with pytest.raises(Interrupted):
+        interruption.run(work())
+    assert seen == ["drain", "still at work"]
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    interruption = Interruption()
+
+    async def work() -> None:
+        with interruption.draining(lambda: None):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(1)
+            pytest.fail("went on after the second signal")
+
+    with pytest.raises(Interrupted):
+        interruption.run(work())
+
+
+FAN_OUT = """
+import asyncio, os, signal
+from typing import TypedDict
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send
+from graph.run.interruption import Interrupted, Interruption
+
+class State(TypedDict):
+    begun: int
+
+async def branch(state: State) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(30)
+
+builder = StateGraph(State)
+builder.add_node("branch", branch)
+builder.add_conditional_edges(START, lambda state: [Send("branch", state)] * 4, ["branch"])
+builder.add_edge("branch", END)
+try:
+    Interruption().run(builder.compile().ainvoke({"begun": 0}, {"max_concurrency": 1}))
+except Interrupted as stop:
+    raise SystemExit(stop.status)
+"""  # Three of the four branches wait for the first when the signal comes.
+
+
+def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
+    done = subprocess.run([sys.executable, "-c", FAN_OUT], check=False, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
+    code = (
+        "import os, time\nfrom graph.run.interruption import exit_on_signals\nexit_on_signals()\n"
+        f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
+
+
+def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
+    code = (
+        "import asyncio, time\nfrom graph import interruption\ninterruption.HUNG_SECONDS = 0.3\n"
+        "async def work():\n"
+        "    async with asyncio.timeout(0.1):\n"
+        "        await asyncio.to_thread(time.sleep, 60)\n"
+        "interruption.Interruption().run(work())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=20, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "does not end" in ended.stderr

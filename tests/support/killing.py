@@ -1,0 +1,265 @@
+"""Starts the real command on a run, kills its processes, and compares what two runs left behind.
+
+``python killing.py END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process that
+comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL), or
+``full``, the disk takes no more from then on.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]  # spelt out: this file is a script too
+
+RECIPE = """
+seed: 3
+iterations: 1
+policy: {device: cpu}
+tasks: {initial_count: 8}
+training:
+  {steps: 2, tasks_per_step: 6, rollouts_per_task: 4, temperature: 1.3,
+   max_new_tokens: 24, max_tokens: 300, max_actions: 3}
+signals: {contexts_per_iteration: 4, rare_percent: 100}
+roles: {exploration: {rounds: 1, steps: 6, drafts_per_context: 2}}
+evaluation: {limit: 2}
+"""
+"""A whole iteration in about 15 s, most of it the imports of three processes."""
+
+HOOKS = {
+    "flushed": ("memory.jsonl", "_flush"),  # a record file is written beside its place, not yet renamed
+    "renamed": ("memory.jsonl", "_sync_folder"),  # a record file is in its place
+    "admitted": ("graph.nodes.update", "admit"),  # tasks.jsonl holds D_{t+1}, the memory does not know
+    "remembered": ("memory.failures.FailureMemory", "remember"),  # before evolution.json and the graph's checkpoint
+    "evolved": ("graph.run.loop", "evolve"),  # before summary.json
+}
+"""Where a process may be told to kill itself: right after this function has done its work."""
+
+MAY_DIFFER = (
+    "*.log",  # output of the children, with their times
+    "*seconds.json",  # measured
+    "checkpoints.sqlite*",  # LangGraph's, rebuildable, holds times
+    "failures/*",  # Chroma's files, rebuildable; what they hold is compared by id
+    "*.lock",
+    "policy/*/training_args.bin",  # names the folder
+    "policy/*/trainer_state.json",  # holds times; what counts of it stands in round.json
+)
+"""Files of a run that need not be equal byte by byte; records are compared without ``MEASURED``."""
+
+MEASURED = {"*/summary.json": ("seconds",), "policy/*/round_checkpoint.json": ("seconds", "log_bytes")}
+"""Keys that hold what was measured, beside "measured" at any depth. The length of a log depends on the digits of its
+times."""
+
+
+def command(root: Path, recipe: Path, *options: str) -> list[str]:
+    """The command as a user starts it."""
+    return [sys.executable, "-m", "graph.run_iteration", *arguments(root, recipe, *options)]
+
+
+def arguments(root: Path, recipe: Path, *options: str) -> list[str]:
+    return ["--recipe", str(recipe), "--run", str(root), "--json", *options]
+
+
+def ended_at(end: str, hook: str, number: int, *options: str) -> list[str]:
+    """The command in a process that comes to such an end."""
+    return [sys.executable, str(Path(__file__)), end, hook, str(number), *options]
+
+
+def limited(kibibytes: int, argv: list[str]) -> list[str]:
+    """The command under a limit on the size of files."""
+    return ["bash", "-c", 'ulimit -f "$0" && exec "$@"', str(kibibytes), *argv]
+
+
+def start(argv: list[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own; stdout and stderr go to ``log``."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            process_group=0,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
+
+
+def finish(argv: list[str], log: Path, timeout: float = 240.0, **environment: str) -> int:
+    """Run a command to its end; its exit status."""
+    with start(argv, log, **environment) as process:
+        return process.wait(timeout=timeout)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], timeout: float = 120.0) -> bool:
+    """Whether ``condition`` came true while the process ran."""
+    end = time.monotonic() + timeout
+    while process.poll() is None and time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
+    """SIGKILL the ``parent``, its ``child`` or ``both``; the pids of all the processes that there were."""
+    parent = psutil.Process(process.pid)
+    children = parent.children(recursive=True)
+    if victim in ("child", "both"):
+        for child in children:
+            child.kill()
+    if victim in ("parent", "both"):
+        process.kill()
+    process.wait(timeout=60)
+    return [process.pid, *(child.pid for child in children)]
+
+
+def seconds_until_gone(root: Path, pids: list[int], limit: float = 10.0) -> float:
+    """How long processes of the run live on: those recorded, and any whose command line names the run's folder."""
+    began = time.monotonic()
+    while (alive := living(root, pids)) and time.monotonic() < began + limit:
+        time.sleep(0.02)
+    return float("inf") if alive else time.monotonic() - began
+
+
+def living(root: Path, pids: list[int]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        named = any(str(root) in part for part in process.info["cmdline"] or ())
+        known = process.info["pid"] in pids
+        if (named or known) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def contents(root: Path) -> dict[str, Any]:
+    """Everything that a run left behind and that must be equal in an equal run, by relative path."""
+    found: dict[str, Any] = {}
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        name = str(path.relative_to(root))
+        if any(fnmatch(name, pattern) for pattern in MAY_DIFFER):
+            continue
+        if path.suffix == ".jsonl":
+            found[name] = [_without_measured(json.loads(line), name) for line in path.read_text().splitlines()]
+            ids = [row["id"] for row in found[name] if "id" in row]
+            assert len(ids) == len(set(ids)), f"{name}: an id stands twice"
+        elif path.suffix == ".json":
+            found[name] = _without_measured(json.loads(path.read_text()), name)
+        elif path.suffix in (".pt", ".pth"):
+            found[name] = _tensors(path)
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    found["what the failure memory holds"] = remembered(root)
+    return found
+
+
+def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    """Names of the files that only one of the two has, or that differ."""
+    return sorted(name for name in left.keys() | right.keys() if left.get(name, ...) != right.get(name, ...))
+
+
+def remembered(root: Path) -> Any:
+    """Ids, texts and notes of the failure memory, read past its own code."""
+    import chromadb
+    from chromadb.config import Settings
+
+    if not (root / "failures").is_dir():
+        return []
+    client = chromadb.PersistentClient(root / "failures", settings=Settings(anonymized_telemetry=False))
+    rows = []
+    for collection in client.list_collections():
+        kept = collection.get(include=["metadatas", "documents", "embeddings"])
+        vectors = [hashlib.sha256(row.tobytes()).hexdigest() for row in kept["embeddings"]]
+        rows += zip(kept["ids"], kept["documents"], map(dict, kept["metadatas"]), vectors, strict=True)
+    client.close()
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _tensors(path: Path) -> Any:
+    """What torch saved, as plain values, every tensor and array by the hash of its bytes."""
+    import torch
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return hashlib.sha256(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        if isinstance(value, dict):
+            return {str(key): plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return value.tobytes() if hasattr(value, "tobytes") else value
+
+    def told(value: Any) -> Any:
+        return value.hexdigest() if hasattr(value, "hexdigest") else str(value)
+
+    return json.dumps(plain(torch.load(path, weights_only=False)), default=told, sort_keys=True)
+
+
+def _without_measured(value: Any, name: str) -> Any:
+    top = {key for pattern, keys in MEASURED.items() if fnmatch(name, pattern) for key in keys}
+    return _inside({key: item for key, item in value.items() if key not in top})
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _inside(item) for key, item in value.items() if key != "measured"}
+    return [_inside(item) for item in value] if isinstance(value, list) else value
+
+
+def install(end: str, hook: str, number: int) -> None:
+    """From now on the work of ``hook`` ends the process (kill) or fails (full) at its ``number``-th time."""
+    where, name = HOOKS[hook]
+    try:
+        owner = importlib.import_module(where)
+    except ModuleNotFoundError:
+        module, _, cls = where.rpartition(".")
+        owner = getattr(importlib.import_module(module), cls)
+    work = getattr(owner, name)
+    calls = iter(range(1, 1_000_000))
+    guard = threading.Lock()
+
+    def come() -> int:
+        with guard:
+            return next(calls)
+
+    async def awaited(*given: Any, **named: Any) -> Any:
+        result = await work(*given, **named)
+        _kill_if(come() == number)
+        return result
+
+    def called(*given: Any, **named: Any) -> Any:
+        result = work(*given, **named)
+        _kill_if(come() == number)
+        return result
+
+    def full(*given: Any, **named: Any) -> Any:
+        if come() >= number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return work(*given, **named)
+
+    killed = awaited if inspect.iscoroutinefunction(work) else called
+    setattr(owner, name, full if end == "full" else killed)
+
+
+def _kill_if(now: bool) -> None:
+    if now:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    from graph.run_iteration import app
+
+    install(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    app(sys.argv[4:])

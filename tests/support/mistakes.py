@@ -1,0 +1,217 @@
+"""What users get wrong: a command, its arguments, and the words that its one sentence must hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from memory.jsonl import write_jsonl
+from support.made_run import RECIPE, first_tasks
+
+Prepare = Callable[[Path, Path], None]
+"""Fills the folder of a case; the second path is a run to copy."""
+
+
+class Case(NamedTuple):
+    """``arguments`` of the command, in which {} is the folder that ``prepare`` fills; ``told`` is in the sentence."""
+
+    command: str
+    arguments: str
+    told: str
+    prepare: Prepare = lambda folder, made: None
+
+
+def recipe(text: str | bytes) -> Prepare:
+    def prepare(folder: Path, made: Path) -> None:
+        (folder / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return prepare
+
+
+def a_run(folder: Path, made: Path) -> None:
+    shutil.copytree(made, folder / "run")
+
+
+def another_recipe(folder: Path, made: Path) -> None:
+    a_run(folder, made)
+    recipe("seed: 4")(folder, made)
+
+
+def changed(name: str, change: Callable[[bytes], bytes]) -> Prepare:
+    """A run in which a file is not as it was."""
+
+    def prepare(folder: Path, made: Path) -> None:
+        a_run(folder, made)
+        path = folder / "run" / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return prepare
+
+
+def a_file(folder: Path, made: Path) -> None:
+    (folder / "run").write_text("")
+
+
+def a_folder(folder: Path, made: Path) -> None:
+    (folder / "run").mkdir()
+
+
+def parts(folder: Path, made: Path) -> None:
+    (folder / "run").mkdir()
+    shutil.copy(made / "tasks.jsonl", folder / "run")
+
+
+def tasks(folder: Path, made: Path) -> None:
+    write_jsonl(folder / "mine.jsonl", first_tasks())
+
+
+def broken_tasks(folder: Path, made: Path) -> None:
+    tasks(folder, made)
+    path = folder / "mine.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"split": "train"', b'"split": 3', 1))
+
+
+def third_line_broken(text: bytes) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join([*lines[:2], b'{"id": "x"\n', *lines[3:]])
+
+
+def without_last_line(text: bytes) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[:-1])
+
+
+def finished(folder: Path, made: Path) -> None:
+    """A run after one iteration whose task file has lost a line."""
+    changed("tasks.jsonl", without_last_line)(folder, made)
+    iteration = folder / "run" / "iterations" / "000"
+    summary = (
+        '{"iteration": 0, "tasks": 5, "admitted": 0, "refused": {}, "signals": {}, "panel": null, "seconds": {},'
+        ' "contexts": {"new": 0, "known": 0, "left_out": 0}, "cost": {}}'
+    )
+    (iteration / "summary.json").write_text(summary)
+
+
+NEW = "--run {}/run"
+RESUME = "--run {}/run --resume"
+SET = f"{NEW} --set"
+ROUND = "--run {}/run --iteration"
+CASES = {
+    "unknown setting": Case("graph.run_iteration", f"{SET} training.stepz=1", "unknown key 'training.stepz': did you"),
+    "wrong type": Case("graph.run_iteration", f"{SET} training.steps=ten", "training.steps: input should be a valid"),
+    "option of a chat role": Case(
+        "graph.run_iteration", f"{SET} roles.reflector.base_url=http://x", "'base_url' is for kind: chat"
+    ),
+    "option of another embedder": Case(
+        "graph.run_iteration", f"{SET} memory.embedder_path=x", "'embedder_path' is for sentence-transformers"
+    ),
+    "option of another environment": Case(
+        "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
+    ),
+    "limit of no panel": Case(
+        "graph.run_iteration", f"{SET} evaluation.panel=null --set evaluation.limit=3", "'limit' is for a panel"
+    ),
+    "count beside a file": Case(
+        "graph.run_iteration", f"{SET} tasks.initial=x --set tasks.initial_count=3", "'initial_count' is for D_0"
+    ),
+    "recipe that is not there": Case(
+        "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "cannot read this recipe"
+    ),
+    "recipe that is no YAML": Case(
+        "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "not YAML: line 2", recipe("a: 1\nb: [1")
+    ),
+    "recipe that is a list": Case(
+        "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "a recipe is a mapping of sections", recipe("- 1")
+    ),
+    "recipe that is a number": Case(
+        "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "a recipe is a mapping of sections", recipe("7")
+    ),
+    "recipe that is no text": Case(
+        "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "cannot read this recipe", recipe(b"\xff\xfe\x00a")
+    ),
+    "recipe that is a folder": Case("graph.run_iteration", f"{NEW} --recipe {{}}", "is a folder, a pipe or a device"),
+    "model that is not there": Case(
+        "graph.run_iteration",
+        f"{NEW} --recipe {{}}/mine.yaml --set policy.path={{}}/none",
+        "the policy {}/none does not exist",
+        recipe(RECIPE),
+    ),
+    "run that is there": Case("graph.run_iteration", NEW, "exists: add --resume", a_run),
+    "run of another recipe": Case(
+        "graph.run_iteration", f"{RESUME} --recipe {{}}/mine.yaml", "'seed' differs from the run", another_recipe
+    ),
+    "run path that is a file": Case("graph.run_iteration", NEW, "cannot be made, File exists", a_file),
+    "run path below a file": Case("graph.run_iteration", "--run {}/run/below", "Not a directory", a_file),
+    "resumed run path that is a file": Case("graph.run_iteration", RESUME, "there is nothing to resume", a_file),
+    "resumed run that was never made": Case("graph.run_iteration", RESUME, "{}/run is no run, there is nothing to"),
+    "parts of a run": Case("graph.run_iteration", NEW, "holds parts of a run but no settings.yaml", parts),
+    "corrupt settings": Case(
+        "graph.run_iteration",
+        RESUME,
+        "settings.yaml: not YAML",
+        changed("settings.yaml", lambda text: text + b"\na: ["),
+    ),
+    "corrupt line of a task": Case(
+        "graph.run_iteration", RESUME, "tasks.jsonl, line 3: Invalid JSON", changed("tasks.jsonl", third_line_broken)
+    ),
+    "task file cut in a line": Case(
+        "graph.run_iteration",
+        RESUME,
+        "tasks.jsonl, line 5: Invalid JSON",
+        changed("tasks.jsonl", lambda text: text[:-9]),
+    ),
+    "task file without its last line": Case(
+        "graph.run_iteration", RESUME, "tasks.jsonl holds 4 tasks of iteration 1, not 5: restore it", finished
+    ),
+    "two places for tasks": Case("graph.seed_tasks", "--run {}/a --output {}/b", "either --run DIR or --output FILE"),
+    "unknown setting of D_0": Case("graph.seed_tasks", "--output {}/b --set tasks.x=1", "unknown key 'tasks.x'"),
+    "tasks into a run that is there": Case("graph.seed_tasks", NEW, "exists: add --resume", a_run),
+    "tasks below a file": Case(
+        "graph.seed_tasks", "--count 1 --output {}/run/b", "lies below the file {}/run: choose", a_file
+    ),
+    "tasks into a folder": Case("graph.seed_tasks", "--count 1 --output {}/run", "is a folder: name a file", a_folder),
+    "tasks over a file": Case(
+        "graph.seed_tasks", "--count 1 --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "outcomes over a file": Case(
+        "evaluation.run", "--panel templated-dev --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "table over a file": Case(
+        "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
+    ),
+    "world over a folder": Case(
+        "environments.appworld.made_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
+    ),
+    "blind root of no world": Case(
+        "environments.appworld.made_world.build", "--world {}/run --blind-only", "{}/run has no full/data", a_folder
+    ),
+    "round of no run": Case("training.run_round", f"{ROUND} 0", "is no run, it has no settings.yaml"),
+    "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),
+    "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),
+    "round on corrupt tasks": Case(
+        "training.run_round",
+        f"{ROUND} 1",
+        "tasks.jsonl, line 3: Invalid JSON",
+        changed("tasks.jsonl", third_line_broken),
+    ),
+    "warm start on no tasks": Case(
+        "training.warm_start", "--tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
+    ),
+    "warm start on corrupt tasks": Case(
+        "training.warm_start", "--tasks {}/mine.jsonl --out {}/out", "mine.jsonl, line 1: split", broken_tasks
+    ),
+    "warm start over a folder": Case(
+        "training.warm_start", "--tasks {}/none.jsonl --out {}/run", "run exists: choose another --out", a_folder
+    ),
+    "warm start with a wrong option": Case(
+        "training.warm_start", "--tasks {}/none.jsonl --out {}/out --balance 2", "--balance: Input should be less"
+    ),
+    "unknown panel": Case("evaluation.run", "--panel nonsense --output {}/o", "--panel nonsense: no such panel"),
+    "no choice": Case("evaluation.run", "--output {}/o", "either --panel NAME or --category NAME"),
+    "scores of no model": Case(
+        "evaluation.run", "--panel templated-dev --limit 1 --model {}/none", "the policy {}/none does not exist"
+    ),
+    "outcomes into a folder": Case("evaluation.run", "--panel templated-dev --output {}", "is a folder: name a file"),
+    "panels that are there": Case("environments.bfcl.templated.panels", "", "panels are fixed, give --force"),
+}

@@ -1,0 +1,175 @@
+"""A policy of 66,240 parameters that half knows five file-system tasks, made in seconds, and settings to train it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from environments.base import Environment, ToolCall
+from environments.bfcl.environment import BFCLEnvironment
+from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface.profile import TurnLabel
+from environments.learning_interface.settings import InterfaceSettings
+from environments.learning_interface.state import InterfaceState
+from environments.settings import EnvironmentSettings
+from graph.settings import RunSettings
+from memory.records import Task
+from training.embedded.compact import CompactRendering
+from training.embedded.compact_text import CompactSettings
+from training.settings import PolicySettings, TrainingSettings
+
+CLASSES = ("GorillaFileSystem",)
+STATE = {
+    "GorillaFileSystem": {
+        "root": {
+            "alex": {
+                "type": "directory",
+                "contents": {
+                    "notes.txt": {"type": "file", "content": "milk and bread"},
+                    "plan.txt": {"type": "file", "content": "sleep first"},
+                    "archive": {"type": "directory", "contents": {}},
+                },
+            }
+        }
+    }
+}
+TURNS: dict[str, tuple[str, tuple[ToolCall, ...]]] = {
+    "where": ("Tell me where I am.", (ToolCall(name="pwd"),)),
+    "what": ("Tell me what is here.", (ToolCall(name="ls", arguments={"a": False}),)),
+    "make": ('Make the folder "drafts".', (ToolCall(name="mkdir", arguments={"dir_name": "drafts"}),)),
+    "read": ('Show what "notes.txt" says.', (ToolCall(name="cat", arguments={"file_name": "notes.txt"}),)),
+    "enter": ('Enter "archive".', (ToolCall(name="cd", arguments={"folder": "archive"}),)),
+}
+
+
+def small_tasks() -> tuple[Task, ...]:
+    tools = BFCLEnvironment(CLASSES).starts()[0].tools
+    return tuple(
+        Task(
+            id=f"task-{name}",
+            origin="seed",
+            environment="bfcl",
+            split="train",
+            classes=CLASSES,
+            turns=(text,),
+            initial_state=STATE,
+            tools=tools,
+            reference=(calls,),
+        )
+        for name, (text, calls) in TURNS.items()
+    )
+
+
+def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
+    """Warm-start a random model on the references, and stop while it is still unsure."""
+    environment = BFCLEnvironment(CLASSES)
+    learn(folder, tasks, lambda rendering: [demonstration(environment, rendering, task) for task in tasks], updates)
+
+
+def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, updates: int = 150) -> None:
+    """A policy that knows SEAL's cues: it does what is asked behind the guideline of ``label``, else nothing."""
+    bare = BFCLEnvironment(CLASSES)
+    guided = LearningInterface(bare, InterfaceSettings(schema_cues=False), InterfaceState(guidelines=(label,)))
+
+    def rows(rendering):
+        shown = [demonstration(guided, rendering, task) for task in tasks]
+        return shown + [demonstration(bare, rendering, task, calls=()) for task in tasks]
+
+    learn(folder, tasks, rows, updates, cues=True)
+
+
+def learn(
+    folder: Path,
+    tasks: Sequence[Task],
+    rows_of: Callable[[CompactRendering], list[tuple[list[int], list[int]]]],
+    updates: int,
+    cues: bool = False,
+) -> None:
+    """Train a random model on rows of ids and labels, all of them in every update, and save it."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from training.embedded.tokenizer import train_tokenizer
+    from training.rollout.policy import PolicyCard, save_policy
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    settings = CompactSettings(cues=cues)
+    tools = BFCLEnvironment(CLASSES).tools(tasks[0].tools)
+    tokenizer = train_tokenizer([turn for task in tasks for turn in task.turns], tools, settings, 512)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=24,
+        max_position_embeddings=512,
+        initializer_range=0.06,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = Qwen3ForCausalLM(config)
+    rows = rows_of(CompactRendering(tokenizer, settings))
+    width = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows])
+    labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    for _ in range(updates):
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    save_policy(folder, model, tokenizer, PolicyCard(rendering="compact", compact=settings))
+
+
+def demonstration(
+    environment: Environment, rendering, task: Task, calls: Sequence[ToolCall] | None = None
+) -> tuple[list[int], list[int]]:
+    """Ids of the reference, or of other ``calls``, as an episode, and labels of its actions."""
+    from training.rendering.base import EndTurn
+
+    episode, dialogue = environment.open(task), rendering.begin()
+    turn = episode.start()
+    ids = dialogue.first(turn, environment.tools(turn.tools))
+    labels = [-100] * len(ids)
+    for call in task.reference[0] if calls is None else calls:
+        said = dialogue.demonstrate(call)
+        dialogue.parse(said)
+        seen = dialogue.observe([episode.step(call)])
+        ids, labels = ids + said + seen, labels + said + [-100] * len(seen)
+    said = dialogue.demonstrate(EndTurn())
+    return ids + said, labels + said
+
+
+def hand_logps(model, prompt_ids: Sequence[int], completion_ids: Sequence[int], temperature: float):
+    """Log-probabilities of one completion's tokens, one sequence at a time, from the model's plain logits."""
+    import torch
+
+    ids = torch.tensor([[*prompt_ids, *completion_ids]])
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0, :-1].double() / temperature
+    logps = torch.log_softmax(logits, dim=-1).gather(1, ids[0, 1:, None])[:, 0]
+    return logps[len(prompt_ids) - 1 :]
+
+
+def small_settings(policy: Path, **training: object) -> RunSettings:
+    """Rounds of three steps of two tasks, nine rollouts each: more rows than the trainer scores at once."""
+    given: dict[str, object] = {
+        "steps": 3,
+        "tasks_per_step": 2,
+        "rollouts_per_task": 9,
+        "max_new_tokens": 16,
+        "max_tokens": 120,
+        "max_actions": 3,
+        "learning_rate": 1e-3,
+        "kl": 0.01,
+    }
+    return RunSettings(
+        seed=3,
+        environment=EnvironmentSettings(classes=CLASSES),
+        policy=PolicySettings(path=str(policy), device="cpu"),
+        training=TrainingSettings.model_validate(given | training),
+    )

@@ -1,0 +1,114 @@
+"""Cues in the compact rendering: one token each, nothing else changed, and demonstrations that show them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.small_policy import CLASSES, small_tasks
+
+from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.bfcl.docs import tool_names, tool_specs
+from environments.bfcl.environment import BFCLEnvironment
+from environments.learning_interface.cues import (
+    GUIDELINES,
+    HintKind,
+    split_guidelines,
+    split_hint,
+    with_guidelines,
+    with_hint,
+)
+from environments.learning_interface.settings import InterfaceSettings
+from training.embedded.compact import CompactRendering
+from training.embedded.compact_text import CompactSettings, CompactText, cue_words
+from training.embedded.demonstrations import cued, demonstrate, example, lines, slip
+from training.embedded.tokenizer import train_tokenizer
+
+BARE, CUED = CompactSettings(), CompactSettings(cues=True)
+ENVIRONMENT = BFCLEnvironment(CLASSES)
+TOOLS = tool_specs(CLASSES[0])
+LABELS = [*GUIDELINES]
+
+
+def rendering(card=CUED) -> CompactRendering:
+    return CompactRendering(train_tokenizer(["hello there"] * 9, TOOLS, card, 700), card)
+
+
+def turn(text):
+    return UserTurn(index=0, text=text, tools=tool_names(CLASSES))
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60), st.lists(st.sampled_from(LABELS), unique=True), st.sampled_from(HintKind))
+def test_a_cue_is_its_word_and_the_rest_of_the_line_is_as_without(text, labels, kind):
+    with_cues, plain = CompactText(CUED), CompactText(BARE)
+    words = "".join(f"!{label} " for label in labels)
+    assert with_cues.user(turn(with_guidelines(text, labels))) == "U " + words + plain.user(turn(text)).removeprefix(
+        "U "
+    )
+    seen = Observation(text=text, status=ObservationStatus.ERROR)
+    hinted = seen.model_copy(update={"text": with_hint(text, kind, "do it.")})
+    if split_hint(text)[1] is None and split_guidelines(text)[0] == ():
+        assert with_cues.observation(hinted) == plain.observation(seen).removesuffix("\n") + f" !{kind}\n"
+
+
+def test_every_cue_is_one_token_and_a_card_without_cues_is_what_it_was():
+    tokenizer = rendering().tokenizer
+    for word in cue_words():
+        assert tokenizer.tokenize(f"x{word}x" if word.startswith(" ") else f"U {word}x")[1] == word
+    assert "cues" not in BARE.model_dump()
+    assert not set(cue_words()) & set(rendering(BARE).vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("card", "interface", "message"),
+    [
+        (CUED, InterfaceSettings(), "schema_cues: the compact rendering shows no documentation"),
+        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make a starter"),
+    ],
+)
+def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
+    with pytest.raises(InputError, match=message):
+        rendering(card).check_interface(interface)
+    rendering(CUED).check_interface(InterfaceSettings(schema_cues=False))
+
+
+def test_demonstrations_show_every_guideline_and_teach_no_slip():
+    seen: Counter[str] = Counter()
+    learnt = rendering()
+    for number in range(300):
+        rng, task = random.Random(number), small_tasks()[number % 5]
+        shown = demonstrate(cued(ENVIRONMENT, rng), task, slip=slip(task, ENVIRONMENT.tools(task.tools), rng))
+        (opened, _, steps), *_ = shown.turns
+        labels, text = split_guidelines(opened.text)
+        assert text == task.turns[0]
+        seen.update(labels)
+        taught = example(shown, learnt)
+        written = learnt.tokenizer.decode([i for i, m in zip(taught.ids, taught.mask, strict=True) if m])
+        plain = example(demonstrate(ENVIRONMENT, task), learnt)
+        assert written == learnt.tokenizer.decode([i for i, m in zip(plain.ids, plain.mask, strict=True) if m])
+        if shown.slip is not None:
+            wrong, answer = steps[shown.slip]
+            assert answer.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
+            assert isinstance(wrong, MalformedCall | ToolCall)
+            seen[split_hint(answer.text)[1] or "no hint"] += 1
+            assert "".join(lines(shown, CUED)).count("A ") == len(steps)
+    assert set(LABELS) <= set(seen)
+    assert {HintKind.MISSING_ARGUMENT, HintKind.UNEXPECTED_ARGUMENT, HintKind.BAD_PATH, HintKind.MALFORMED} <= set(seen)
+
+
+def test_a_starter_with_cues_says_so(tmp_path: Path):
+    from memory.run import read_json, write_jsonl
+    from training.rollout.policy import PolicyCard
+    from training.warm_start import WarmStartSettings, warm_start
+
+    own = [task for task in small_tasks() if task.id != "task-enter"]  # goes like a held-out one: warm start refuses it
+    write_jsonl(tmp_path / "tasks.jsonl", own)
+    made = WarmStartSettings(steps=2, hidden=16, layers=1, vocabulary=700, batch=2, cues=True)
+    warm_start(tmp_path / "tasks.jsonl", tmp_path / "starter", made)
+    card = read_json(tmp_path / "starter" / "coevolve.json", PolicyCard)
+    assert card.compact == CUED

@@ -1,0 +1,90 @@
+"""Rounds of models with real chat templates, from settings to the checkpoint that evaluation loads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.chat_models import save_model
+from support.small_policy import small_settings, small_tasks
+
+from environments.base import MalformedCall
+from memory.records import Trajectory
+from memory.run import RunDirectory, read_jsonl
+from memory.tasks import admit
+from training.grpo.round import run_round
+from training.rollout.policy import load_policy
+
+os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+torch = pytest.importorskip("torch")
+
+LORA = {"rank": 4}
+
+
+def rounds(folder: Path, template: str, count: int, policy: dict[str, object], **training: object) -> SimpleNamespace:
+    """``count`` rounds of one step, in this process."""
+    starter = save_model(folder / "starter", template, initializer_range=0.2)
+    given = {"steps": 1, "rollouts_per_task": 4, "max_new_tokens": 8, "max_tokens": 3000, "max_actions": 2, **training}
+    settings = small_settings(starter, **given)
+    settings = settings.model_copy(
+        update={"policy": settings.policy.model_validate({**settings.policy.model_dump(), **policy})}
+    )
+    run = RunDirectory.create(folder / "run", settings)
+    # Two tools each keep the prompts of a tokenizer with few merges short.
+    admit(run, [task.model_copy(update={"tools": (task.reference[0][0].name, "find")}) for task in small_tasks()])
+    reported: list = []
+    records = [run_round(run.root, number, False, reported.append)[0] for number in range(count)]
+    return SimpleNamespace(run=run, starter=starter, records=records, reported=reported)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Two rounds of Qwen3 with an adapter, without thinking, in micro-batches."""
+    policy = {"lora": LORA, "thinking": False}
+    folder = tmp_path_factory.mktemp("qwen3")
+    return rounds(folder, "qwen3", 2, policy, micro_batch=2, gradient_checkpointing=True)
+
+
+def test_rounds_with_an_adapter_follow_each_other(adapted: SimpleNamespace) -> None:
+    assert [record.policy for record in adapted.records] == ["policy/checkpoint-1", "policy/checkpoint-2"]
+    assert [line.step for line in adapted.reported] == [1, 1]
+    assert [record.steps[0].rollouts for record in adapted.records] == [8, 8]
+    assert adapted.records[0].kl == pytest.approx(0.0, abs=1e-6)
+    optimizer = torch.load(adapted.run.root / "policy/checkpoint-2/optimizer.pt", weights_only=True)
+    assert {int(entry["step"]) for entry in optimizer["state"].values()} == {2}
+
+
+def test_what_a_random_model_says_is_malformed_or_a_message(adapted: SimpleNamespace) -> None:
+    trajectories = read_jsonl(adapted.run.iteration(0) / "trajectories.jsonl", Trajectory)
+    actions = [step.action for t in trajectories for turn in t.turns for step in turn.steps]
+    assert actions
+    assert all(isinstance(action, MalformedCall) for action in actions)
+    for trajectory in trajectories:
+        assert trajectory.outcome is not None
+        assert sum(turn.malformed for turn in trajectory.outcome.turns) == sum(len(t.steps) for t in trajectory.turns)
+        assert trajectory.reward == 0.0
+
+
+def test_a_checkpoint_speaks_as_it_was_trained(adapted: SimpleNamespace) -> None:
+    """Its template, its stop ids and its thinking are those of the rounds."""
+    loaded = load_policy(str(adapted.run.root / adapted.records[-1].policy), "cpu")
+    trained = load_policy(str(adapted.starter), "cpu", thinking=False)
+    assert loaded.adapter
+    assert loaded.card is not None
+    assert loaded.card.thinking is False
+    assert loaded.rendering.begin().stop_ids == trained.rendering.begin().stop_ids
+    assert len(loaded.rendering.begin().stop_ids) == 2
+    assert loaded.rendering.prompt("hello", []) == trained.rendering.prompt("hello", [])
+    assert loaded.rendering.prompt("hello", [])[1].endswith("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("template", ["qwen2_5", "llama3_1"])
+def test_a_round_of_all_weights(template: str, tmp_path: Path) -> None:
+    """The checkpoint holds a whole model that needs no card and ends messages with the same tokens."""
+    done = rounds(tmp_path, template, 1, {})
+    loaded, trained = (load_policy(str(p), "cpu") for p in (done.run.root / done.records[0].policy, done.starter))
+    assert (loaded.adapter, loaded.card) == (False, None)
+    assert loaded.rendering.begin().stop_ids == trained.rendering.begin().stop_ids
+    assert loaded.rendering.prompt("hello", []) == trained.rendering.prompt("hello", [])

@@ -1,0 +1,44 @@
+"""Which pieces share a pass, and what two prompts have in common."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.rollout.in_process import SMALL, TOKENS, passes, shared_length
+
+IDS = st.lists(st.integers(0, 2), max_size=12)
+
+
+@given(IDS, IDS, IDS)
+def test_shared_length_is_that_of_the_common_beginning(common: list[int], one: list[int], other: list[int]) -> None:
+    first, second = common + one, common + other
+    expected = 0
+    while expected < min(len(first), len(second)) and first[expected] == second[expected]:
+        expected += 1
+    assert shared_length(first, second) == expected >= len(common)
+
+
+@given(st.lists(st.one_of(st.integers(1, 40), st.integers(1, 2 * TOKENS)), max_size=40))
+def test_every_piece_is_in_one_pass_that_is_not_too_large(lengths: list[int]) -> None:
+    together = passes(lengths)
+    assert sorted(index for indices in together for index in indices) == list(range(len(lengths)))
+    for indices in together:
+        assert indices == sorted(indices)
+        padded = len(indices) * max(lengths[index] for index in indices)
+        assert padded <= TOKENS or len(indices) == 1
+        assert padded <= max(SMALL, 2 * sum(lengths[index] for index in indices))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([], []),
+        ([3000, 20, 21, 22], [[1, 2, 3], [0]]),
+        ([5, 12, 9], [[0, 1, 2]]),
+        ([TOKENS, TOKENS], [[0], [1]]),
+    ],
+)
+def test_like_lengths_go_together(lengths: list[int], expected: list[list[int]]) -> None:
+    assert passes(lengths) == expected

@@ -1,0 +1,257 @@
+"""Rollouts in the real environment: what is recorded, where episodes are cut off, and whose fault a fault is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from support.made_policy import environment, made_tasks, trained_policy
+
+from environments.base import (
+    Action,
+    Environment,
+    EnvironmentFault,
+    Episode,
+    InputError,
+    MalformedCall,
+    Observation,
+    StartState,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+    UserTurn,
+)
+from memory.records import Task
+from training.rendering.base import EndTurn
+from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+
+LIMITS = EpisodeLimits()
+
+
+def requests(tasks: Sequence[Task], seed: int = 100) -> list[EpisodeRequest]:
+    return [EpisodeRequest(task=made, seed=seed + place) for place, made in enumerate(tasks)]
+
+
+def play(
+    tasks: Sequence[Task], temperature: float = 0.9, limits: EpisodeLimits = LIMITS, world: Environment | None = None
+) -> tuple[EpisodeResult, ...]:
+    return run_episodes(trained_policy(), world or environment(), requests(tasks), limits, temperature)
+
+
+def segments(result: EpisodeResult) -> list[tuple[int, list[int]]]:
+    """Maximal stretches of the completion with one mask value."""
+    found: list[tuple[int, list[int]]] = []
+    for token, mask in zip(result.completion_ids, result.mask, strict=True):
+        if not found or found[-1][0] != mask:
+            found.append((mask, []))
+        found[-1][1].append(token)
+    return found
+
+
+def test_a_policy_that_learnt_the_tasks_solves_them_by_the_official_rule() -> None:
+    results = play(made_tasks(), temperature=0.0)
+    solved = [result for result in results if result.outcome is not None and result.outcome.success]
+    assert len(solved) >= 35
+    for result in solved:
+        assert all(turn.ended for turn in result.turns)
+        made = [step.action for turn in result.turns for step in turn.steps]
+        assert all(isinstance(action, ToolCall) for action in made)
+        assert len(made) >= sum(map(len, result.task.reference))
+
+
+def test_the_mask_separates_what_was_sampled_from_what_was_observed() -> None:
+    policy = trained_policy()
+    for result in play(made_tasks()[:20]):
+        assert len(result.completion_ids) == len(result.logprobs) == len(result.mask)
+        assert all(lp < 0 for lp, own in zip(result.logprobs, result.mask, strict=True) if own)
+        assert all(lp == 0 for lp, own in zip(result.logprobs, result.mask, strict=True) if not own)
+        assert result.sampled_tokens == sum(result.mask)
+        parts = segments(result)
+        assert parts[0][0] == parts[-1][0] == 1
+        steps = [step for turn in result.turns for step in turn.steps]
+        said = [policy.tokenizer.decode(ids) for mask, ids in parts if mask]
+        answered = [policy.tokenizer.decode(ids) for mask, ids in parts if not mask]
+        stopped = not result.turns[-1].ended and len(result.turns[-1].steps) == LIMITS.max_actions
+        assert len(said) == len(steps) + sum(turn.ended for turn in result.turns) + stopped
+        assert all(text.lstrip("\n").startswith(("O ", "U ")) for text in answered)
+
+
+def test_token_in_token_out_the_episode_is_one_sequence_that_is_never_rendered_again() -> None:
+    """A fresh dialogue, given the recorded actions and observations, makes the very ids that are trained on."""
+    policy = trained_policy()
+    for result in play(made_tasks()[:20]):
+        tools = environment().tools(result.task.tools)
+        said = [UserTurn(index=i, text=turn.text, tools=result.task.tools) for i, turn in enumerate(result.turns)]
+        answers = [step.observation for turn in result.turns for step in turn.steps]
+        dialogue = policy.rendering.begin()
+        ids = dialogue.first(said.pop(0), tools)
+        assert ids == list(result.prompt_ids)
+        actions = [ids for mask, ids in segments(result) if mask]
+        for place, action in enumerate(actions):
+            ids += action
+            ended = isinstance(dialogue.parse(action), EndTurn)
+            if place + 1 < len(actions):
+                ids += dialogue.next_turn(said.pop(0), tools) if ended else dialogue.observe([answers.pop(0)])
+        assert ids == [*result.prompt_ids, *result.completion_ids]
+        assert not said
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_those_of_a_plain_forward_over_the_tempered_logits(temperature: float) -> None:
+    model = trained_policy().model
+    for result in play(made_tasks()[:8], temperature):
+        ids = [*result.prompt_ids, *result.completion_ids]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids])).logits[0] / temperature
+        start = len(result.prompt_ids)
+        plain = torch.log_softmax(logits, -1)[torch.arange(start - 1, len(ids) - 1), torch.tensor(ids[start:])]
+        for expected, recorded, own in zip(plain.tolist(), result.logprobs, result.mask, strict=True):
+            assert not own or abs(expected - recorded) < 1e-4
+
+
+def test_equal_seeds_give_equal_episodes_in_any_batch_and_order() -> None:
+    tasks = made_tasks()[:16]
+    together = play(tasks)
+    small = play(tasks, limits=EpisodeLimits(batch=3))
+    backwards = run_episodes(trained_policy(), environment(), requests(tasks)[::-1], LIMITS, 0.9)[::-1]
+    for one, two, three in zip(together, small, backwards, strict=True):
+        assert one.completion_ids == two.completion_ids == three.completion_ids
+        assert one.turns == two.turns == three.turns
+        assert one.outcome == two.outcome == three.outcome
+    assert len({result.completion_ids for result in play([tasks[0]] * 8)}) > 1
+
+
+def test_several_user_turns_are_one_episode() -> None:
+    two = next(made for made in made_tasks() if len(made.turns) == 2)
+    (result,) = play([two], temperature=0.0)
+    assert [turn.text for turn in result.turns] == list(two.turns)
+    assert result.outcome is not None
+    assert result.outcome.success
+    suffixes = [trained_policy().tokenizer.decode(ids) for mask, ids in segments(result) if not mask]
+    assert any(text.startswith("U ") for text in suffixes)
+
+
+class Faulty:
+    """The real environment, except that it fails for chosen tasks: when opened, or at the n-th step."""
+
+    name = "bfcl"
+
+    def __init__(self, at_open: str, at_step: str) -> None:
+        self.at_open, self.at_step = at_open, at_step
+
+    def open(self, spec: TaskSpec) -> Episode:
+        assert isinstance(spec, Task)
+        if spec.id == self.at_open:
+            raise EnvironmentFault("the worker died")
+        episode = environment().open(spec)
+        if spec.id == self.at_step:
+            episode.step = self._fail  # type: ignore[method-assign]
+        return episode
+
+    def _fail(self, action: Action) -> Observation:
+        raise EnvironmentFault(f"no answer to {type(action).__name__}")
+
+    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        return environment().tools(names)
+
+    def starts(self) -> tuple[StartState, ...]:
+        return environment().starts()
+
+
+def test_a_fault_of_the_environment_belongs_to_its_own_episode_only() -> None:
+    tasks = made_tasks()[:8]
+    sound = play(tasks)
+    shaken = play(tasks, world=Faulty(tasks[2].id, tasks[5].id))
+    for place, (one, other) in enumerate(zip(sound, shaken, strict=True)):
+        if place in (2, 5):
+            assert other.outcome is None
+            assert other.infrastructure_error is not None
+            assert other.prompt_ids == one.prompt_ids
+        else:
+            assert (other.turns, other.outcome, other.completion_ids) == (one.turns, one.outcome, one.completion_ids)
+            assert other.infrastructure_error is None
+    assert "the worker died" in (shaken[2].infrastructure_error or "")
+    assert shaken[2].completion_ids == ()
+    assert "no answer to" in (shaken[5].infrastructure_error or "")
+    assert all(shaken[5].mask)
+
+
+def test_an_action_that_is_too_long_is_malformed_and_counted() -> None:
+    (result,) = play([made_tasks()[0]], limits=EpisodeLimits(max_new_tokens=1, max_actions=3))
+    actions = [step.action for step in result.turns[0].steps]
+    assert len(actions) == 3
+    assert all(isinstance(action, MalformedCall) and "cut off" in action.reason for action in actions)
+    assert result.outcome is not None
+    assert not result.outcome.success
+    assert result.outcome.turns[0].malformed == 3
+    assert not result.turns[0].ended
+    assert sum(result.mask) == 4  # what was sampled after the last allowed action was not run
+
+
+def test_after_its_last_allowed_action_the_policy_may_still_end_its_turn() -> None:
+    results = play(made_tasks(), temperature=0.0, limits=EpisodeLimits(max_actions=2))
+    two_calls = [r for r in results if len(r.turns[0].steps) == 2 and r.outcome is not None and r.outcome.success]
+    assert two_calls
+    assert all(result.turns[0].ended for result in two_calls)
+    for result in play(made_tasks(), temperature=0.0, limits=EpisodeLimits(max_actions=1)):
+        assert len(result.turns[0].steps) <= 1
+        _, last = segments(result)[-1]
+        assert result.turns[-1].ended == (trained_policy().tokenizer.decode(last) == "A end\n")
+
+
+def test_the_token_budget_ends_the_episode() -> None:
+    tasks = made_tasks()[:10]
+    full = play(tasks)
+    budget = max(len(result.prompt_ids) for result in full) + 6
+    for result, whole in zip(play(tasks, limits=EpisodeLimits(max_tokens=budget)), full, strict=True):
+        used = len(result.prompt_ids) + len(result.completion_ids)
+        assert used <= budget
+        assert result.outcome is not None
+        if used < len(whole.prompt_ids) + len(whole.completion_ids):
+            assert not result.turns[-1].ended
+        else:
+            assert result.completion_ids == whole.completion_ids
+        assert result.mask[-1] == 1
+
+
+def test_a_prompt_that_leaves_no_room_is_the_users_mistake() -> None:
+    with pytest.raises(InputError, match=r"task made-0 takes \d+ tokens.*raise max_tokens \(5\)"):
+        play(made_tasks()[:1], limits=EpisodeLimits(max_tokens=5))
+
+
+def test_no_request_no_result() -> None:
+    assert play([]) == ()
+
+
+class FewAtOnce:
+    """An environment that can have ``at_once`` episodes open, and counts them."""
+
+    def __init__(self, inside: Environment, at_once: int) -> None:
+        self.name, self._inside, self.at_once = inside.name, inside, at_once
+        self.open_now: set[int] = set()
+        self.most = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inside, name)
+
+    def open(self, task: Task) -> Episode:
+        episode = self._inside.open(task)
+        number, close = id(episode), episode.close
+
+        def closing() -> None:
+            self.open_now.discard(number)
+            close()
+
+        episode.close = closing
+        self.open_now.add(number)
+        self.most = max(self.most, len(self.open_now))
+        return episode
+
+
+def test_no_more_episodes_are_open_than_the_environment_can_have() -> None:
+    tasks = made_tasks()[:9]
+    few = FewAtOnce(environment(), 2)
+    ids = [[result.completion_ids for result in play(tasks, world=world)] for world in (few, environment())]
+    assert ids[0] == ids[1]
+    assert (few.most, few.open_now) == (2, set())

@@ -1,0 +1,295 @@
+"""The sampler against plain Hugging Face forward passes, and against itself in other batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from environments.base import InputError
+from training.rendering.base import Prompt, Sampled
+from training.rollout.in_process import SHARED, Sampler, inverse_cdf
+
+STOP = 7
+
+
+def model(attention: str = "sdpa", **changes: object) -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    shape: dict[str, object] = {
+        "vocab_size": 40,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 64,
+        "initializer_range": 0.3,
+        "max_position_embeddings": 1024,
+        "attn_implementation": attention,
+    }
+    return Qwen3ForCausalLM(Qwen3Config(**(shape | changes)))
+
+
+@dataclass
+class Chatter:
+    """An episode whose prompts and suffixes are random ids of random length, fixed by its seed."""
+
+    seed: int
+    actions: int = 4
+    longest: int = 30
+    max_new_tokens: int = 9
+    stop_ids: frozenset[int] = frozenset({STOP})
+    opening: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    heard: list[Sampled] = field(default_factory=list)
+
+    def _say(self) -> Prompt:
+        rng = random.Random(f"{self.seed}/{len(self.heard)}")
+        new = [rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
+        if self.opening and not self.heard:
+            new = list(self.opening)
+        self._add(new, [0.0] * len(new), False)
+        return Prompt(new, self.max_new_tokens)
+
+    def _add(self, ids: Sequence[int], logprobs: Sequence[float], sampled: bool) -> None:
+        self.ids += ids
+        self.logprobs += logprobs
+        self.sampled += [sampled] * len(ids)
+
+    def begin(self) -> Prompt | None:
+        return self._say() if self.actions else None
+
+    def reply(self, sampled: Sampled) -> Prompt | None:
+        assert sampled.context == len(self.ids)
+        self._add(sampled.ids, sampled.logprobs, True)
+        self.heard.append(sampled)
+        return self._say() if len(self.heard) < self.actions else None
+
+
+def run(chatters: Sequence[Chatter], temperature: float = 0.9, attention: str = "sdpa", **limits: int) -> Sampler:
+    sampler = Sampler(model(attention), temperature, **limits)
+    sampler.run(chatters)
+    return sampler
+
+
+def reference_logprobs(chatter: Chatter, temperature: float) -> list[float]:
+    """From one plain forward pass over everything, no cache."""
+    with torch.no_grad():
+        logits = model().eval()(input_ids=torch.tensor([chatter.ids])).logits[0, :-1] / (temperature or 1.0)
+    logprobs = torch.log_softmax(logits, -1)
+    picked = logprobs[torch.arange(len(chatter.ids) - 1), torch.tensor(chatter.ids[1:])].tolist()
+    return [0.0, *picked]
+
+
+@pytest.mark.parametrize("chunk", [1, 8, 1000])
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: float, chunk: int) -> None:
+    chatters = [Chatter(seed) for seed in range(6)]
+    run(chatters, temperature, chunk=chunk)
+    for chatter in chatters:
+        expected = reference_logprobs(chatter, temperature)
+        compared = [(a, b) for a, b, own in zip(chatter.logprobs, expected, chatter.sampled, strict=True) if own]
+        assert len(compared) >= chatter.actions
+        assert max(abs(a - b) for a, b in compared) < 1e-4
+
+
+def test_eager_attention_samples_the_same() -> None:
+    chatters, eager = [Chatter(seed) for seed in range(4)], [Chatter(seed) for seed in range(4)]
+    run(chatters)
+    run(eager, attention="eager")
+    assert [c.ids for c in chatters] == [c.ids for c in eager]
+
+
+def test_episodes_that_outgrow_the_cache_block_stay_right() -> None:
+    chatters = [Chatter(1, actions=14), Chatter(2, actions=1), Chatter(3, actions=9)]
+    run(chatters)
+    assert len(chatters[0].ids) > 256
+    for chatter in chatters:
+        expected = reference_logprobs(chatter, 0.9)
+        errors = [abs(a - b) for a, b, o in zip(chatter.logprobs, expected, chatter.sampled, strict=True) if o]
+        assert max(errors) < 1e-4
+
+
+@pytest.mark.parametrize("limits", [{"rows": 1}, {"rows": 3}, {"rows": 16}, {"rows": 16, "chunk": 1}])
+def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
+    """The seeds are fixed, and none of their numbers lies within rounding (1e-6) of a boundary."""
+    alone = [Chatter(seed, actions=seed % 5) for seed in range(16)]
+    for chatter in alone:
+        run([chatter])
+    together = [Chatter(seed, actions=seed % 5) for seed in reversed(range(16))]
+    run(together, **limits)
+    for one, other in zip(alone, reversed(together), strict=True):
+        assert one.ids == other.ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def fed(sampler: Sampler, chatters: Sequence[Chatter]) -> list[tuple[int, int]]:
+    """Shapes (rows, tokens of each, padding included) of everything that the model was given, pass by pass."""
+    shapes: list[tuple[int, int]] = []
+
+    def watch(module: object, args: object, given: dict[str, torch.Tensor]) -> None:
+        shapes.append(tuple(given["input_ids"].shape))
+
+    handle = sampler.model.register_forward_pre_hook(watch, with_kwargs=True)
+    sampler.run(chatters)
+    handle.remove()
+    assert len(shapes) == sampler.forward_passes
+    return shapes
+
+
+def test_no_token_is_fed_twice() -> None:
+    """One row at a time has no padding: every token but the last sampled one is fed, and fed once."""
+    sampler = Sampler(model(), 0.9, rows=1)
+    chatters = [Chatter(seed, actions=5) for seed in range(4)]
+    shapes = fed(sampler, chatters)
+    assert sum(rows * width for rows, width in shapes) == sum(len(chatter.ids) - 1 for chatter in chatters)
+    assert max(width for _, width in shapes) < 31, "no pass is longer than the longest suffix: history stays cached"
+
+
+@pytest.mark.parametrize("rows", [3, 16])
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_no_token_is_fed_twice_in_a_batch(rows: int, chunk: int) -> None:
+    chatters = [Chatter(seed, actions=1 + seed % 5) for seed in range(16)]
+    sampler = run(chatters, rows=rows, chunk=chunk)
+    assert sampler.fed_tokens == sum(len(chatter.ids) - 1 for chatter in chatters)
+
+
+def test_finished_episodes_leave_the_batch() -> None:
+    """Fed token by token, each pass holds exactly the episodes that are not over yet."""
+    sampler = Sampler(model(), 0.9, chunk=1000)
+    chatters = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
+    first = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
+    prompts = [chatter.begin().ids for chatter in first]
+    shapes = fed(sampler, chatters)
+    lengths = [len(chatter.ids) - len(prompt) for chatter, prompt in zip(chatters, prompts, strict=True)]
+    decoding = shapes[-max(lengths) :]
+    assert decoding == [(sum(length > step for length in lengths), 1) for step in range(max(lengths))]
+    assert decoding[0][0] == 6
+    assert decoding[-1][0] == 1
+
+
+def openings(shared: int) -> list[tuple[int, ...]]:
+    """Three groups of four equal prompts: two groups share their first ``shared`` ids, the third shares none."""
+    rng = random.Random(7)
+    common = [rng.randrange(8, 40) for _ in range(shared)]
+    tails = [[8 + group, *(rng.randrange(8, 40) for _ in range(10 + group))] for group in range(3)]
+    prompts = [common + tails[0], common + tails[1], [39 - common[0] + 8] + tails[2]]
+    return [tuple(prompt) for prompt in prompts for _ in range(4)]
+
+
+@pytest.mark.parametrize("shared", [5, 60])
+@pytest.mark.parametrize("rows", [16, 5])
+def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) -> None:
+    prompts = openings(shared)
+    alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    for chatter in alone:
+        run([chatter])
+    together = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    sampler = run(together, rows=rows)
+    for one, other in zip(alone, together, strict=True):
+        assert one.ids == other.ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    everything = sum(len(chatter.ids) - 1 for chatter in together)
+    if rows == 16:
+        copied = [3 * (len(prompt) - 1) for prompt in prompts[::4]] + [shared * (shared >= SHARED)]
+        assert sampler.fed_tokens == everything - sum(copied)
+    else:
+        assert sampler.fed_tokens < everything
+
+
+def test_a_prompt_that_begins_another_one_is_shared() -> None:
+    rng = random.Random(3)
+    long = tuple(rng.randrange(8, 40) for _ in range(90))
+    prompts = [long[:40], long, long[:1], long[:80], long[:41]]
+    alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    for chatter in alone:
+        run([chatter])
+    together = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
+    sampler = run(together)
+    assert [chatter.ids for chatter in alone] == [chatter.ids for chatter in together]
+    assert sampler.fed_tokens < sum(len(chatter.ids) - 1 for chatter in together) - 150
+
+
+def test_greedy_takes_the_likeliest_token() -> None:
+    chatter = Chatter(11)
+    run([chatter], temperature=0.0)
+    with torch.no_grad():
+        likeliest = model().eval()(input_ids=torch.tensor([chatter.ids])).logits[0].argmax(-1).tolist()
+    own = [i for i, sampled in enumerate(chatter.sampled) if sampled]
+    assert [chatter.ids[i] for i in own] == [likeliest[i - 1] for i in own]
+
+
+def test_an_action_ends_at_its_stop_id_or_at_its_limit() -> None:
+    chatters = [Chatter(seed, actions=6) for seed in range(12)]
+    run(chatters)
+    actions = [said.ids for chatter in chatters for said in chatter.heard]
+    assert any(STOP in ids for ids in actions)
+    assert any(len(ids) == 9 and STOP not in ids for ids in actions)
+    for ids in actions:
+        assert STOP not in ids[:-1]
+        assert ids[-1] == STOP or len(ids) == 9
+
+
+def test_counts_what_it_did_and_restores_training_mode() -> None:
+    trained = model()
+    trained.train(True)
+    sampler = Sampler(trained, 0.9)
+    chatters = [Chatter(seed) for seed in range(3)]
+    sampler.run(chatters)
+    assert trained.training
+    assert sampler.sampled_tokens == sum(sum(chatter.sampled) for chatter in chatters)
+    longest = max(len(chatter.ids) for chatter in chatters)
+    assert 0 < sampler.forward_passes <= longest
+
+
+def test_nothing_to_sample_is_no_error() -> None:
+    run([])
+    run([Chatter(0, actions=0)])
+
+
+def test_an_empty_suffix_is_a_mistake_of_the_caller() -> None:
+    class Mute(Chatter):
+        def begin(self) -> Prompt:
+            return Prompt([], 4)
+
+    with pytest.raises(ValueError, match="at least one id"):
+        run([Mute(0)])
+
+
+def test_refuses_what_it_cannot_decode() -> None:
+    with pytest.raises(InputError, match="temperature is -1"):
+        Sampler(model(), -1)
+    sliding = model(use_sliding_window=True, sliding_window=8, max_window_layers=0)
+    with pytest.raises(InputError, match="without full attention"):
+        Sampler(sliding, 1.0)
+
+
+def test_draws_follow_the_probabilities() -> None:
+    logprobs = torch.tensor([0.0, 0.5, 0.2, 0.3]).log().expand(20_000, 4)
+    rng = random.Random(3)
+    drawn = inverse_cdf(logprobs, torch.tensor([rng.random() for _ in range(20_000)], dtype=torch.float64))
+    shares = torch.bincount(drawn, minlength=4) / 20_000
+    assert shares[0] == 0
+    assert torch.allclose(shares, torch.tensor([0.0, 0.5, 0.2, 0.3]), atol=0.015)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.just(float("-inf")), st.floats(-40, 5)), min_size=1, max_size=20).filter(
+        lambda logits: max(logits) > float("-inf")
+    ),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_draw_is_a_token_of_positive_probability(logits: list[float], uniform: float) -> None:
+    logprobs = torch.log_softmax(torch.tensor([logits]), -1)
+    token = int(inverse_cdf(logprobs, torch.tensor([uniform], dtype=torch.float64)))
+    assert logprobs[0, token] > float("-inf")

@@ -1,0 +1,271 @@
+"""Weights of advantages: the paper's numbers, rho in motion, signs that stay, and turns on their tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from environments.learning_interface.profile import EXCLUDED, FailureProfile, LabelStatistics
+from training.seal.advantage_weights import (
+    RhoState,
+    WeighedRollout,
+    first_rho,
+    group_weights,
+    moved_rho,
+    token_weights,
+    turn_tokens,
+)
+from training.seal.diagnosis import Diagnosis, TurnDiagnosis, TurnLabel
+from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
+
+L = TurnLabel
+PAPER = WeightSettings()
+TURNS = WeightSettings(unit="turn")
+
+
+def diagnosed(*labels, success=False):
+    """A diagnosis; None stands for a turn without one."""
+    turns = [TurnDiagnosis(turn=number, label=label) for number, label in enumerate(labels) if label is not None]
+    return Diagnosis(trajectory_id="t", success=success, turns=tuple(turns))
+
+
+def rollout(*labels, advantage=-1.0, tokens=None):
+    return WeighedRollout(diagnosed(*labels), advantage, tokens or (4,) * len(labels))
+
+
+def weights(rollouts, settings=PAPER, state=None):
+    return group_weights(rollouts, state or first_rho(settings), settings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "advantage", "expected"),
+    [
+        ([L.PASS], 1.0, 1.0),
+        ([L.STATE_MISMATCH], -1.0, 1.0),
+        ([L.RESPONSE_MISMATCH], -1.0, 0.9),
+        ([L.INSTANCE_MISMATCH], -1.0, 0.6),
+        ([L.SPURIOUS_TOOL_CALL], -1.0, 2.0),
+        ([L.SPURIOUS_TOOL_CALL, L.PASS], -1.0, 1.5),
+        ([L.SPURIOUS_TOOL_CALL, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.PASS], -1.0, 1.625),
+        ([L.PASS, L.CORRECT_ABSTENTION], -1.0, 1.4),
+        ([L.PASS, L.CORRECT_ABSTENTION], 1.0, 1.0),
+        ([L.PASS, L.GT_ERROR, L.SPURIOUS_TOOL_CALL], -1.0, 1.5),
+        ([L.GT_ERROR], -1.0, 1.0),
+        ([None, L.SPURIOUS_TOOL_CALL], -1.0, 2.0),
+    ],
+)
+def test_a_trajectorys_weight_is_the_mean_rho_of_its_turns(labels, advantage, expected):
+    (own,) = weights([rollout(*labels, advantage=advantage)])
+    assert own == pytest.approx((expected,) * len(labels))
+
+
+def test_a_turn_has_the_rho_of_its_own_label():
+    failed = rollout(L.PASS, L.SPURIOUS_TOOL_CALL, L.CHECKER_ERROR, None, L.INSTANCE_MISMATCH)
+    assert weights([failed], TURNS) == ((1.0, 2.0, 1.0, 1.0, 0.6),)
+
+
+@pytest.mark.parametrize("label", TurnLabel)
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_of_one_turn_both_units_say_the_same(label, advantage):
+    """Why the two are one arm where training tasks have one user turn."""
+    assert weights([rollout(label, advantage=advantage)]) == weights([rollout(label, advantage=advantage)], TURNS)
+
+
+def test_abstention_is_not_praised_unless_the_setting_says_so():
+    praised = rollout(L.CORRECT_ABSTENTION, advantage=0.7)
+    assert weights([praised], TURNS) == ((1.0,),)
+    assert weights([praised], WeightSettings(unit="turn", cap_abstention=False)) == ((1.8,),)
+    low = WeightSettings(unit="turn", rho={L.CORRECT_ABSTENTION: 0.5})
+    assert weights([praised], low) == ((0.5,),)
+
+
+def test_weights_are_clipped():
+    wild = RhoState(rho=BASE_RHO | {L.PASS: 9.0, L.STATE_MISMATCH: 0.1})
+    assert weights([rollout(L.PASS), rollout(L.STATE_MISMATCH)], state=wild) == ((2.0,), (0.5,))
+    assert weights([rollout(L.PASS, L.STATE_MISMATCH)], TURNS, wild) == ((2.0, 0.5),)
+
+
+def test_a_rollout_without_a_diagnosis_is_left_alone():
+    settings = WeightSettings(group_mean_one=True)
+    group = [WeighedRollout(None, 0.0, (3, 3)), WeighedRollout(None, 0.0, ()), rollout(L.SPURIOUS_TOOL_CALL)]
+    assert weights(group, settings) == ((1.0, 1.0), (), (1.0,))
+
+
+def test_a_group_is_scaled_to_mean_one_by_its_sampled_tokens():
+    settings = WeightSettings(unit="turn", group_mean_one=True)
+    group = [rollout(L.SPURIOUS_TOOL_CALL, L.PASS, tokens=(1, 3)), rollout(L.PASS, tokens=(10,)), rollout(L.PASS)]
+    first, second, third = weights(group, settings)
+    # Means of 1.25, 1 and 1 before, so that everything is divided by their mean.
+    mean = 3.25 / 3
+    assert first == pytest.approx((2 / mean, 1 / mean))
+    assert second == third == pytest.approx((1 / mean,))
+
+
+# Properties
+
+labels = st.one_of(st.none(), st.sampled_from(TurnLabel))
+advantages = st.one_of(st.just(0.0), st.floats(1e-6, 1e3), st.floats(-1e3, -1e-6))
+settings_of = st.builds(
+    WeightSettings,
+    unit=st.sampled_from(["trajectory", "turn"]),
+    rho=st.dictionaries(st.sampled_from([*BASE_RHO]), st.floats(0.5, 2.0)),
+    cap_abstention=st.booleans(),
+    group_mean_one=st.booleans(),
+)
+
+
+@st.composite
+def rollouts(draw):
+    found = draw(st.lists(labels, max_size=4))
+    tokens = tuple(draw(st.integers(0, 9)) for _ in found)
+    return WeighedRollout(diagnosed(*found) if draw(st.booleans()) else None, draw(advantages), tokens)
+
+
+profiles = st.dictionaries(
+    st.sampled_from(TurnLabel),
+    st.builds(
+        LabelStatistics, count=st.integers(0, 99), prevalence=st.floats(0.0, 1.0), mean_reward=st.floats(0.0, 1.0)
+    ),
+).map(lambda found: FailureProfile(labels=found))
+
+
+@settings(deadline=None)
+@given(st.lists(rollouts(), min_size=1, max_size=8), settings_of, profiles)
+def test_no_sign_flips_and_no_advantage_vanishes(group, settings, profile):
+    state = moved_rho(first_rho(settings), profile, settings)
+    for own, one in zip(weights(group, settings, state), group, strict=True):
+        assert len(own) == len(one.turn_tokens)
+        for weight in own:
+            assert math.isfinite(weight)
+            assert weight > 0
+            assert math.copysign(1.0, weight * one.advantage) == math.copysign(1.0, one.advantage)
+            assert (weight * one.advantage == 0) == (one.advantage == 0)
+            if not settings.group_mean_one:
+                assert settings.least <= weight <= settings.most
+
+
+@settings(deadline=None)
+@given(st.lists(rollouts(), min_size=1, max_size=8), settings_of)
+def test_scaling_keeps_the_ratios_of_weights_and_makes_the_mean_one(group, settings):
+    plain = weights(group, settings.model_copy(update={"group_mean_one": False}))
+    scaled = weights(group, settings.model_copy(update={"group_mean_one": True}))
+    counted = [place for place, one in enumerate(group) if one.diagnosis is not None and any(one.turn_tokens)]
+    ratios = [b / a for place in counted for a, b in zip(plain[place], scaled[place], strict=True)]
+    assert ratios == pytest.approx(ratios[:1] * len(ratios))
+    means = [
+        sum(w * n for w, n in zip(scaled[place], group[place].turn_tokens, strict=True)) / sum(group[place].turn_tokens)
+        for place in counted
+    ]
+    if means:
+        assert sum(means) / len(means) == pytest.approx(1.0)
+
+
+@settings(deadline=None)
+@given(settings_of, st.lists(profiles, max_size=6))
+def test_rho_stays_within_the_limits_and_survives_being_saved(settings, history):
+    state = first_rho(settings)
+    for profile in history:
+        state = moved_rho(state, profile, settings)
+        saved = RhoState.model_validate_json(state.model_dump_json())
+        assert saved == state
+        assert saved.rho.keys() == set(TurnLabel) - EXCLUDED
+        assert all(settings.least <= value <= settings.most for value in state.rho.values())
+    assert state.updates == len(history)
+
+
+# Rho in motion
+
+
+def profile_of(label, count, prevalence, mean_reward):
+    statistics = LabelStatistics(count=count, prevalence=prevalence, mean_reward=mean_reward)
+    return FailureProfile(turns=100, labels={label: statistics})
+
+
+@pytest.mark.parametrize(
+    ("label", "count", "prevalence", "mean_reward", "expected"),
+    [
+        (L.STATE_MISMATCH, 32, 0.4, 0.0, 1.0 + 0.25 * 0.4),
+        (L.STATE_MISMATCH, 64, 0.4, 0.0, 1.0 + 0.25 * 0.4),
+        (L.STATE_MISMATCH, 8, 0.4, 0.0, 1.0 + 0.25 * 0.1),
+        (L.STATE_MISMATCH, 32, 0.4, 1.0, 1.0),
+        (L.PASS, 32, 0.5, 0.5, 1.0 + 0.25 * 0.25),
+        (L.EMPTY_TURN, 32, 0.5, 0.0, 1.5 + 0.25 * 0.5),
+        (L.INSTANCE_MISMATCH, 32, 1.0, 0.5, 0.6 + 0.25 * 0.3),
+    ],
+)
+def test_rho_goes_a_quarter_of_the_way(label, count, prevalence, mean_reward, expected):
+    moved = moved_rho(first_rho(PAPER), profile_of(label, count, prevalence, mean_reward), PAPER)
+    assert moved.rho[label] == pytest.approx(expected)
+    assert {other: rho for other, rho in moved.rho.items() if other is not label} == {
+        other: rho for other, rho in BASE_RHO.items() if other is not label
+    }
+
+
+def test_rho_comes_back_when_its_label_is_gone_and_stands_still_without_dynamics():
+    shown = profile_of(L.STATE_MISMATCH, 50, 0.5, 0.0)
+    moved = moved_rho(first_rho(PAPER), shown, PAPER)
+    back = moved_rho(moved, FailureProfile(), PAPER)
+    assert moved.rho[L.STATE_MISMATCH] > back.rho[L.STATE_MISMATCH] > 1.0
+    still = WeightSettings(dynamic=False)
+    assert moved_rho(first_rho(still), shown, still) == first_rho(still)
+
+
+# Tokens
+
+
+def test_turns_fall_on_their_tokens():
+    mask, begins = [1, 1, 0, 0, 1, 1, 1], (0, 3)
+    assert turn_tokens(mask, begins) == (2, 3)
+    assert token_weights([(1.0, 2.0), (0.5,), ()], [begins, (0,), ()], 8) == [
+        [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0],
+        [0.5] * 8,
+        [1.0] * 8,
+    ]
+    assert turn_tokens([], ()) == ()
+    assert turn_tokens([0], ()) == ()
+    assert turn_tokens([1, 1], (0, 2)) == (2, 0)
+
+
+@pytest.mark.parametrize("begins", [(1,), (0, 5, 4), (0, 9)])
+def test_places_that_are_none_are_refused(begins):
+    with pytest.raises(ValueError, match="from 0 on, in order"):
+        token_weights([(1.0,) * len(begins)], [begins], 8)
+    with pytest.raises(ValueError, match="from 0 on, in order"):
+        turn_tokens([1] * 8, begins)
+
+
+def test_each_turn_needs_a_weight():
+    with pytest.raises(ValueError, match="1 weights for 2 turns"):
+        token_weights([(1.0,)], [(0, 3)], 8)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"rho": {"gt_error": 1.0}}, "gives gt_error a weight"),
+        ({"rho": {"pass": 3.0}}, "'rho' of pass is 3: give 0.5 to 2"),
+        ({"rho": {"passed": 1.0}}, "rho.passed"),
+        ({"dynamic": False, "alpha": 2.0}, "'alpha' is for a rho that moves"),
+        ({"unit": "token"}, "unit"),
+        ({"most": 0.5}, "most"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given_settings, message):
+    with pytest.raises(ValidationError, match=message):
+        WeightSettings.model_validate(given_settings)
+
+
+def test_seal_with_nothing_in_it_is_refused_and_the_arms_can_be_said():
+    with pytest.raises(ValidationError, match="both null"):
+        SealSettings(weights=None, interface=None)
+    assert SealSettings().weights.base() == BASE_RHO
+    assert SealSettings(weights=None).interface is not None
+    open_loop = SealSettings.model_validate({"weights": {"dynamic": False}, "interface": {"constraint_cues": False}})
+    assert SealSettings.model_validate_json(open_loop.model_dump_json()) == open_loop

@@ -1,0 +1,140 @@
+"""SEAL through the steps of two iterations, in the real environment, with a script in place of a policy."""
+
+from __future__ import annotations
+
+import pytest
+from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
+
+from environments.learning_interface.cues import split_guidelines
+from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface.profile import ErrorStatistics, FailureProfile, TurnCause
+from environments.learning_interface.state import InterfaceState
+from memory.records import Task
+from memory.run import append_jsonl, read_jsonl
+from training.seal.advantage_weights import RhoState
+from training.seal.diagnosis import TurnLabel
+from training.seal.seal import SEAL_FILE, Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
+from training.seal.settings import BASE_RHO, SealSettings
+
+L = TurnLabel
+SPEC = task_of([LIGHTS], [])
+TASKS = {"t": Task(id="t", origin="seed", **SPEC.model_dump())}
+LAZY, RIGHT, BUSY = ([], []), ([LIGHTS], []), ([LIGHTS], [FUEL])
+SETTINGS = SealSettings()
+
+
+def play(seal, step, *scripts):
+    """A step's rollouts in the environment of ``seal``, taken in by it."""
+    environment = seal.environment
+    rollouts = [
+        acted(SPEC, *script, environment=environment, step=step, sample=sample) for sample, script in enumerate(scripts)
+    ]
+    seal.take_in(step, rollouts, TASKS)
+    return rollouts
+
+
+def shown(rollouts):
+    (labels,) = {split_guidelines(one.turns[0].text)[0] for one in rollouts}
+    return labels
+
+
+def test_a_cue_appears_and_retires_through_two_iterations_that_a_kill_interrupts(tmp_path):
+    """A lazy policy for two steps, then one that does what is asked; the second iteration goes on from the record."""
+    undisturbed, rollouts = [], []
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), undisturbed.append)
+    for step, script in enumerate([LAZY, LAZY, RIGHT, RIGHT], start=1):
+        rollouts.append(play(seal, step, *[script] * 8))
+    assert [shown(one) for one in rollouts] == [(), (L.EMPTY_TURN,), (L.EMPTY_TURN,), ()]
+    assert seal.state.interface == InterfaceState(updates=4, retired=(L.EMPTY_TURN,))
+    assert [one.success for step in rollouts for one in step[:1]] == [False, False, True, True]
+
+    path = tmp_path / SEAL_FILE
+    first = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: append_jsonl(path, [step]))
+    for step in (1, 2):
+        play(first, step, *[LAZY] * 8)
+    resumed = Seal(SETTINGS, BFCL, read_jsonl(path, SealStep)[-1].state, lambda step: append_jsonl(path, [step]))
+    for step in (3, 4):
+        play(resumed, step, *[RIGHT] * 8)
+    assert read_jsonl(path, SealStep) == undisturbed
+
+
+def test_a_round_in_numbers():
+    """Two rounds of two steps: the guideline that the first leaves behind is read in the second, and retires there."""
+    kept = []
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), kept.append)
+    for step, script in enumerate([LAZY, LAZY, RIGHT, ([call("setHeadlights"), LIGHTS], [])], start=1):
+        play(seal, step, *[script] * 8)
+    first = figures(first_state(SETTINGS), kept[:2])
+    assert (first.steps, first.labels) == (2, {L.EMPTY_TURN: 16, L.CORRECT_ABSTENTION: 16})
+    assert first.causes == {TurnCause.MISSING_CALL: 16}
+    assert (first.guidelines, first.retired) == ({L.EMPTY_TURN: 1}, {})
+    second = figures(kept[1].state, kept[2:])
+    assert second.labels == {L.CORRECT_ABSTENTION: 16, L.PASS: 16}
+    assert (second.guidelines, second.retired) == ({L.EMPTY_TURN: 1}, {L.EMPTY_TURN: 1})
+    assert second.errors == ErrorStatistics(
+        errors=8, recovered=8, succeeded=8, hinted=8, hinted_recovered=8, hinted_succeeded=8
+    )
+    without = SealSettings(interface=None)
+    assert figures(first_state(without), []).guidelines == {}
+
+
+def test_the_profile_of_a_step_weighs_that_step():
+    steps = []
+    seal = Seal(
+        SealSettings.model_validate({"weights": {"unit": "turn"}, "interface": None}),
+        BFCL,
+        SealState(rho=RhoState(rho=BASE_RHO)),
+        steps.append,
+    )
+    assert seal.environment is BFCL
+    play(seal, 1, LAZY, RIGHT, BUSY, RIGHT)
+    profile = steps[0].profile
+    assert profile.of(L.EMPTY_TURN).prevalence == 1 / 8
+    moved = seal.state.rho.rho
+    assert moved[L.EMPTY_TURN] == pytest.approx(1.5 + 0.25 * 1.5 / 8 / 32)
+    rows = [TurnsOfTokens([1, 0, 1], (0, 2)), *[TurnsOfTokens([1, 1, 0, 1], (0, 3))] * 3]
+    first, second, third, lent = seal.weigh([-1.0, 0.5, 0.5, 0.5], rows, size=2, width=5, unweighed={3})
+    empty, passed, spurious = moved[L.EMPTY_TURN], moved[L.PASS], moved[L.SPURIOUS_TOOL_CALL]
+    assert first == [empty, empty, *[moved[L.CORRECT_ABSTENTION]] * 3]
+    assert second == [passed] * 3 + [1.0, 1.0]
+    assert third == [passed] * 3 + [spurious] * 2
+    assert lent == [1.0] * 5
+
+
+def test_rows_and_trajectories_belong_together():
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
+    play(seal, 1, RIGHT, RIGHT)
+    with pytest.raises(ValueError, match="shorter"):
+        seal.weigh([1.0], [TurnsOfTokens([1], (0,))], size=1, width=1)
+
+
+def test_what_is_off_stays_off():
+    no_weights = SealSettings(weights=None)
+    seal = Seal(no_weights, BFCL, first_state(no_weights), lambda step: None)
+    play(seal, 1, LAZY)
+    assert seal.state.rho is None
+    assert isinstance(seal.environment, LearningInterface)
+    with pytest.raises(ValueError, match="weights are off"):
+        seal.weigh([], [], size=1, width=1)
+    with pytest.raises(ValueError, match="differ in what is on"):
+        next_state(first_state(no_weights), FailureProfile(), SETTINGS)
+
+
+def test_an_infrastructure_error_is_left_out_and_weighs_one():
+    steps = []
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), steps.append)
+    good = acted(SPEC, *BUSY)
+    dead = good.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "died", "turns": ()})
+    seal.take_in(1, [good, dead], TASKS)
+    assert (steps[0].profile.trajectories, steps[0].profile.left_out) == (1, 1)
+    rows = [TurnsOfTokens([1, 1], (0, 1)), TurnsOfTokens([0], (0,))]
+    weighed, left = seal.weigh([1.0, 0.0], rows, size=2, width=2)
+    assert left == [1.0, 1.0]
+    assert weighed[0] == weighed[1] > 1.0
+
+
+def test_hints_reach_the_trajectory_and_its_verdict_is_that_of_the_environment():
+    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
+    (rollout,) = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
+    assert "[hint: missing_argument]" in rollout.turns[0].steps[0].observation.text
+    assert rollout.outcome == acted(SPEC, [call("setHeadlights"), LIGHTS], []).outcome

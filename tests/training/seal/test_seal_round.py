@@ -1,0 +1,166 @@
+"""SEAL in real rounds: advantages a token, and a record that a resumed round goes on from."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.small_policy import CLASSES, small_settings, small_tasks
+
+from environments.base import InputError
+from environments.bfcl.environment import BFCLEnvironment
+from memory.records import Task
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
+from memory.tasks import admit
+from training.grpo.record import RECORD_FILE, RoundRecord
+from training.seal.diagnosis import TurnLabel
+from training.seal.seal import SEAL_FILE, Seal, SealStep, first_state
+from training.seal.settings import SealSettings
+
+os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+torch = pytest.importorskip("torch")
+
+K = 4
+WEIGHTS = {"weights": {"unit": "turn"}, "interface": None}
+
+
+def two_turns() -> list[Task]:
+    """Two tasks of two user turns: the second of each asks for nothing that a tool can do, or for something."""
+    make, where = small_tasks()[2], small_tasks()[0]
+    return [
+        make.model_copy(
+            update={"turns": (*make.turns, *where.turns), "reference": (*make.reference, *where.reference)}
+        ),
+        where.model_copy(update={"turns": (*where.turns, "Thanks."), "reference": (*where.reference, ())}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
+    """One step of the real trainer: its batch, the advantages before they were weighted, and what was played."""
+    from training.grpo import trainer as module
+    from training.grpo.group_rollouts import GroupRollouts
+    from training.grpo.record import RoundPlan, Stopwatch
+    from training.rollout.policy import load_policy
+
+    torch.set_num_threads(1)
+    settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, seal=WEIGHTS).training
+    plan = RoundPlan(run_seed=11, iteration=0, first_step=1, steps=(tuple(two_turns()),))
+    kept = SimpleNamespace(played=[], steps=[], batches=[], plain=[])
+    environment = BFCLEnvironment(CLASSES)
+    seal = Seal(settings.seal, environment, first_state(settings.seal), kept.steps.append)
+    policy = load_policy(str(starter), "cpu")
+    rollouts = GroupRollouts(
+        plan, policy, environment, settings, kept.played.extend, lambda lent: None, Stopwatch(), seal
+    )
+    real, bare = module.RoundTrainer._generate_and_score_completions, module.GRPOTrainer._generate_and_score_completions
+
+    def watched(self, inputs):
+        kept.batches.append({key: value.clone() for key, value in real(self, inputs).items()})
+        return {key: value.clone() for key, value in kept.batches[-1].items()}
+
+    def unweighed(self, inputs):
+        batch = bare(self, inputs)
+        kept.plain.append(batch["advantages"].clone())
+        return batch
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
+        patched.setattr(module.GRPOTrainer, "_generate_and_score_completions", unweighed)
+        callback = module.RoundCallback(plan, Stopwatch(), lambda step: None, lambda step: None)
+        config = module.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
+        trainer = module.train(config, rollouts, callback, None)
+    kept.batch, kept.advantages = kept.batches[0], kept.plain[0]
+    kept.begins = [row.begins for row in rollouts._rows]
+    kept.loss = trainer.state.log_history[0]["loss"]
+    return kept
+
+
+def test_the_loss_is_that_of_weighted_advantages(weighed: SimpleNamespace) -> None:
+    """At the first step the ratio is 1 and the policy is the starter, so that the surrogate is all of the loss."""
+    mask = weighed.batch["completion_mask"] * weighed.batch["tool_mask"]
+
+    def loss(advantages):
+        return float((-(advantages * mask).sum(1) / mask.sum(1).clamp(min=1)).mean())
+
+    assert weighed.loss == pytest.approx(loss(weighed.batch["advantages"]), abs=1e-4)
+    plain = loss(weighed.advantages[:, None])
+    assert abs(weighed.loss - plain) > 1e-3, "the weights change no loss: the test shows nothing"
+
+
+def test_the_weight_of_a_turn_falls_on_its_tokens(weighed: SimpleNamespace) -> None:
+    batch, advantages = weighed.batch, weighed.advantages
+    assert batch["advantages"].shape == batch["completion_ids"].shape
+    assert torch.equal(torch.sign(batch["advantages"]), torch.sign(advantages)[:, None].expand_as(batch["advantages"]))
+    assert any(advantages[number] and len(one.turns) == 2 for number, one in enumerate(weighed.played))
+    rho, seen = weighed.steps[0].state.rho.rho, set()
+    for number, trajectory in enumerate(weighed.played):
+        begins = weighed.begins[number]
+        ends = [*begins[1:], int(batch["completion_mask"][number].sum())]
+        assert len(begins) == len(trajectory.turns)
+        for turn, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            sampled = "".join(map(str, batch["tool_mask"][number][begin:end].tolist()))
+            messages = len(trajectory.turns[turn].steps) + trajectory.turns[turn].ended
+            assert len(re.findall("1+", sampled)) == messages, "the span holds the messages of its turn and no others"
+            if advantages[number]:
+                values = (batch["advantages"][number][begin:end] / advantages[number]).tolist()
+                assert max(values) - min(values) < 1e-5
+                seen.add(round(values[0], 4))
+    assert seen <= {round(min(2.0, max(0.5, value)), 4) for value in [*rho.values(), 1.0]}
+    assert len(seen) > 1, "all weights are equal: the test shows nothing"
+
+
+def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, tmp_path: Path) -> None:
+    """The second round's first state is what the first one left; after a kill the record is cut to what is kept."""
+    from training.grpo.round import RoundSettings, _Round
+
+    run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))
+    admit(run, small_tasks())
+    settings = run.settings(RoundSettings).training.seal
+    assert settings == SealSettings.model_validate(WEIGHTS)
+    seal = Seal(settings, BFCLEnvironment(CLASSES), first_state(settings), lambda step: None)
+    seal.take_in(1, [], {})
+    steps = [SealStep(step=number, profile={}, state=seal.state) for number in (1, 2, 3)]
+    steps[1] = steps[1].model_copy(update={"state": first_state(settings)})
+
+    round_ = _Round(run, 0, True, lambda progress: None)
+    assert round_._seal_state(settings) == first_state(settings)
+    write_jsonl(round_.seal_log, steps)
+    round_._cut(round_.seal_log, SealStep, 2)
+    assert read_jsonl(round_.seal_log, SealStep) == steps[:2]
+    assert round_._seal_state(settings) == steps[1].state
+    append_jsonl(round_.seal_log, [steps[2]])
+    assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
+    round_._cut(round_.seal_log, SealStep, 0)
+    assert not (run.iteration(0) / SEAL_FILE).exists()
+
+
+def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) -> None:
+    from test_run_round import train
+
+    from training.grpo.round import run_round
+
+    run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))
+    admit(run, small_tasks())
+    train(run, 0)
+    train(run, 1)
+    first, second = (read_jsonl(run.iteration(number) / SEAL_FILE, SealStep) for number in (0, 1))
+    assert [step.step for step in (*first, *second)] == [1, 2, 3, 4, 5, 6]
+    assert [step.state.rho.updates for step in (*first, *second)] == [1, 2, 3, 4, 5, 6]
+    assert {TurnLabel.PASS} < {label for step in first for label in step.profile.labels}
+    assert all(step.state.interface is None for step in (*first, *second))
+    for number, steps in enumerate((first, second)):
+        record = read_json(run.iteration(number) / RECORD_FILE, RoundRecord)
+        assert record.seal is not None
+        assert record.seal.steps == 3
+        assert sum(record.seal.labels.values()) == sum(
+            found.count for step in steps for found in step.profile.labels.values()
+        )
+        assert 0.0 < record.measured.seal_share < 0.02, "diagnosis and weights cost less than 2 % of a round"
+    (run.iteration(0) / SEAL_FILE).unlink()
+    (run.iteration(1) / RECORD_FILE).unlink()
+    with pytest.raises(InputError, match="which SEAL goes on from, is missing"):
+        run_round(run.root, 1, True, lambda progress: None)

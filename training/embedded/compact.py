@@ -1,0 +1,115 @@
+"""The compact rendering in tokens: ``CompactText`` through the tiny policy's own tokenizer.
+
+Argument references are a property of the embedded policy: see ``training.embedded.compact_text``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.learning_interface.settings import InterfaceSettings
+from training.embedded.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of
+from training.rendering.base import EndTurn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class CompactRendering:
+    """Opens compact dialogues for a policy with a tokenizer of ours (training.embedded.tokenizer makes it)."""
+
+    name = "compact"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: CompactSettings) -> None:
+        """Raises InputError for a tokenizer that was not made for this rendering."""
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.vocabulary: dict[str, int] = tokenizer.get_vocab()
+        if LINE not in self.vocabulary:
+            raise InputError("the tokenizer was not made for the compact rendering: use python -m training.warm_start")
+        self._constants: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def begin(self) -> CompactDialogue:
+        """A fresh dialogue for one episode."""
+        return CompactDialogue(self)
+
+    def check_interface(self, interface: InterfaceSettings) -> None:
+        """Raises InputError for cues that this policy would never see."""
+        key = "training.seal.interface"
+        if interface.schema_cues:
+            raise InputError(f"{key}.schema_cues: the compact rendering shows no documentation: set it to false")
+        if not self.settings.cues:
+            raise InputError(
+                f"{key}: the policy has no tokens for cues: make a starter with python -m training.warm_start --cues, "
+                f"or set {key} to null"
+            )
+
+    def constants(self, tools: Sequence[ToolSpec]) -> frozenset[str]:
+        """Constants that the tools' documentation names. Raises InputError for tools outside the vocabulary.
+
+        Remembered by the tools' names: a name has one documentation in an environment.
+        """
+        names = tuple(tool.name for tool in tools)
+        if names not in self._constants:
+            unknown = [name for name in names if f"{CALL}{name}" not in self.vocabulary]
+            if unknown:
+                raise InputError(
+                    f"the policy's vocabulary has no token for {', '.join(unknown[:3])}: use the classes that it was "
+                    "made for, or make a starter for these with python -m training.warm_start"
+                )
+            self._constants[names] = frozenset().union(*map(constants_of, tools))
+        return self._constants[names]
+
+
+class CompactDialogue:
+    """One episode in compact tokens (see training.rendering.base.Dialogue)."""
+
+    def __init__(self, rendering: CompactRendering) -> None:
+        self.text = CompactText(rendering.settings)
+        self.stop_ids = frozenset({rendering.vocabulary[LINE]})
+        self._rendering = rendering
+        self._ended = True
+
+    def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids of the first user line. Raises InputError for tools outside the vocabulary."""
+        self.text.know(tools, self._rendering.constants(tools))
+        return self._encode(self.text.user(turn))
+
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        """What the sampled line says: one action, or the end of the turn."""
+        self._ended = bool(ids) and ids[-1] in self.stop_ids
+        complete = ids[:-1] if self._ended else ids
+        tokenizer = self._rendering.tokenizer
+        said = str(tokenizer.decode(list(complete), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        # A line feed that is no stop id comes from a byte token: it does not end the line.
+        read = self.text.read(said.replace(LINE, " ") + (LINE if self._ended else ""))
+        return read if isinstance(read, EndTurn) else (read,)
+
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        """Ids of the observation line; a line holds one action, so there is one."""
+        (observation,) = observations
+        return self._encode(self._line_end() + self.text.observation(observation))
+
+    def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids of the next user line. Raises InputError for tools outside the vocabulary."""
+        self.text.know(tools, self._rendering.constants(tools))
+        return self._encode(self._line_end() + self.text.user(turn))
+
+    def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of an action as a teacher writes it, for the supervised start."""
+        return self._encode(self.text.action(action) if isinstance(action, ToolCall) else END + LINE)
+
+    def misspeak(self, action: MalformedCall) -> list[int]:
+        """Ids of a line that is no call, as a demonstration of an error shows it."""
+        return self._encode(action.text + LINE)
+
+    def _line_end(self) -> str:
+        """A line that was cut off while it was sampled is ended before anything follows it."""
+        ended, self._ended = self._ended, True
+        return "" if ended else LINE
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._rendering.tokenizer.encode(text, add_special_tokens=False)
+        return ids

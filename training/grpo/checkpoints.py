@@ -1,0 +1,84 @@
+"""Checkpoints of the policy that belong to rounds: which are complete, where a killed round goes on, which may go.
+
+The trainer writes a checkpoint file by file; ``round_checkpoint.json`` is added last, atomically, and only a folder
+that has it counts. It holds the length of the trajectory log at that moment, so that a round which goes on from there
+drops what was logged after it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from environments.base import Record
+from memory.run import read_json, write_json
+from training.grpo.record import RoundSeconds
+from training.rollout.policy import CARD, PolicyCard
+
+MARKER_FILE = "round_checkpoint.json"
+KEPT_ROUNDS = 3
+"""Ends of rounds that are kept: the newest, the one before it (scored as "before"), and one to spare."""
+
+
+class RoundCheckpoint(Record):
+    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``."""
+
+    iteration: int
+    step: int
+    last_step: int
+    log_bytes: int
+    seconds: RoundSeconds
+
+
+def checkpoint_folder(policies: Path, step: int) -> Path:
+    """Where the trainer saves after global step ``step``."""
+    return policies / f"checkpoint-{step}"
+
+
+def complete_checkpoint(folder: Path, checkpoint: RoundCheckpoint, card: PolicyCard | None) -> None:
+    """Add what ``load_policy`` needs beside the trainer's files, then the mark that makes the checkpoint count."""
+    if card is not None:
+        write_json(folder / CARD, card)
+    write_json(folder / MARKER_FILE, checkpoint)
+
+
+def newest_checkpoint(policies: Path, iteration: int) -> RoundCheckpoint | None:
+    """The mark of the newest complete checkpoint that a round of ``iteration`` saved, None if there is none."""
+    marks = [mark for mark in _marks(policies).values() if mark is not None and mark.iteration == iteration]
+    return max(marks, key=lambda mark: mark.step, default=None)
+
+
+def discard_after(policies: Path, step: int) -> None:
+    """Remove the checkpoints, complete or not, that a killed round left after global step ``step``."""
+    for other in _marks(policies):
+        if other > step:
+            _remove(checkpoint_folder(policies, other))
+
+
+def discard_superseded(policies: Path, newest: int) -> None:
+    """Remove what neither a later round nor evaluation needs once checkpoint ``newest`` is complete.
+
+    Kept: ``newest`` and the ends of the last KEPT_ROUNDS rounds.
+    """
+    marks = _marks(policies)
+    ends = sorted(step for step, mark in marks.items() if mark is not None and mark.step == mark.last_step)
+    for step in marks:
+        if step < newest and step not in ends[-KEPT_ROUNDS:]:
+            _remove(checkpoint_folder(policies, step))
+
+
+def _remove(folder: Path) -> None:
+    """The mark first: killed in between, what is left of the folder counts as incomplete."""
+    (folder / MARKER_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:
+    """The mark of every checkpoint folder by step, None where it is incomplete."""
+    marks: dict[int, RoundCheckpoint | None] = {}
+    for folder in policies.glob("checkpoint-*"):
+        number = folder.name.removeprefix("checkpoint-")
+        if number.isdecimal():
+            mark = folder / MARKER_FILE
+            marks[int(number)] = read_json(mark, RoundCheckpoint) if mark.is_file() else None
+    return marks

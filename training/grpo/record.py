@@ -1,0 +1,226 @@
+"""The record of one round of training, and how it follows from the round's trajectories and the trainer's log."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from environments.base import Record
+from environments.learning_interface.profile import SealFigures
+from memory.records import Task, Trajectory
+
+# MERGED training.round_plan: """What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training."""
+
+
+class RoundFailure(RuntimeError):
+    """The round cannot go on: out of memory, a loss that is not a number, an environment that answers nothing."""
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """The tasks of each step that a round has left; ``first_step`` is the global number (from 1) of the next one."""
+
+    run_seed: int
+    iteration: int
+    first_step: int
+    steps: tuple[tuple[Task, ...], ...]
+
+    @property
+    def last_step(self) -> int:
+        """The global step that ends the round."""
+        return self.first_step + len(self.steps) - 1
+
+
+RECORD_FILE = "round.json"
+TRAJECTORIES_FILE = "trajectories.jsonl"
+LENT_FILE = "lent.jsonl"
+"""References that were played for groups without any success, apart from what the policy did."""
+
+
+class StepRecord(Record):
+    """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
+
+    ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
+    ``kl`` is TRL's per-token estimate to the starter before the step's update, None when the KL weight is 0.
+
+    ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are
+    in no other number but those of the trainer: ``kl`` holds the tokens of off-policy ones, ``loss`` supervised terms.
+    """
+
+    step: int
+    rollouts: int
+    infrastructure_errors: int
+    success: float
+    reward: float
+    mixed_groups: float
+    sampled_tokens: int
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    lent: int = Field(default=0, exclude_if=operator.not_)
+
+
+class RoundSeconds(Record):
+    """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints.
+
+    ``seal``: SEAL's diagnosis of the rollouts, its next state, and the weights of advantages; in no other stage, and
+    written where there is any.
+    """
+
+    load: float = 0.0
+    rollouts: float = 0.0
+    optimisation: float = 0.0
+    save: float = 0.0
+    seal: float = Field(default=0.0, exclude_if=operator.not_)
+
+    @property
+    def seal_share(self) -> float:
+        """SEAL's share of the round's wall-clock; 0 for a round of no time."""
+        whole = self.load + self.rollouts + self.optimisation + self.save + self.seal
+        return self.seal / whole if whole else 0.0
+
+
+@dataclass
+class Stopwatch:
+    """Seconds by stage; ``before`` is what earlier processes of the same round spent."""
+
+    before: RoundSeconds = field(default_factory=RoundSeconds)
+    load: float = 0.0
+    rollouts: float = 0.0
+    save: float = 0.0
+    seal: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    def loaded(self) -> None:
+        """Everything until now was loading."""
+        self.load = time.perf_counter() - self.started
+
+    def seconds(self) -> RoundSeconds:
+        """Everything so far; what is neither loading, rollouts, saving nor SEAL's is optimisation."""
+        elapsed = time.perf_counter() - self.started
+        return RoundSeconds(
+            load=self.before.load + self.load,
+            rollouts=self.before.rollouts + self.rollouts,
+            optimisation=self.before.optimisation + elapsed - self.load - self.rollouts - self.save - self.seal,
+            save=self.before.save + self.save,
+            seal=self.before.seal + self.seal,
+        )
+
+
+class RoundRecord(Record):
+    """What a finished round leaves behind; ``policy`` is the checkpoint's folder relative to the run directory.
+
+    ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
+    and ``mixed_groups`` are means over its steps, ``lent`` is their sum. ``seal``: what SEAL saw and showed, None where
+    it is off. Equality of runs ignores ``measured``.
+    """
+
+    iteration: int
+    policy: str
+    first_step: int
+    last_step: int
+    tasks: int
+    steps: tuple[StepRecord, ...]
+    success: float
+    reward: float
+    mixed_groups: float
+    kl: float | None
+    sampled_tokens: int
+    infrastructure_errors: int
+    lent: int = Field(default=0, exclude_if=operator.not_)
+    seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
+    measured: RoundSeconds
+
+
+class RoundProgress(Record):
+    """One line of a running round's stdout: ``step`` of ``of`` steps of the round are done."""
+
+    step: int
+    of: int
+    success: float
+    reward: float
+    infrastructure_errors: int = 0
+
+
+class StepLog(Record):
+    """What the trainer logs of one step."""
+
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+
+
+def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
+    """The record of a global step from the policy's trajectories, and how many groups were lent their reference.
+
+    Raises ValueError when no trajectory has an outcome.
+    """
+    scored = [trajectory for trajectory in trajectories if trajectory.infrastructure_error is None]
+    if not scored:
+        raise ValueError(f"step {step} has no rollout without an infrastructure error")
+    groups: dict[str, set[bool]] = defaultdict(set)
+    for trajectory in scored:
+        groups[trajectory.task_id].add(trajectory.success)
+    return StepRecord(
+        step=step,
+        rollouts=len(trajectories),
+        infrastructure_errors=len(trajectories) - len(scored),
+        success=_mean(float(trajectory.success) for trajectory in scored),
+        reward=_mean(trajectory.reward for trajectory in scored if trajectory.reward is not None),
+        mixed_groups=_mean(float(len(verdicts) == 2) for verdicts in groups.values()),
+        sampled_tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
+        kl=log.kl,
+        loss=log.loss,
+        grad_norm=log.grad_norm,
+        lent=lent,
+    )
+
+
+def round_record(
+    *,
+    iteration: int,
+    policy: str,
+    tasks: int,
+    trajectories: Sequence[Trajectory],
+    logs: Mapping[int, StepLog],
+    measured: RoundSeconds,
+    lent: Sequence[Trajectory] = (),
+    seal: SealFigures | None = None,
+) -> RoundRecord:
+    """The record of a round from all of its trajectories, the trainer's log by global step, and lent references.
+
+    Of ``lent`` those count that succeeded: the others were played and not learnt from.
+    """
+    by_step: dict[int, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        by_step[trajectory.step].append(trajectory)
+    learnt = Counter(trajectory.step for trajectory in lent if trajectory.success)
+    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog()), learnt[step]) for step in sorted(by_step))
+    kls = [step.kl for step in steps if step.kl is not None]
+    return RoundRecord(
+        iteration=iteration,
+        policy=policy,
+        first_step=steps[0].step,
+        last_step=steps[-1].step,
+        tasks=tasks,
+        steps=steps,
+        success=_mean(step.success for step in steps),
+        reward=_mean(step.reward for step in steps),
+        mixed_groups=_mean(step.mixed_groups for step in steps),
+        kl=_mean(kls) if kls else None,
+        sampled_tokens=sum(step.sampled_tokens for step in steps),
+        infrastructure_errors=sum(step.infrastructure_errors for step in steps),
+        lent=learnt.total(),
+        seal=seal,
+        measured=measured,
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)

@@ -1,0 +1,301 @@
+"""One round of training as a step of a run: what it starts from, what it resumes, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from environments.base import Environment, InputError, Record
+from environments.learning_interface.profile import SealFigures
+from environments.settings import EnvironmentSettings
+from memory.processes import hold_lock
+from memory.records import Trajectory
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
+from memory.settings import TaskSettings
+from memory.tasks import load_tasks, tasks_at
+from training.embedded.compact import CompactRendering
+from training.grpo.checkpoints import (
+    RoundCheckpoint,
+    checkpoint_folder,
+    complete_checkpoint,
+    discard_after,
+    discard_superseded,
+    newest_checkpoint,
+)
+from training.grpo.record import (
+    LENT_FILE,
+    RECORD_FILE,
+    TRAJECTORIES_FILE,
+    RoundPlan,
+    RoundProgress,
+    RoundRecord,
+    RoundSeconds,
+    StepLog,
+    Stopwatch,
+    round_record,
+    step_record,
+)
+from training.grpo.reward import check_reward
+from training.grpo.task_sampler import round_tasks
+from training.rendering.base import Rendering
+from training.rollout.policy_path import check_policy_path
+from training.seal.seal import SEAL_FILE, Seal, SealState, SealStep, figures, first_state
+from training.seal.settings import SealSettings
+from training.settings import PolicySettings, TrainingSettings
+
+Stepped = TypeVar("Stepped", Trajectory, SealStep)
+
+CHECKPOINT_STEPS = 10
+"""Global steps between checkpoints inside a round (its end is always one): what a killed round loses at most."""
+
+
+class RoundSettings(BaseModel):
+    """The sections of a run's settings that a round reads; the others are other rooms' business."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    seed: int = Field(ge=0)
+    environment: EnvironmentSettings
+    policy: PolicySettings
+    training: TrainingSettings
+    tasks: TaskSettings
+
+
+class RoundStart(Record):
+    """Where training goes on: global steps done before the round, those done in all, and the checkpoint to load."""
+
+    before: int
+    done: int
+    checkpoint: str | None
+    seconds: RoundSeconds = RoundSeconds()
+
+
+def run_round(
+    root: Path, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+) -> tuple[RoundRecord, bool]:
+    """Do the round of ``iteration`` in the run directory ``root``; its record, and whether it was there before.
+
+    ``report`` is told every finished step. ``resume`` goes on after a kill: from the newest checkpoint inside the
+    round, else from its beginning, with the trajectory log cut back to that point.
+    Raises InputError for a user's mistake, RoundFailure when training cannot go on, EnvironmentFault.
+    """
+    run = RunDirectory.open(root)
+    with hold_lock(run.round_lock_path, end_orphan=resume):
+        record_path = run.iteration(iteration) / RECORD_FILE
+        if record_path.exists():
+            if not resume:
+                raise InputError(f"{record_path} exists, iteration {iteration} has its round: use --resume or the next")
+            return read_json(record_path, RoundRecord), True
+        record = _Round(run, iteration, resume, report).finish()
+        write_json(record_path, record)
+        return record, False
+
+
+class _Round:
+    """The unfinished round of one iteration; the run's lock is held."""
+
+    def __init__(
+        self, run: RunDirectory, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+    ) -> None:
+        self.run = run
+        self.iteration = iteration
+        self.report = report
+        self.log = run.iteration(iteration) / TRAJECTORIES_FILE
+        self.lent_log = run.iteration(iteration) / LENT_FILE
+        self.seal_log = run.iteration(iteration) / SEAL_FILE
+        if self.log.exists() and not resume:
+            raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
+        self.settings = run.settings(RoundSettings)
+        check_policy_path(self.settings.policy.path)
+        self.tasks = tasks_at(load_tasks(run), iteration)
+        if not self.tasks:
+            raise InputError(
+                f"{run.tasks_path} holds no task for iteration {iteration}: make D_0 with python -m graph.seed_tasks"
+            )
+
+    def finish(self) -> RoundRecord:
+        """Train what is left, and read the round's record off what is then on disk."""
+        start = self._start()
+        settings = self.settings.training
+        steps = round_tasks(
+            self.run,
+            self.iteration,
+            self.tasks,
+            self.settings.tasks,
+            steps=settings.steps,
+            per_step=settings.tasks_per_step,
+            seed=self.settings.seed,
+        )
+        if left := steps[start.done - start.before :]:
+            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
+        mark = newest_checkpoint(self.run.policy_path, self.iteration)
+        assert mark is not None
+        assert mark.step == mark.last_step
+        checkpoint = checkpoint_folder(self.run.policy_path, mark.step)
+        return round_record(
+            iteration=self.iteration,
+            policy=str(checkpoint.relative_to(self.run.root)),
+            tasks=len(self.tasks),
+            trajectories=read_jsonl(self.log, Trajectory),
+            logs=_trainer_log(checkpoint),
+            measured=mark.seconds,
+            lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
+            seal=self._seal_figures(),
+        )
+
+    def _start(self) -> RoundStart:
+        """Find where to go on, and remove what was written after that point."""
+        before, checkpoint = 0, None
+        if self.iteration > 0:
+            previous = self.run.iteration(self.iteration - 1) / RECORD_FILE
+            if not previous.exists():
+                raise InputError(f"{previous} is missing: do the round of iteration {self.iteration - 1} first")
+            record = read_json(previous, RoundRecord)
+            before, checkpoint = record.last_step, str(self.run.root / record.policy)
+        start = RoundStart(before=before, done=before, checkpoint=checkpoint)
+        mark = newest_checkpoint(self.run.policy_path, self.iteration)
+        if mark is not None and self.log.exists() and self.log.stat().st_size >= mark.log_bytes:
+            os.truncate(self.log, mark.log_bytes)
+            folder = checkpoint_folder(self.run.policy_path, mark.step)
+            start = RoundStart(before=before, done=mark.step, checkpoint=str(folder), seconds=mark.seconds)
+        else:
+            self.log.unlink(missing_ok=True)
+        if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
+            raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+        self._cut(self.lent_log, Trajectory, start.done)
+        self._cut(self.seal_log, SealStep, start.done)
+        discard_after(self.run.policy_path, start.done)
+        return start
+
+    def _train(self, plan: RoundPlan, start: RoundStart) -> None:
+        stopwatch = Stopwatch(before=start.seconds)
+        os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+        import torch
+        from transformers.utils import logging
+
+        from environments.base import recorded
+        from environments.registry import open_environment
+        from training.grpo.group_rollouts import GroupRollouts
+        from training.grpo.trainer import RoundCallback, train, trainer_config
+        from training.rollout.policy import load_starter
+
+        settings = self.settings
+        torch.set_num_threads(settings.training.threads)
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        environment = recorded(open_environment(settings.environment))
+        check_reward(environment, plan.steps[0][0], settings.training)
+        policy = load_starter(settings.policy)
+        seal = self._seal(environment, policy.rendering)
+        rollouts = GroupRollouts(
+            plan, policy, environment, settings.training, self._keep, self._keep_lent, stopwatch, seal
+        )
+
+        def on_step(step: int) -> None:
+            done = step_record(step, rollouts.latest, StepLog())
+            self.report(
+                RoundProgress(
+                    step=step - start.before,
+                    of=settings.training.steps,
+                    success=done.success,
+                    reward=done.reward,
+                    infrastructure_errors=done.infrastructure_errors,
+                )
+            )
+
+        def on_checkpoint(step: int) -> None:
+            mark = RoundCheckpoint(
+                iteration=self.iteration,
+                step=step,
+                last_step=plan.last_step,
+                log_bytes=self.log.stat().st_size,
+                seconds=stopwatch.seconds(),
+            )
+            folder = checkpoint_folder(self.run.policy_path, step)
+            complete_checkpoint(folder, mark, policy.card)
+            discard_superseded(self.run.policy_path, step)
+
+        config = trainer_config(
+            settings.training,
+            plan,
+            self.run.policy_path,
+            CHECKPOINT_STEPS,
+            on_cpu=policy.model.device.type == "cpu",
+            bfloat16=settings.policy.dtype == "bfloat16",
+            lora=settings.policy.lora,
+        )
+        callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
+        checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
+        train(config, rollouts, callback, checkpoint, settings.policy.lora)
+
+    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
+        append_jsonl(self.log, trajectories)
+
+    def _keep_lent(self, references: Sequence[Trajectory]) -> None:
+        if references:
+            append_jsonl(self.lent_log, references)
+
+    def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
+        """SEAL as the round goes on with it: after the last step that is kept, of this iteration or the one before."""
+        settings = self.settings.training.seal
+        if settings is None:
+            return None
+        if settings.interface is not None and isinstance(rendering, CompactRendering):
+            rendering.check_interface(settings.interface)
+        return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
+
+    def _seal_state(self, settings: SealSettings) -> SealState:
+        """After the last step that is kept, of this round or of the one before."""
+        if self.seal_log.exists():
+            return read_jsonl(self.seal_log, SealStep)[-1].state
+        return self._seal_state_before(settings)
+
+    def _seal_state_before(self, settings: SealSettings) -> SealState:
+        """Before this round's first step."""
+        if self.iteration == 0:
+            return first_state(settings)
+        earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE
+        if not earlier.exists():
+            raise InputError(f"{earlier}, which SEAL goes on from, is missing: restore it")
+        return read_jsonl(earlier, SealStep)[-1].state
+
+    def _seal_figures(self) -> SealFigures | None:
+        settings = self.settings.training.seal
+        if settings is None:
+            return None
+        return figures(self._seal_state_before(settings), read_jsonl(self.seal_log, SealStep))
+
+    def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
+        """Drop the records of ``path`` after global step ``step``, and a last line that is half written."""
+        if not path.exists():
+            return
+        whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        kept = [one for one in map(model.model_validate_json, whole) if one.step <= step]
+        if kept:
+            write_jsonl(path, kept)
+        else:
+            path.unlink()
+
+
+class _LoggedStep(StepLog):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    step: int
+
+
+class _TrainerState(BaseModel):
+    """The part of the trainer's own ``trainer_state.json`` that a round reads."""
+
+    log_history: list[_LoggedStep]
+
+
+def _trainer_log(checkpoint: Path) -> dict[int, StepLog]:
+    history = read_json(checkpoint / "trainer_state.json", _TrainerState).log_history
+    return {
+        entry.step: StepLog(kl=entry.kl, loss=entry.loss, grad_norm=entry.grad_norm)
+        for entry in history
+        if entry.loss is not None
+    }

@@ -1,0 +1,213 @@
+"""The tasks of a round's steps, as the settings of the task set and the scores of earlier rounds have it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from heapq import nsmallest
+from math import floor
+from typing import Protocol
+
+from environments.base import InputError
+from memory.jsonl import derive_seed
+from memory.records import Task
+from memory.run import RunDirectory, read_jsonl
+from memory.settings import TaskSettings
+from training.grpo.task_weights import Attempt, learnability, retire
+from training.signals import GroupScore
+
+# MERGED memory.draws: """Which tasks each training step draws: uniformly or by weight, evolved ones at their share, retired ones once."""
+
+__all__ = ["draw_steps"]
+
+
+class _Dealing(Protocol):
+    """Something that tasks of one kind are dealt from."""
+
+    def take(self, count: int, taken: Collection[str]) -> list[Task]:
+        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are."""
+        ...
+
+
+class _Pool:
+    """Tasks dealt in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
+
+    def __init__(self, first: Sequence[Task], tasks: Sequence[Task], rng: random.Random) -> None:
+        self._tasks = tuple(tasks)
+        self._rng = rng
+        self._queue = deque(first)
+
+    def take(self, count: int, taken: Collection[str]) -> list[Task]:
+        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
+        drawn: list[Task] = []
+        blocked = set(taken)
+        count = min(count, sum(task.id not in blocked for task in self._tasks))
+        while len(drawn) < count:
+            place = next((place for place, task in enumerate(self._queue) if task.id not in blocked), None)
+            if place is None:
+                self._queue.extend(self._rng.sample(self._tasks, len(self._tasks)))
+            else:
+                drawn.append(self._queue[place])
+                blocked.add(self._queue[place].id)
+                del self._queue[place]
+        return drawn
+
+
+class _WeightedPool:
+    """Tasks dealt in proportion to their weights: each has a clock that advances by 1 / weight when it is drawn, and
+    the one that is due first is drawn next. Clocks start at a random share of their first advance, by task and seed.
+    """
+
+    def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], seed: int) -> None:
+        self._tasks = {task.id: task for task in tasks}
+        self._advance = {task_id: 1.0 / weights[task_id] for task_id in self._tasks}
+        start = {task_id: random.Random(derive_seed(seed, task_id)).random() for task_id in self._tasks}
+        self._due = {task_id: share * self._advance[task_id] for task_id, share in start.items()}
+
+    def take(self, count: int, taken: Collection[str]) -> list[Task]:
+        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
+        free = (task_id for task_id in self._due if task_id not in taken)
+        drawn = nsmallest(count, free, key=lambda task_id: (self._due[task_id], task_id))
+        for task_id in drawn:
+            self._due[task_id] += self._advance[task_id]
+        return [self._tasks[task_id] for task_id in drawn]
+
+
+def _evolved_pool(evolved: Sequence[Task], rng: random.Random) -> _Pool:
+    newest = max((task.admitted_at or 0 for task in evolved), default=0)
+    fresh = [task for task in evolved if (task.admitted_at or 0) == newest]
+    older = [task for task in evolved if (task.admitted_at or 0) != newest]
+    return _Pool([*rng.sample(fresh, len(fresh)), *rng.sample(older, len(older))], evolved, rng)
+
+
+def draw_steps(
+    tasks: Sequence[Task],
+    steps: int,
+    per_step: int,
+    evolved_share: float,
+    seed: int,
+    *,
+    weights: Mapping[str, float] | None = None,
+    retests: Sequence[Task] = (),
+) -> tuple[tuple[Task, ...], ...]:
+    """The tasks of each of ``steps`` training steps, ``per_step`` in each (our choice; the paper states no rule).
+
+    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step.
+    Both kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that a task waits for
+    its turn instead of its luck. With ``weights`` (positive, by task id) a kind's tasks are dealt in proportion to
+    them instead. Tasks of a step are distinct as far as there are enough: a kind that has too few leaves its places to
+    the other, and only a set smaller than ``per_step`` repeats tasks within a step. ``retests``, none of ``tasks``,
+    are drawn once each, spread over the steps, before the share is dealt; those beyond all places are not. The order
+    of ``tasks`` and ``retests`` does not matter. Raises InputError for an empty set.
+    """
+    if not tasks:
+        raise InputError(
+            "there are no tasks to train on: make D_0 with python -m graph.seed_tasks or set tasks.initial"
+        )
+    ordered = sorted(tasks, key=lambda task: task.id)
+    evolved = [task for task in ordered if task.origin == "evolved"]
+    others = [task for task in ordered if task.origin != "evolved"]
+    evolved_pool: _Dealing
+    other_pool: _Dealing
+    if weights is None:
+        evolved_pool = _evolved_pool(evolved, random.Random(derive_seed(seed, "evolved")))
+        other_rng = random.Random(derive_seed(seed, "others"))
+        other_pool = _Pool(other_rng.sample(others, len(others)), others, other_rng)
+    else:
+        evolved_pool = _WeightedPool(evolved, weights, derive_seed(seed, "evolved"))
+        other_pool = _WeightedPool(others, weights, derive_seed(seed, "others"))
+    once = sorted(retests, key=lambda task: task.id)
+    random.Random(derive_seed(seed, "retests")).shuffle(once)
+    drawn, places = [], 0
+    for step in range(steps):
+        first = once[step::steps][:per_step]
+        places += per_step - len(first)
+        wanted = _share(places, evolved_share) - _share(places - (per_step - len(first)), evolved_share)
+        drawn.append((*first, *_draw_step(evolved_pool, other_pool, per_step - len(first), wanted if evolved else 0)))
+    return tuple(drawn)
+
+
+def _share(places: int, share: float) -> int:
+    # The small number keeps products such as 80 * 0.7 from falling just below their integer.
+    return floor(places * share + 1e-9)
+
+
+def _draw_step(evolved: _Dealing, others: _Dealing, per_step: int, wanted: int) -> tuple[Task, ...]:
+    drawn: list[Task] = []
+    while len(drawn) < per_step:
+        # One round suffices unless the whole set is smaller than the step, which then repeats tasks.
+        room = per_step - len(drawn)
+        chosen = evolved.take(min(wanted, room), taken=())
+        chosen += others.take(room - len(chosen), taken=())
+        taken = {task.id for task in chosen}
+        chosen += evolved.take(room - len(chosen), taken)
+        drawn += chosen
+    return tuple(drawn)
+
+
+SCORES_FILE = "scores.jsonl"
+
+
+def round_tasks(
+    run: RunDirectory,
+    iteration: int,
+    tasks: Sequence[Task],
+    settings: TaskSettings,
+    *,
+    steps: int,
+    per_step: int,
+    seed: int,
+) -> tuple[tuple[Task, ...], ...]:
+    """The tasks of each step of the round of ``iteration``, drawn from ``tasks``, which are D_t.
+
+    ``seed`` is the run's. Earlier rounds are read only where sampling or retirement looks back on them. Raises
+    InputError when there are no tasks, or when the scores of an earlier round are missing.
+    """
+    draw_seed = derive_seed(seed, iteration, "draw")
+    share = settings.evolved_share
+    if settings.sampling == "uniform" and settings.retire_above is None:
+        return draw_steps(tasks, steps, per_step, share, draw_seed)
+    attempts = earlier_attempts(run, iteration)
+    by_id = {task.id: task for task in tasks}
+    active, retested = frozenset(by_id), frozenset[str]()
+    if settings.retire_above is not None:
+        retirement = retire(
+            by_id,
+            attempts,
+            newest=settings.newest_groups,
+            above=settings.retire_above,
+            retest_every=settings.retest_every,
+            iteration=iteration,
+            at_least=per_step,
+        )
+        active, retested = retirement.active, retirement.retested
+    weights = None
+    if settings.sampling == "learnability":
+        weights = learnability(active, attempts, settings.newest_groups, settings.sampling_floor)
+    return draw_steps(
+        [by_id[task_id] for task_id in sorted(active)],
+        steps,
+        per_step,
+        share,
+        draw_seed,
+        weights=weights,
+        retests=[by_id[task_id] for task_id in sorted(retested)],
+    )
+
+
+def earlier_attempts(run: RunDirectory, iteration: int) -> list[Attempt]:
+    """Every attempt of the rounds before ``iteration``. Raises InputError for a round without its scores."""
+    attempts = []
+    for number in range(iteration):
+        path = run.iteration(number) / SCORES_FILE
+        if not path.exists():
+            raise InputError(
+                f"{path} is missing, and tasks.sampling or tasks.retire_above looks back on it: finish iteration "
+                f"{number} with python -m graph.run_iteration --resume"
+            )
+        attempts += [
+            Attempt(task_id=score.task_id, iteration=number, step=score.step, success=score.mean, n=score.n)
+            for score in read_jsonl(path, GroupScore)
+        ]
+    return attempts

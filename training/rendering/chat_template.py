@@ -1,0 +1,376 @@
+"""A model's own chat template as a rendering, without ever rendering the history again.
+
+The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. What follows a sampled message
+(answers of tools, the next user turn) is found by rendering a dummy conversation and keeping what stands behind the
+dummy assistant message: so the ids that were sampled stay as they are, whatever the template would have made of them.
+Text that came from outside never becomes a control token, whatever it spells. All of this is our choice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from training.rendering.base import EndTurn
+from training.rendering.template_process import TemplateFailure, TemplateProcess
+from training.rendering.tool_calls import (
+    DUMMY_TOOL,
+    CallReader,
+    HermesReader,
+    Message,
+    Schema,
+    block_action,
+    call_id,
+    call_message,
+    response_template_reader,
+    takes_blocks,
+    tool_schema,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# MERGED training.template_probe: """What a model's chat template can do, found out by rendering dummy conversations when the model is loaded.
+#|
+#| A template that cannot say what an episode needs is refused here with what is missing, instead of giving episodes in
+#| which no call is ever recognised.
+#| """
+
+_CALL = ToolCall(name=DUMMY_TOOL["function"]["name"], arguments={"city": "Oslo", "days": 3})
+_SAID = "dummy answer of the probe"
+_ASKED: Message = {"role": "user", "content": "dummy question of the probe"}
+_CAN_CALL = "choose a model that was trained to call tools"
+
+
+def check_thinking(rendering: ChatTemplateRendering) -> None:
+    """Raises InputError when the template renders the same with and without thinking."""
+    if rendering.render([_ASKED], enable_thinking=True) == rendering.render([_ASKED], enable_thinking=False):
+        raise InputError(
+            f"policy.thinking: the chat template of {rendering.model} has no option enable_thinking: leave it null"
+        )
+
+
+def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
+    """The reader that gets a rendered tool call back, and whether the template takes several calls in a message.
+
+    Raises InputError for a template that documents no tools, drops their answers, does not end messages with a stop
+    token, or writes calls in a format that no reader knows.
+    """
+    schema = DUMMY_TOOL
+    if _CALL.name not in rendering.render([_ASKED], [schema]):
+        raise InputError(f"the chat template of {rendering.model} does not document tools: {_CAN_CALL}")
+    if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
+        raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
+    rendering.suffix([_ASKED])
+    said = call_of(_CALL.name, dict(_CALL.arguments))
+    answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
+    head, message, stop = written(rendering, said, [answer])
+    for reader in (HermesReader(), response_template_reader(rendering.tokenizer)):
+        if reader is not None and reader.read(message, stop, head, [schema]) == (_CALL,):
+            return reader, _takes_several(rendering)
+    raise InputError(
+        f"the chat template of {rendering.model} writes a tool call as {message!r}, which cannot be read back: choose "
+        "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3), or save a response_template with its "
+        "tokenizer"
+    )
+
+
+def takes_system(rendering: ChatTemplateRendering) -> bool:
+    """Whether the template shows a system message, with tools: some refuse one, some drop it."""
+    try:
+        return _SAID in rendering.render([{"role": "system", "content": _SAID}, _ASKED], [DUMMY_TOOL])
+    except InputError:
+        return False
+
+
+def check_writing(rendering: ChatTemplateRendering) -> None:
+    """Raises InputError when a call or an end of the turn that the template writes last cannot be read back."""
+    done: Message = {"role": "assistant", "content": _SAID}
+    for said, expected in (
+        (call_of(_CALL.name, dict(_CALL.arguments)), (_CALL,)),
+        (done, EndTurn(text=_SAID)),
+    ):
+        head, message, stop = written(rendering, said)
+        if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
+            raise InputError(
+                f"training.lend_reference: the chat template of {rendering.model} writes an assistant's last message "
+                f"as {message + stop!r}, which cannot be read back: set it to none, or choose another model"
+            )
+
+
+def call_of(name: str, arguments: dict[str, Any]) -> Message:
+    """An assistant message with one call and nothing else."""
+    return {"role": "assistant", "content": "", "tool_calls": [call_message(0, name, arguments)]}
+
+
+def written(rendering: ChatTemplateRendering, said: Message, following: Sequence[Message] = ()) -> tuple[str, str, str]:
+    """How the template writes the assistant message ``said``: what stands before it, the message, its stop token.
+
+    Between a dummy question and ``following``; some templates write a message otherwise when none follows. The stop
+    token is empty when the template does not end the message with one.
+    """
+    before = rendering.render([_ASKED], [DUMMY_TOOL], ask=False)
+    head = rendering.render([_ASKED], [DUMMY_TOOL])[len(before) :]
+    text = rendering.render([_ASKED, said, *following], [DUMMY_TOOL])[len(before) :]
+    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(head, text, strict=False)))
+    # A head may close a thinking block that the rendered history does not show: keep the whole tags they share.
+    begin = max(shared.rfind(">"), shared.rfind("\n")) + 1
+    end = re.search(rendering.stop, text[begin:])
+    message = text[begin : begin + end.start()] if end else text[begin:]
+    return before + shared[:begin], message, end[0] if end else ""
+
+
+def _takes_several(rendering: ChatTemplateRendering) -> bool:
+    try:
+        rendering.answers([_CALL.name] * 2, [_SAID] * 2)
+    except InputError:
+        return False
+    return True
+
+
+_MARK = "dummy_value_of_the_differencing"
+_NO_NAME = "unknown"
+_TODAY = "26 Jul 2024"
+"""The date that Llama 3's templates are told (their own default), so that a run of another day has equal prompts."""
+_DONE = "Done."
+"""What a teacher says to end a turn: references hold no words."""
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+_TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
+
+
+class ChatTemplateRendering:
+    """Opens dialogues in the tokenizer's chat template."""
+
+    name = "chat_template"
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int] = (), thinking: bool | None = None
+    ) -> None:
+        """``stop_ids`` end a message beside the tokenizer's eos token: those of the model's generation config.
+
+        ``thinking`` is the template's ``enable_thinking``; None leaves it at the template's default.
+        Raises InputError for a template that cannot say what an episode needs, naming what is missing.
+        """
+        self.model = tokenizer.name_or_path or "the model"
+        if not tokenizer.chat_template:
+            raise InputError(
+                f"{self.model} has neither a chat template nor coevolve.json: choose an instruction-tuned "
+                "model, or a starter made with python -m training.warm_start"
+            )
+        if tokenizer.eos_token_id is None:
+            raise InputError(f"{self.model} has no end-of-message token: set its eos_token")
+        self.tokenizer = tokenizer
+        self.stop_ids = frozenset({int(tokenizer.eos_token_id), *map(int, stop_ids)})
+        self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
+        self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
+        self._options: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        self._apply = TemplateProcess(tokenizer.apply_chat_template)
+        self._controls = _controls(tokenizer)
+        if thinking is not None:
+            check_thinking(self)
+        self.reader, self.several = choose_reader(self)
+        self._writes = False
+
+    def begin(self) -> ChatTemplateDialogue:
+        """A fresh dialogue for one episode."""
+        return ChatTemplateDialogue(self)
+
+    def prompt(self, text: str, tools: Sequence[ToolSpec], preface: str = "") -> tuple[list[int], str]:
+        """The first prompt, up to where the assistant is to speak: its ids and its text.
+
+        ``preface`` is the system message; in front of ``text`` for a template that shows none.
+        """
+        schemas = json.dumps([tool_schema(tool) for tool in tools])
+        before = [{"role": "system", "content": preface}] if preface and self.has_system else []
+        if preface and not before:
+            text = f"{preface}\n\n{text}"
+        marker = _marker(preface, text, schemas)
+        asked = [*before, {"role": "user", "content": text}]
+        inert = [message | {"content": self._inert(message["content"], marker)} for message in asked]
+        rendered = self.render(inert, json.loads(self._inert(schemas, marker)))
+        return self._encode(rendered, marker), rendered.replace(marker, "")
+
+    @cached_property
+    def has_system(self) -> bool:
+        """Whether the template shows a system message."""
+        return takes_system(self)
+
+    def suffix(self, following: Sequence[Message], names: Sequence[str] = ()) -> tuple[list[int], str]:
+        """What the template puts between an assistant message and the next: its ids and its text.
+
+        The first id ends the message. ``following`` are the messages that come after it; ``names`` are those of its
+        tool calls, none for a message without calls. Raises InputError for a template that drops messages or ends them
+        otherwise.
+        """
+        marker = _marker(*names, *(message["content"] for message in following))
+        said: Message = {"role": "assistant", "content": "" if names else _MARK}
+        if names:
+            arguments = {_MARK: _MARK}
+            said["tool_calls"] = [call_message(i, self._inert(name, marker), arguments) for i, name in enumerate(names)]
+        texts = [{key: self._inert(value, marker) for key, value in message.items()} for message in following]
+        rendered = self.render([{"role": "user", "content": "dummy"}, said, *texts], [DUMMY_TOOL])
+        _, mark, behind = rendered.rpartition(_MARK)
+        end = self.stop.search(behind)
+        if not mark:
+            lost = "tool calls" if names else "what an assistant says"
+            raise InputError(
+                f"the chat template of {self.model} drops {lost}: choose a model that was trained to call tools"
+            )
+        if end is None:
+            raise InputError(
+                f"the chat template of {self.model} does not end an assistant message with one of its stop tokens "
+                f"({', '.join(self.stops)}): set eos_token_id in its generation_config.json, or choose another model"
+            )
+        return self._encode(behind[end.start() :], marker), behind[end.start() :].replace(marker, "")
+
+    def answers(self, names: Sequence[str], texts: Sequence[str]) -> tuple[list[int], str]:
+        """The suffix that answers the calls of a message, one text each."""
+        messages = [
+            {"role": "tool", "name": name, "tool_call_id": call_id(place), "content": text}
+            for place, (name, text) in enumerate(zip(names, texts, strict=True))
+        ]
+        return self.suffix(messages, names)
+
+    def message(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of ``action`` as the template writes an assistant's last message, with the id that ends it.
+
+        Where the template shows thinking, the teacher's is empty. Raises InputError for a template whose last messages
+        cannot be read back.
+        """
+        if not self._writes:
+            check_writing(self)
+            self._writes = True
+        if isinstance(action, EndTurn):
+            marker = _marker(action.text)
+            said: Message = {"role": "assistant", "content": self._inert(action.text or _DONE, marker)}
+        else:
+            arguments = json.dumps(action.arguments, ensure_ascii=False)
+            marker = _marker(action.name, arguments)
+            said = call_of(action.name, json.loads(self._inert(arguments, marker)))
+        _, text, stop = written(self, said)
+        return self._encode(text + stop, marker)
+
+    def _inert(self, text: str, marker: str) -> str:
+        """``text`` with ``marker`` after the first character of every control token that it spells."""
+        return self._controls.sub(lambda found: found[0] + marker, text)
+
+    def _encode(self, text: str, marker: str) -> list[int]:
+        """Ids of rendered text, encoded in pieces that are cut at ``marker``."""
+        ids: list[int] = []
+        for piece in text.split(marker):
+            ids += self.tokenizer.encode(piece, add_special_tokens=False)
+        return ids
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Schema] = (), ask: bool = True, **options: bool
+    ) -> str:
+        """The template's own text; ``ask``: with the head of the assistant's next message at its end.
+
+        ``options`` override those of the rendering. Raises InputError when the template cannot render this.
+        """
+        try:
+            return self._apply(
+                list(messages),
+                tools=list(tools) or None,
+                add_generation_prompt=ask,
+                tokenize=False,
+                date_string=_TODAY,
+                **{**self._options, **options},
+            )
+        except TemplateFailure as error:
+            raise InputError(
+                f"the chat template of {self.model} cannot render a conversation with tool calls ({error}): choose a "
+                "model that was trained to call tools"
+            ) from error
+
+
+class ChatTemplateDialogue:
+    """One episode in a chat template (see training.rendering.base.Dialogue)."""
+
+    def __init__(self, rendering: ChatTemplateRendering) -> None:
+        self.stop_ids = rendering.stop_ids
+        self._rendering = rendering
+        self._tools: dict[str, Schema] = {}
+        self._head = ""
+        self.stopped: int | None = None
+        self._names: tuple[str, ...] = ()
+
+    def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids of what the environment tells first, of the tools' documentation and the first user message."""
+        self._tools = {tool.name: tool_schema(tool) for tool in tools}
+        ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface)
+        return ids
+
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        """The tool calls of a sampled message; without one, its block of Python; a message without either ends the
+        turn.
+        """
+        self.stopped = ids[-1] if ids and ids[-1] in self.stop_ids else None
+        said = self._decode(ids if self.stopped is None else ids[:-1])
+        if self.stopped is None:
+            read: tuple[Action, ...] | EndTurn = (MalformedCall(text=said, reason="cut off: the message does not end"),)
+        else:
+            stop = self._decode(ids[-1:])
+            read = self._rendering.reader.read(said, stop, self._head, tuple(self._tools.values()))
+        if isinstance(read, EndTurn):
+            block = block_action(read.text) if takes_blocks(tuple(self._tools.values())) else None
+            if block is None:
+                return read
+            read = (block,)
+        if len(read) > 1 and not self._rendering.several:
+            reason = f"{len(read)} tool calls in one message: the model's chat template takes one at a time"
+            read = (MalformedCall(text=said, reason=reason),)
+        self._names = tuple(action.name if isinstance(action, ToolCall) else _NO_NAME for action in read)
+        return read
+
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        """Ids of the tools' answers and the head of the next assistant message."""
+        return self._go_on(*self._rendering.answers(self._names, [observation.text for observation in observations]))
+
+    def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        """Ids of the next user message. Tools that are new in this turn are documented in it, as JSON lines."""
+        new = {tool.name: tool_schema(tool) for tool in tools if tool.name not in self._tools}
+        self._tools |= new
+        text = turn.text
+        if new:
+            schemas = "\n".join(map(json.dumps, new.values()))
+            text = f"These tools are available from now on:\n{schemas}\n\n{text}"
+        return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
+
+    def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
+        """Ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
+        return self._rendering.message(action)
+
+    def _go_on(self, ids: list[int], text: str) -> list[int]:
+        """The suffix without the token that ends a message when the message has it already.
+
+        A message that was cut off, or that another stop id ended, gets the template's own end.
+        """
+        self._head = text
+        return ids[1:] if ids[0] == self.stopped else ids
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        tokenizer = self._rendering.tokenizer
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Matches the first character of everything that must stay text: control tokens, and the mark of the differencing.
+
+    Added tokens that neither are special nor look like a tag (runs of line feeds in some vocabularies) are text.
+    """
+    added = tokenizer.added_tokens_decoder.values()
+    texts = {token.content for token in added if token.special or _TAG.fullmatch(token.content)}
+    spelled = [text for text in sorted(texts | {_MARK}) if len(text) > 1]
+    return re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in spelled))
+
+
+def _marker(*texts: str) -> str:
+    """A private-use character that none of the texts holds."""
+    used = set().union(*texts)
+    return next(chr(code) for code in _PRIVATE_USE if chr(code) not in used)

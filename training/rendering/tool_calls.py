@@ -1,0 +1,233 @@
+"""Tools and their calls as chat models write them: schemas going in, the calls of a sampled message coming out.
+
+Two readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
+Hermes) itself, call by call, so that one broken call does not hide its neighbours and its reason is told.
+``ResponseTemplateReader`` leaves any other format to the parser of transformers, which reads what the tokenizer's
+``response_template`` describes (a model may ship one, and TRL knows those of common templates).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import JsonValue
+
+from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
+from training.rendering.base import EndTurn
+from training.rendering.strict_json import read_json_at, tool_call
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+_OPEN_THINKING = "<think>"
+_THINKING = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
+_JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string", "code": "string"}
+
+Schema = dict[str, Any]
+Message = dict[str, Any]
+
+DUMMY_TOOL: Schema = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "the weather of the next days",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "city"},
+                "days": {"type": "integer", "description": "days"},
+            },
+            "required": ["city"],
+        },
+    },
+}
+"""What dummy conversations document: some models have a template of their own for conversations with tools."""
+
+
+class CallReader(Protocol):
+    """Reads what an assistant message says."""
+
+    def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
+        """The calls of ``message`` in their order, or the end of the turn when it has none.
+
+        ``message`` is what was sampled, without the token ``stop`` that ended it; ``head`` is what was rendered
+        before it, whose end may have opened a thinking block; ``tools`` are the schemas of the tools at hand.
+        """
+        ...
+
+
+class HermesReader:
+    """Reads ``<tool_call>`` blocks of JSON."""
+
+    def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
+        """See CallReader. Thinking is left out; a block that is no call is a MalformedCall of its own."""
+        opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
+        said = _THINKING.sub("", opened + message)
+        blocks = _TOOL_CALL.findall(said)
+        if not blocks:
+            return EndTurn(text=said.strip())
+        return tuple(_read_block(block, message if len(blocks) == 1 else block) for block in blocks)
+
+
+class ResponseTemplateReader:
+    """Reads what the tokenizer's ``response_template`` describes, through transformers."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+
+    def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
+        """See CallReader. One broken call makes the whole message malformed: the parser gives nothing of it."""
+        try:
+            parsed = self.tokenizer.parse_response(message + stop, prefix=head, tools=list(tools))
+            calls = tuple(_checked(call) for call in parsed.get("tool_calls") or ())
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {_first_line(error)}"),)
+        return calls or EndTurn(text=str(parsed.get("content") or "").removesuffix(stop).strip())
+
+
+def response_template_reader(tokenizer: PreTrainedTokenizerBase) -> ResponseTemplateReader | None:
+    """A reader for a tokenizer that has a ``response_template``, or whose chat template TRL knows; else None."""
+    if getattr(tokenizer, "response_template", None) is None:
+        from trl.chat_template_utils import add_response_schema
+
+        try:
+            add_response_schema(tokenizer)
+        except ValueError:
+            return None
+    return ResponseTemplateReader(tokenizer)
+
+
+def _read_block(block: str, text: str) -> Action:
+    """The call in one block; ``text`` is what a MalformedCall shows."""
+    try:
+        content, end = read_json_at(block := block.strip())
+        if end < len(block):
+            raise ValueError(f"the tool call goes on after its JSON: {block[end : end + 12]!r}")
+        return _call(content)
+    except ValueError as error:
+        return MalformedCall(text=text, reason=str(error))
+
+
+def _checked(call: object) -> ToolCall:
+    """A call that the parser of transformers made, if a record can hold it. Raises ValueError."""
+    function = call.get("function", call) if isinstance(call, dict) else call
+    content, _ = read_json_at(json.dumps(function))
+    return _call(content)
+
+
+def _call(content: JsonValue) -> ToolCall:
+    if not isinstance(content, dict):
+        raise ValueError("the tool call is no JSON object")
+    name, arguments = content.get("name"), content.get("arguments", {})
+    if not isinstance(name, str):
+        raise ValueError("the tool call has no name")
+    if not isinstance(arguments, dict):
+        raise ValueError("the arguments of the tool call are no JSON object")
+    return tool_call(name, arguments)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def call_id(place: int) -> str:
+    """The id of a message's call: nine letters and digits, which is what Mistral's templates insist on."""
+    return f"call{place:05d}"
+
+
+def call_message(place: int, name: str, arguments: dict[str, Any]) -> Message:
+    """A call as an entry of an assistant message's ``tool_calls``."""
+    return {"id": call_id(place), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_schema(tool: ToolSpec) -> Schema:
+    """The tool as an OpenAI-style function schema, which is what chat templates expect."""
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": {
+                "type": "object",
+                "properties": {parameter.name: _schema(parameter) for parameter in tool.parameters},
+                "required": [parameter.name for parameter in tool.parameters if parameter.required],
+            },
+        },
+    }
+
+
+def _schema(parameter: Parameter) -> Schema:
+    schema: Schema = {
+        "type": _JSON_TYPES.get(parameter.type, parameter.type),
+        "description": parameter.description,
+    }
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    choices = {"enum": list(parameter.choices)} if parameter.choices else {}
+    if parameter.type == "array":
+        items = parameter.items or "string"
+        return schema | {"items": {"type": _JSON_TYPES.get(items, items)} | choices}
+    return schema | choices
+
+
+# MERGED training.code_blocks: """Reads fenced blocks of Python in a message as actions: the benchmark's way to act in AppWorld, without a tool call.
+#|
+#| A block counts where the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule
+#| (ours, where the benchmark's own agents differ among themselves):
+#|
+#| - a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
+#|   next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
+#| - a block may be indented, as in a list: the white space that all of its lines begin with is taken off;
+#| - blocks of another language, or of none, are words;
+#| - two blocks are a malformed action and nothing of them runs: the second was written without having seen what the
+#|   first one prints, and the agent has to be told so.
+#| """
+
+TOOL = "python"
+_CODE = "code"
+_OPENING = re.compile(r"[ \t]*(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*")
+_LANGUAGES = frozenset({"python", "py"})
+
+
+def takes_blocks(tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether blocks count with these tools, given as OpenAI-style function schemas."""
+    for tool in tools:
+        function = tool["function"]
+        parameters = function.get("parameters", {})
+        if function["name"] == TOOL and parameters.get("required") == [_CODE]:
+            return bool(parameters["properties"][_CODE].get("type") == "string")
+    return False
+
+
+def block_action(text: str) -> Action | None:
+    """The action that the text's block is, or None for a text without one."""
+    blocks = list(_blocks(text))
+    if not blocks:
+        return None
+    if len(blocks) > 1:
+        reason = f"{len(blocks)} blocks of Python in one message, nothing was run: write one and read what it prints"
+        return MalformedCall(text=text, reason=reason)
+    return ToolCall(name=TOOL, arguments={_CODE: blocks[0]})
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """The code of each block of Python."""
+    lines = iter(text.split("\n"))
+    for line in lines:
+        opening = _OPENING.fullmatch(line.rstrip("\r"))
+        if opening is None:
+            continue
+        closing = re.compile(rf"[ \t]*`{{{len(opening['fence'])},}}[ \t]*\r?")
+        code = []
+        for inside in lines:
+            if closing.fullmatch(inside):
+                break
+            code.append(inside.rstrip("\r"))
+        if opening["language"].lower() in _LANGUAGES:
+            yield textwrap.dedent("\n".join(code))

@@ -1,0 +1,232 @@
+"""A policy on disk and in memory: model, tokenizer and the rendering that they were trained with.
+
+A folder that this project wrote names its rendering in ``coevolve.json``; any other model speaks its own chat template.
+A folder with a LoRA adapter loads as its base model with the adapter in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel
+
+from environments.base import InputError, Record
+from memory.run import read_json, write_json
+from training.embedded.compact_text import CompactSettings
+from training.rendering.base import Rendering
+from training.rollout.policy_path import hub_trouble, policy_folder
+from training.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+CARD = "coevolve.json"
+ADAPTER = "adapter_config.json"
+
+
+_PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
+
+
+class PolicyCard(Record):
+    """``coevolve.json``: the rendering that a policy was trained with, the caps of the compact one, and the template's
+    ``enable_thinking`` of the other."""
+
+    rendering: Literal["compact", "chat_template"]
+    compact: CompactSettings | None = None
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A loaded policy. ``path`` is where it came from; ``card`` is None for a model that this project did not write.
+
+    ``adapter``: the path holds a LoRA adapter, and the model is its base with the adapter in place.
+    """
+
+    path: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    rendering: Rendering
+    card: PolicyCard | None
+    adapter: bool = False
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of one episode that the model was made for, None where its configuration does not say."""
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinking: bool | None = None) -> Policy:
+    """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
+
+    ``thinking`` is ``enable_thinking`` of a chat template; None takes it from the policy's card, or leaves it open.
+    Raises InputError for a path that is neither, a folder without a model, a model that is no causal language model,
+    one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for ``thinking``
+    where it would be ignored.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
+    path = policy_folder(path)
+    base = adapter_base(path)
+    card, tokenizer, rendering = load_rendering(path, thinking)
+    weights = base or path
+    for folder in {path, weights}:
+        check_weights(Path(folder))
+    with _found(weights, "causal language model") as options:
+        # Without use_safetensors a folder of pickles would be read too.
+        model = AutoModelForCausalLM.from_pretrained(
+            weights, dtype=getattr(torch, dtype), use_safetensors=True, **options
+        )
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise InputError(f"{path} is a LoRA adapter on the hub: download it and name its folder")
+    rows = model.config.get_text_config().vocab_size
+    if (largest := max(tokenizer.get_vocab().values())) >= rows:
+        raise InputError(f"the tokenizer of {path} has ids up to {largest}, its model knows {rows}: they do not match")
+    if base is not None:
+        from training.rollout.lora import load_adapter
+
+        load_adapter(model, path)
+    torch.nn.Module.to(model, torch.device(name))
+    model.train(False)
+    return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
+
+
+def load_starter(settings: PolicySettings) -> Policy:
+    """The policy that every round starts from, with its weights in the type that training keeps them in.
+
+    Steps of a small learning rate vanish in bfloat16's seven bits, so that weights that are trained stay float32.
+    Raises InputError like ``load_policy``, and for a path that is an adapter.
+    """
+    dtype = "float32" if settings.lora is None else settings.dtype
+    policy = load_policy(settings.path, settings.device, dtype, settings.thinking)
+    if policy.adapter:
+        raise InputError(
+            f"policy.path: {settings.path} is a LoRA adapter and a round starts from a whole model: save the merged "
+            "model (peft's merge_and_unload) and name that"
+        )
+    return policy
+
+
+def load_rendering(
+    path: str, thinking: bool | None = None
+) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
+    """The card, tokenizer and rendering of the policy at ``path``, without its weights. Raises like ``load_policy``."""
+    from transformers import AutoTokenizer
+
+    path = policy_folder(path)
+    card = read_json(Path(path) / CARD, PolicyCard) if (Path(path) / CARD).is_file() else None
+    with _found(path, "tokenizer") as options:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+    if card is not None and card.rendering == "compact":
+        from training.embedded.compact import CompactRendering
+
+        if thinking is not None:
+            raise InputError(f"policy.thinking: {path} has no chat template, its rendering is compact: leave it null")
+        return card, tokenizer, CompactRendering(tokenizer, card.compact or CompactSettings())
+    from training.rendering.chat_template import ChatTemplateRendering
+
+    if thinking is not None:
+        card = PolicyCard(rendering="chat_template", thinking=thinking)
+    stops = _stop_ids(adapter_base(path) or path)
+    return card, tokenizer, ChatTemplateRendering(tokenizer, stops, card.thinking if card else None)
+
+
+def adapter_base(path: str) -> str | None:
+    """The model that the LoRA adapter in the folder ``path`` belongs to, None when it is no adapter.
+
+    Raises InputError for an adapter that does not say, or whose base does not exist.
+    """
+    file = Path(path) / ADAPTER
+    if not file.is_file():
+        return None
+    base = read_json(file, _AdapterConfig).base_model_name_or_path
+    try:
+        return policy_folder(base)
+    except InputError as error:
+        raise InputError(f"{file} names a base model that is not there: {error}") from error
+
+
+class _AdapterConfig(BaseModel):
+    """The part of peft's ``adapter_config.json`` that is read."""
+
+    base_model_name_or_path: str
+
+
+def _stop_ids(path: str) -> tuple[int, ...]:
+    """Ids that end a message by the model's generation config; none when it has no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        eos = GenerationConfig.from_pretrained(path, local_files_only=hub_trouble(path) is not None).eos_token_id
+    except OSError:
+        return ()
+    return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def save_policy(
+    path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: PolicyCard | None
+) -> None:
+    """Write a policy that ``load_policy`` reads; the card says how to render for it."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    if card is not None:
+        write_json(path / CARD, card)
+
+
+def check_weights(folder: Path) -> None:
+    """Look at the weights in a folder before anything loads them; nothing for a hub id.
+
+    Raises InputError that names the file which is cut or damaged, or is a pickle: those are never read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    weights = sorted(folder.glob("*.safetensors"))
+    for file in weights:
+        try:
+            with safe_open(file, "pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{file} is cut or damaged ({_first_line(error)}): restore it from a copy") from error
+    pickled = [file for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
+    if pickled and not weights:
+        raise InputError(
+            f"{pickled[0]} holds pickled weights, which can run code and are never read: save the model as safetensors"
+        )
+
+
+@contextmanager
+def _found(path: str, what: str) -> Iterator[dict[str, bool]]:
+    """Options to load ``what`` of a policy with: from the cache alone where the hub is out of reach.
+
+    Raises InputError that says whose fault it is where it cannot be loaded.
+    """
+    from safetensors import SafetensorError
+
+    trouble = hub_trouble(path)
+    try:
+        yield {"local_files_only": trouble is not None}
+    except (OSError, ValueError, SafetensorError) as error:
+        if trouble is not None:
+            raise InputError(
+                f"{path} is not a folder, the hub is out of reach ({trouble}), and its cache here does not hold the "
+                f"model: name a folder, or start again when the hub can be reached"
+            ) from error
+        raise InputError(f"{path} holds no {what}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

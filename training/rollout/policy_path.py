@@ -1,0 +1,74 @@
+"""Where a policy lies: a folder, one of this project's own, or a hub id. No torch, so that it is known at once."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from environments.base import InputError
+
+__all__ = ["check_policy_path", "hub_trouble", "policy_folder"]
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = {
+    *("agents", "benchmarks", "build", "environments", "evaluation", "graph", "memory"),
+    *("notebooks", "recipes", "results", "runs", "tests", "training"),
+}
+"""The folders of this project. A name that begins with one is never asked for on the hub: an account there may have any
+of these names, and what it offers is not what was meant."""
+
+ANSWER_WITHIN = 10.0
+"""Seconds that the hub has to answer before it counts as out of reach (ours)."""
+
+
+def policy_folder(path: str) -> str:
+    """``path`` where it is a folder, the folder of this project that it names from anywhere, otherwise the hub id.
+
+    Raises InputError for a path that is none of these. A hub id is only believed where it is no mistyped folder.
+    """
+    folder = Path(path)
+    if folder.is_dir():
+        return path
+    if folder.exists():
+        raise InputError(f"{path} is a file: name the policy's folder")
+    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in _OURS
+    if ours and (_ROOT / folder).is_dir():
+        return str(_ROOT / folder)
+    beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
+    if ours or beside_folders or not _HUB_ID.fullmatch(path):
+        raise InputError(
+            f"the policy {path} does not exist: name a folder or a hub id, or make a starter with "
+            "python -m training.warm_start"
+        )
+    return path
+
+
+def check_policy_path(path: str) -> None:
+    """Raises InputError like ``policy_folder``."""
+    policy_folder(path)
+
+
+@functools.cache
+def hub_trouble(path: str) -> str | None:
+    """Why the hub cannot be asked for the model ``path``, in a few words; None where it answers, and for a folder.
+
+    One short question instead of the libraries' retries of every file. Raises InputError where the hub answers that it
+    has no such model.
+    """
+    if Path(path).is_dir():
+        return None
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(path, timeout=ANSWER_WITHIN)
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"the hub has no model {path} that may be read: check the name, or log in where it is private"
+        ) from error
+    except Exception as error:  # noqa: BLE001 - whatever keeps the hub away; the cache may hold the model
+        said = (str(error).strip().splitlines() or [""])[0]
+        return f"{type(error).__name__}: {said}"
+    return None

@@ -1,0 +1,168 @@
+"""SEAL in a round of training: what each step's failures change in the weights of advantages and in the interface.
+
+In a step rollouts are drawn through the interface as it stands; then their profile moves rho, which weights the
+advantages of the same step, and changes the interface, which the next step is drawn through (SEAL's order). All of it
+follows from the settings, the state before the step and the step's trajectories. Free of torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from environments.base import Environment, Record, TaskSpec, ToolSpec
+from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface.profile import (
+    ErrorStatistics,
+    FailureProfile,
+    SealFigures,
+    TurnCause,
+    TurnLabel,
+)
+from environments.learning_interface.state import InterfaceState, update
+from memory.records import Trajectory
+from training.seal.advantage_weights import (
+    RhoState,
+    WeighedRollout,
+    first_rho,
+    group_weights,
+    moved_rho,
+    token_weights,
+    turn_tokens,
+)
+from training.seal.diagnosis import Diagnosis, diagnose
+from training.seal.failure_profile import failure_profile
+from training.seal.settings import SealSettings
+
+__all__ = ["SEAL_FILE", "Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
+
+SEAL_FILE = "seal.jsonl"
+"""In an iteration's folder: a ``SealStep`` a line. Its last line is where the next step, or iteration, goes on."""
+
+
+class SealState(Record):
+    """What SEAL carries from step to step; None where the settings turn the part off."""
+
+    rho: RhoState | None = None
+    interface: InterfaceState | None = None
+
+
+class SealStep(Record):
+    """One global step: what its rollouts failed at, and the state after it."""
+
+    step: int
+    profile: FailureProfile
+    state: SealState
+
+
+class TurnsOfTokens(NamedTuple):
+    """A row of tokens: ``mask`` is 1 on those that the policy sampled, turn ``i`` begins at ``begins[i]``."""
+
+    mask: Sequence[int]
+    begins: Sequence[int]
+
+
+def first_state(settings: SealSettings) -> SealState:
+    """The state of a run before its first step."""
+    return SealState(
+        rho=None if settings.weights is None else first_rho(settings.weights),
+        interface=None if settings.interface is None else InterfaceState(),
+    )
+
+
+def next_state(state: SealState, profile: FailureProfile, settings: SealSettings) -> SealState:
+    """The state after one more profile. Raises ValueError for a state that other settings have made."""
+    made = [state.rho is not None, state.interface is not None]
+    if made != [settings.weights is not None, settings.interface is not None]:
+        raise ValueError("the state and the settings of SEAL differ in what is on: go on with the settings of the run")
+    return SealState(
+        rho=moved_rho(state.rho, profile, settings.weights) if state.rho and settings.weights else None,
+        interface=update(state.interface, profile, settings.interface)
+        if state.interface and settings.interface
+        else None,
+    )
+
+
+def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
+    """A round in numbers, from the state ``before`` its first step and all of its steps, in order."""
+    states = [before, *(step.state for step in steps)]
+    shown = [() if state.interface is None else state.interface.guidelines for state in states]
+    gone = [() if state.interface is None else state.interface.retired for state in states]
+    labels: Counter[TurnLabel] = Counter()
+    causes: Counter[TurnCause] = Counter()
+    for step in steps:
+        labels.update({label: found.count for label, found in step.profile.labels.items()})
+        causes.update(step.profile.causes)
+    guidelines = Counter(label for read in shown[:-1] for label in read)
+    retired = Counter(
+        label for read, mastered in zip(shown[:-1], gone[1:], strict=True) for label in read if label in mastered
+    )
+    return SealFigures(
+        steps=len(steps),
+        labels={label: labels[label] for label in TurnLabel if labels[label]},
+        causes={cause: causes[cause] for cause in TurnCause if causes[cause]},
+        errors=ErrorStatistics.total(step.profile.errors for step in steps),
+        guidelines={label: guidelines[label] for label in TurnLabel if guidelines[label]},
+        retired={label: retired[label] for label in TurnLabel if retired[label]},
+    )
+
+
+class Seal:
+    """SEAL in one round, step by step. ``keep`` is given each finished step."""
+
+    def __init__(
+        self, settings: SealSettings, environment: Environment, state: SealState, keep: Callable[[SealStep], object]
+    ) -> None:
+        self.settings = settings
+        self.state = state
+        self._bare = environment
+        self._keep = keep
+        self._diagnoses: tuple[Diagnosis | None, ...] = ()
+        self._tools: dict[tuple[str, ...], Mapping[str, ToolSpec]] = {}
+
+    @property
+    def environment(self) -> Environment:
+        """What the next step's rollouts are drawn in: the environment, with the interface around it if there is one."""
+        if self.settings.interface is None:
+            return self._bare
+        return LearningInterface(self._bare, self.settings.interface, self.state.interface)
+
+    def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
+        """Diagnose the rollouts of global ``step``, and move on. ``tasks`` holds theirs by id."""
+        self._diagnoses = tuple(
+            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id])) for one in trajectories
+        )
+        profile = failure_profile(self._diagnoses, trajectories)
+        self.state = next_state(self.state, profile, self.settings)
+        self._keep(SealStep(step=step, profile=profile, state=self.state))
+
+    def weigh(
+        self,
+        advantages: Sequence[float],
+        rows: Sequence[TurnsOfTokens],
+        size: int,
+        width: int,
+        unweighed: Collection[int] = (),
+    ) -> list[list[float]]:
+        """What to multiply the advantages of the step's rows with, token by token, in rows of ``width``.
+
+        Rows are those of the trajectories that were taken in last, in groups of ``size``. ``unweighed`` are the numbers
+        of rows that hold something else than the policy's rollout (a lent reference): their weight is 1. Raises
+        ValueError for as many advantages or rows as there are no trajectories, and without settings of weights.
+        """
+        if self.settings.weights is None or self.state.rho is None:
+            raise ValueError("SEAL's weights are off: do not ask for them")
+        rollouts = [
+            WeighedRollout(None if number in unweighed else diagnosis, advantage, turn_tokens(*row))
+            for number, (diagnosis, advantage, row) in enumerate(zip(self._diagnoses, advantages, rows, strict=True))
+        ]
+        groups = (rollouts[start : start + size] for start in range(0, len(rollouts), size))
+        weights = [own for group in groups for own in group_weights(group, self.state.rho, self.settings.weights)]
+        return token_weights(weights, [row.begins for row in rows], width)
+
+    def _documented(self, task: TaskSpec) -> Mapping[str, ToolSpec]:
+        names = tuple(dict.fromkeys((*task.tools, *(name for later in task.withheld.values() for name in later))))
+        if names not in self._tools:
+            self._tools[names] = {tool.name: tool for tool in self._bare.tools(names)}
+        return self._tools[names]
