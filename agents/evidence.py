@@ -118,7 +118,7 @@ def executed(action: ToolCall | MalformedCall) -> str:
     return f"{action.name}({', '.join(f'{name}={value!r}' for name, value in action.arguments.items())})"
 
 
-# MERGED agents.context: """Makes the failure context of a signal from what a reflector found: the part that every reflector shares."""
+# Makes the failure context of a signal from what a reflector found: the part that every reflector shares.
 
 
 def failed_turn(evidence: Evidence) -> int:

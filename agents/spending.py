@@ -165,7 +165,7 @@ class Ledger:
             return self._spent
 
 
-# MERGED agents.breaker: """Stops work that fails alike again and again, before it has spent what it may spend."""
+# Stops work that fails alike again and again, before it has spent what it may spend.
 
 AFTER_SUCCESS = 5
 """How many times as many failures in a row stop work that succeeded before (ours): what never worked is set up wrongly,

@@ -58,8 +58,8 @@ class Parameter(Record):
     ``type`` is one of string, integer, float, boolean, array, dict, code; ``choices`` are the documented values (for
     an array: of its items), empty when any value may be given. ``code`` is a text: a program in Python that calls the
     environment's other tools as ``apis.NAME(parameter=value)``, its values are the program's literals
-    (``environments.verification.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
-    them (``environments.verification.verify``).
+    (``verification.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
+    them (``verification.verify``).
     """
 
     name: str
@@ -252,7 +252,7 @@ class Environment(Protocol):
         ...
 
 
-# MERGED environments.turns: """An episode's user turns: which is open, which tools it has, what is out of order, and the verdict on all of them."""
+# An episode's user turns: which is open, which tools it has, what is out of order, and the verdict on all of them.
 
 
 class FailureNames(NamedTuple):
@@ -328,7 +328,7 @@ class Turns:
         return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
 
 
-# MERGED environments.at_once: """How many episodes an environment can have open at a time."""
+# How many episodes an environment can have open at a time.
 
 
 @runtime_checkable
@@ -346,7 +346,7 @@ def at_once(environment: Environment) -> int | None:
     return environment.at_once if isinstance(environment, Limited) else None
 
 
-# MERGED environments.recording: """Environments that remember what equal calls did, so that they need not be executed again."""
+# Environments that remember what equal calls did, so that they need not be executed again.
 
 
 @runtime_checkable

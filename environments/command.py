@@ -147,7 +147,7 @@ def _leave(status: int, sentence: str) -> NoReturn:
     raise SystemExit(status) from None
 
 
-# MERGED environments.command_line: """How every command says that its options are wrong: in one sentence on stderr, as it says everything else."""
+# How every command says that its options are wrong: in one sentence on stderr, as it says everything else.
 
 _UNKNOWN = re.compile(r"No such option: --([\w-]+)")
 

@@ -18,13 +18,12 @@ from pydantic import JsonValue
 from environments.base import Environment, InputError, Parameter, TaskSpec, ToolCall, ToolSpec
 from environments.verification.grounding import Seen, documented
 
-# MERGED environments.documented_text: """User turns for tools that have no wordings of their own: written from the tools' documentation, in any environment.
-#|
-#| A clause is the first sentence of the tool's description, with each value behind the beginning of its parameter's
-#| description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
-#| and parameters are left out. Documented choices that are plain words stand bare, other strings as JSON literals in
-#| double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
-#| """
+# User turns for tools that have no wordings of their own: written from the tools' documentation, in any environment.
+#
+# A clause is the first sentence of the tool's description, with each value behind the beginning of its parameter's
+# description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
+# and parameters are left out. Documented choices that are plain words stand bare, other strings as JSON literals in
+# double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
 
 _SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _DETAIL = re.compile(r"\s*[,;:.(\[]")

@@ -139,7 +139,7 @@ def score_strata(outcomes: Sequence[TaskOutcome], scored: Scoring = score) -> tu
     )
 
 
-# MERGED evaluation.report_table: """Prints a report as a table."""
+# Prints a report as a table.
 
 CAPTION = (
     "by shape: mean over call shapes, the references' calls in order without values; 95 %: start states and functions "

@@ -18,7 +18,7 @@ from graph.nodes.update import update
 from graph.nodes.verify import verify
 from graph.state import BranchEnd, BranchState, IterationState, RunContext, SeedState
 
-# MERGED graph.drawing: """What drawings of the graph, and Studio, say about a node."""
+# What drawings of the graph, and Studio, say about a node.
 
 
 def described(node: Callable[..., object]) -> dict[str, str]:

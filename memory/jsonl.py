@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from environments.base import InputError, TaskSpec
 
-# MERGED memory.ids: """Ids and seeds as hashes of parents and position, so that a resumed run makes the same ones."""
+# Ids and seeds as hashes of parents and position, so that a resumed run makes the same ones.
 
 
 def _digest(parts: tuple[object, ...]) -> bytes:

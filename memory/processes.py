@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from environments.base import InputError, Record
 from memory.jsonl import write_json
 
-# MERGED memory.locks: """One holder at a time: a lock file, and beside it the process that holds it."""
+# One holder at a time: a lock file, and beside it the process that holds it.
 
 __all__ = ["exclusive", "forget", "holder", "shared"]
 

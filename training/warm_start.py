@@ -59,7 +59,7 @@ class WarmStartSettings(Record):
     ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
     unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.
 
-    ``cues``: tokens for the cues of SEAL's learning interface, and demonstrations with them (``training.embedded.demonstrations``).
+    ``cues``: tokens for the cues of the learning interface, and demonstrations with them (``embedded.demonstrations``).
     """
 
     steps: int = Field(1000, ge=1, le=10_000_000)

@@ -23,12 +23,11 @@ from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
 
-# MERGED agents.chat.program_abstractor: """The chat abstractor where a tool runs programs: a model writes a request and the code that fulfils it (ours).
-#|
-#| The code is not recorded, it is written from what was recorded, and a replay in fresh episodes decides whether it does
-#| what it says. It becomes one call a statement (``environments.verification.programs.blocks``), so that verification can leave each
-#| of them out.
-#| """
+# The chat abstractor where a tool runs programs: a model writes a request and the code that fulfils it (ours).
+#
+# The code is not recorded, it is written from what was recorded, and a replay in fresh episodes decides whether it does
+# what it says. It becomes one call a statement (``environments.verification.programs.blocks``), so that verification
+# can leave each of them out.
 
 _EVERYWHERE = frozenset({"supervisor", "api_docs"})
 """AppWorld's apps that every task uses: they do not count for its difficulty."""

@@ -19,16 +19,14 @@ from memory.jsonl import complaint
 if TYPE_CHECKING:
     from httpx2 import Request, Response
 
-# MERGED agents.chat.endpoint: """Which model, endpoint and key a chat role uses: the recipe's, otherwise the environment's.
-#|
-#| ======================  =======================================================================================
-#| ``COEVOLVE_<ROLE>_MODEL``     model of one role, for example ``COEVOLVE_REFLECTOR_MODEL``
-#| ``COEVOLVE_CHAT_MODEL``       model of every chat role without one of its own
-#| ``COEVOLVE_<ROLE>_BASE_URL``  endpoint of one role
-#| ``OPENAI_BASE_URL``           endpoint of every chat role without one of its own; OpenAI's when it is not set
-#| ``OPENAI_API_KEY``            the key, where the role's ``key_variable`` names no other variable
-#| ======================  =======================================================================================
-#| """
+# Which model, endpoint and key a chat role uses: the recipe's, otherwise the environment's.
+#
+# ====================== =======================================================================================
+# ``COEVOLVE_<ROLE>_MODEL`` model of one role, for example ``COEVOLVE_REFLECTOR_MODEL`` ``COEVOLVE_CHAT_MODEL`` model of
+# every chat role without one of its own ``COEVOLVE_<ROLE>_BASE_URL`` endpoint of one role ``OPENAI_BASE_URL`` endpoint
+# of every chat role without one of its own; OpenAI's when it is not set ``OPENAI_API_KEY`` the key, where the role's
+# ``key_variable`` names no other variable ======================
+# =======================================================================================
 
 OPENAI_URL = "https://api.openai.com/v1"
 HIDDEN = "[key]"

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage, BaseMessage
     from langchain_core.runnables import Runnable
 
-# MERGED agents.chat.formats: """The two ways in which a reply gets its shape, JSON schema and tool call: bound to a model, and told in words.
-#|
-#| A schema is sent without ``strict``: the roles' schemas hold free-form objects (the arguments of a call), which OpenAI's
-#| strict mode refuses. A reply may therefore leave the schema, so it is always validated here. The words repeat what is
-#| bound, because servers exist that ignore it (``transformers serve``), and then they are all that the model sees.
-#| """
+# The two ways in which a reply gets its shape, JSON schema and tool call: bound to a model, and told in words.
+#
+# A schema is sent without ``strict``: the roles' schemas hold free-form objects (the arguments of a call), which
+# OpenAI's strict mode refuses. A reply may therefore leave the schema, so it is always validated here. The words repeat
+# what is bound, because servers exist that ignore it (``transformers serve``), and then they are all that the model
+# sees.
 
 Method = Literal["json_schema", "tool_call"]
 

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
     from agents.chat.caching import ReplyCache
 
-# MERGED agents.chat.retrying: """How long to wait before a request is sent again, as pure functions of what is known.
-#|
-#| An own loop calls these rather than tenacity: its pauses depend on the reply (Retry-After) and on what is left of the
-#| question's deadline, and its jitter is random, where equal runs shall wait equally.
-#| """
+# How long to wait before a request is sent again, as pure functions of what is known.
+#
+# An own loop calls these rather than tenacity: its pauses depend on the reply (Retry-After) and on what is left of the
+# question's deadline, and its jitter is random, where equal runs shall wait equally.
 
 LONGEST_BACKOFF = 8.0
 PASSING_STATUSES = frozenset({408, 409, 429})
@@ -83,7 +82,7 @@ def pause(backed_off: float, asked: float | None, longest: float) -> float:
     return max(backed_off, min(asked or 0.0, longest))
 
 
-# MERGED agents.chat.faults: """Says what a failed request was: its cause in words, and whether another attempt may do better."""
+# Says what a failed request was: its cause in words, and whether another attempt may do better.
 
 FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
 """What a request that failed raises."""

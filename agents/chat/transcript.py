@@ -20,10 +20,9 @@ from environments.base import Action, MalformedCall, Observation, Outcome, Param
 from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 
-# MERGED agents.chat.prompts: """The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``.
-#|
-#| Every system message ends with ``data.txt``, which says what is data and never an instruction.
-#| """
+# The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``.
+#
+# Every system message ends with ``data.txt``, which says what is data and never an instruction.
 
 _FOLDER = Path(__file__).parent / "prompts"
 
@@ -190,7 +189,7 @@ def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
     return data("observation", observation.text, most)
 
 
-# MERGED agents.chat.tool_calls: """A model's wish to call a tool as an action: a call of a tool that it was offered, or a malformed call."""
+# A model's wish to call a tool as an action: a call of a tool that it was offered, or a malformed call.
 
 _MAX_NAME = 80
 

@@ -20,7 +20,7 @@ from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings
 from agents.scripted.words import about, head_word, name_words, overlap, parameter_words, words
 from environments.base import Parameter, ToolCall, ToolSpec
 
-# MERGED agents.scripted.uniform_arguments: """Draws arguments for a tool: documented choices, else values that are documented, given or seen."""
+# Draws arguments for a tool: documented choices, else values that are documented, given or seen.
 
 _OPTIONAL = 0.3
 _CONVERSIONS = 8
@@ -158,7 +158,7 @@ def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonV
     return plain.get(type_name, "x")
 
 
-# MERGED agents.scripted.invention: """Makes up names and short texts from words that were seen, where a tool wants something new."""
+# Makes up names and short texts from words that were seen, where a tool wants something new.
 
 _WORD = re.compile(r"[A-Za-z]{4,12}")
 _ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")

@@ -105,11 +105,11 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
     )
 
 
-# MERGED agents.scripted.tool_contexts: """Contexts around one tool at a start state, tools in turn: what gives the starter a weak idea of every tool.
-#|
-#| Unguided exploration seldom or never reaches tools that need others first, and a policy that has never seen a tool does
-#| not sample it, so that no reward can raise it. A pretrained model has some idea of any documented tool (our choice).
-#| """
+# Contexts around one tool at a start state, tools in turn: what gives the starter a weak idea of every tool.
+#
+# Unguided exploration seldom or never reaches tools that need others first, and a policy that has never seen a tool
+# does not sample it, so that no reward can raise it. A pretrained model has some idea of any documented tool (our
+# choice).
 
 
 def tool_context(starts: Sequence[StartState], environment: Environment, number: int) -> FailureContext:

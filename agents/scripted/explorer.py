@@ -22,12 +22,11 @@ from environments.base import Environment, Observation, ObservationStatus, ToolC
 from environments.settings import APPWORLD
 from memory.records import FailureContext, Interaction
 
-# MERGED agents.scripted.guided_round: """One round of the guided explorer: a live episode in which it aims at one tool after another.
-#|
-#| A call that an error refuses is retried after the calls that the error message asks for. Where the values that a tool
-#| takes lie elsewhere in the state's tree, it goes there first; where an answer surprises, it looks again. Which tools
-#| move or look is read from documentation; how often the rules apply is our choice.
-#| """
+# One round of the guided explorer: a live episode in which it aims at one tool after another.
+#
+# A call that an error refuses is retried after the calls that the error message asks for. Where the values that a tool
+# takes lie elsewhere in the state's tree, it goes there first; where an answer surprises, it looks again. Which tools
+# move or look is read from documentation; how often the rules apply is our choice.
 
 _MAX_DEPTH = 4
 _DRAWS = 6

@@ -16,7 +16,7 @@ from agents.scripted.values import Sightings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall
 from memory.records import FailureContext
 
-# MERGED agents.scripted.experience: """What an explorer learned in one context about which values a parameter takes, and where they come from."""
+# What an explorer learned in one context about which values a parameter takes, and where they come from.
 
 
 @dataclass

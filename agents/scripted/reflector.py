@@ -23,11 +23,10 @@ from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext
 
-# MERGED agents.scripted.diagnosis: """Names the first thing that went wrong in a failed trajectory, by comparing one turn with its reference.
-#|
-#| Scripted roles may read references; nothing of a reference's values enters the sentences, because those may reach a
-#| prompt. The causes are those of ``memory.records.Cause``; the order of the rules is our choice.
-#| """
+# Names the first thing that went wrong in a failed trajectory, by comparing one turn with its reference.
+#
+# Scripted roles may read references; nothing of a reference's values enters the sentences, because those may reach a
+# prompt. The causes are those of ``memory.records.Cause``; the order of the rules is our choice.
 
 
 class Diagnosis(NamedTuple):

@@ -25,7 +25,7 @@ from environments.base import InputError, Parameter, StartState, TaskSpec, ToolC
 from environments.verification.canonical import Canonical, Step, canonical_call
 from environments.verification.programs import called
 
-# MERGED environments.appworld.read_apis: """Which of a world's APIs only read, by the HTTP method that their documentation names."""
+# Which of a world's APIs only read, by the HTTP method that their documentation names.
 
 
 def read_apis(installation: Installation) -> frozenset[str]:
@@ -39,7 +39,7 @@ def read_apis(installation: Installation) -> frozenset[str]:
     )
 
 
-# MERGED environments.appworld.shared_engine: """One engine for everything in this process that plays the same world, ended with the process."""
+# One engine for everything in this process that plays the same world, ended with the process.
 
 _engines: dict[tuple[int, Path], AppWorldEngine] = {}
 _lock = threading.Lock()
@@ -163,7 +163,7 @@ class AppWorldEnvironment:
         return self._starts
 
     def canonical(self, task: TaskSpec) -> Canonical:
-        """The task's canonical form without a world (``environments.verification.canonical``): its world's id says what it begins
+        """The task's canonical form without a world (``verification.canonical``): its world's id says what it begins
         in and of which split that is, and the APIs that are called whether a call only reads.
 
         Raises InputError for an initial state that is not AppWorld's.

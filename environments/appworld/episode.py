@@ -19,7 +19,7 @@ from environments.base import (
     UserTurn,
 )
 
-# MERGED environments.appworld.preface: """Says what AppWorld tells an agent before its task: whom it works for, when it is, and how to act. Our own words."""
+# Says what AppWorld tells an agent before its task: whom it works for, when it is, and how to act. Our own words.
 
 _WHO = """\
 You work for {first_name} {last_name}, your supervisor, and do in the supervisor's apps what they ask for. Their email \

@@ -74,7 +74,7 @@ def find_installation(world: Path | None = None) -> Installation:
     return Installation(python=python, world=world)
 
 
-# MERGED environments.appworld.api_documentation: """Reads the world's own API documentation as tool specifications, at run time: none of it is part of the project."""
+# Reads the world's own API documentation as tool specifications, at run time: none of it is part of the project.
 
 _CHOICES = re.compile(r"value in (\[.*\])")
 _TYPES = {"string": "string", "integer": "integer", "number": "float", "boolean": "boolean", "dict": "dict"}

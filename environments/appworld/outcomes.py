@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 from environments.base import FailureNames, Outcome, Record, TurnOutcome, verdict
 
-# MERGED environments.appworld.answers: """Compares answers to a task by what they say: the benchmark's rule, so that 5, "5" and "5.0" are one answer."""
+# Compares answers to a task by what they say: the benchmark's rule, so that 5, "5" and "5.0" are one answer.
 
 _QUOTES = ("'", '"')
 

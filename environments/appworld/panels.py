@@ -21,7 +21,7 @@ from environments.appworld.official_tasks import as_task
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record, TaskSpec
 
-# MERGED environments.appworld.metrics: """TGC and SGC, the benchmark's two figures: the shares of tasks and of scenarios that were solved."""
+# TGC and SGC, the benchmark's two figures: the shares of tasks and of scenarios that were solved.
 
 
 def task_goal_completion(successes: Mapping[str, bool]) -> float:

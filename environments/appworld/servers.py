@@ -47,7 +47,7 @@ from environments.appworld.installation import Installation, find_installation, 
 from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
 from environments.base import EnvironmentFault, InputError, ToolSpec
 
-# MERGED environments.appworld.server_client: """Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline."""
+# Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline.
 
 QUOTED = 2000  # characters of a server's answer that a fault quotes
 MAX_BYTES = 64 * 1024 * 1024  # of an answer
@@ -123,7 +123,7 @@ class Server:
         return NoAnswer(f"AppWorld's server {self.url}: it did not answer {path} within {seconds:g} s")
 
 
-# MERGED environments.appworld.server_pool: """Lends servers, each to one episode at a time, among all the threads and processes of this user on this machine."""
+# Lends servers, each to one episode at a time, among all the threads and processes of this user on this machine.
 
 _GREETING = 5.0  # seconds for the shortest of answers
 _AVOIDED = 10.0  # seconds for which a server that failed is left out

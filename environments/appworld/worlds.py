@@ -18,7 +18,7 @@ from environments.appworld.observations import may_change, observe, refused
 from environments.appworld.records import Difference, Evaluation, Opening
 from environments.base import EnvironmentFault, Observation, ToolCall, ToolSpec
 
-# MERGED environments.appworld.call_code: """Writes the call of one API by name as the line of Python that an agent would write."""
+# Writes the call of one API by name as the line of Python that an agent would write.
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
@@ -144,7 +144,7 @@ class PlayedWorld:
         return None
 
 
-# MERGED environments.appworld.parked_worlds: """Keeps a few open worlds that nobody uses, by where they stand: whoever comes to the same place goes on in one."""
+# Keeps a few open worlds that nobody uses, by where they stand: whoever comes to the same place goes on in one.
 
 MOST = 8
 """Worlds kept open; each has up to 100 MB of its own."""
@@ -196,14 +196,13 @@ class ParkedWorlds:
         return None
 
 
-# MERGED environments.appworld.recorded_world: """Remembers what calls by name did from a start, so that a world is opened for what was never done before.
-#|
-#| Worlds are deterministic: time stands still and the seed is fixed, which verification shows for each reference with
-#| fresh worlds. What a sequence of changing calls leads to, and what reads answer there, is therefore kept in a tree, one
-#| for a start, and an episode walks it. A world is needed when something is asked that the tree does not hold: one that
-#| an earlier episode left at a place on the way, or a new one, does the changes that it lacks first. Code is never
-#| remembered, and neither is what depends on a task's own words; both have a world that nobody used before.
-#| """
+# Remembers what calls by name did from a start, so that a world is opened for what was never done before.
+#
+# Worlds are deterministic: time stands still and the seed is fixed, which verification shows for each reference with
+# fresh worlds. What a sequence of changing calls leads to, and what reads answer there, is therefore kept in a tree,
+# one for a start, and an episode walks it. A world is needed when something is asked that the tree does not hold: one
+# that an earlier episode left at a place on the way, or a new one, does the changes that it lacks first. Code is never
+# remembered, and neither is what depends on a task's own words; both have a world that nobody used before.
 
 _UNREMEMBERED = (PYTHON, "supervisor.show_active_task")
 MOST_CALLS = 20_000

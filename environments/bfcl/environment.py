@@ -27,7 +27,7 @@ from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import OfficialTask, load_category
 from environments.bfcl.simulators import Simulators, not_defined
 
-# MERGED environments.bfcl.episode: """One attempt at one BFCL task: user turns, actions, observations and the official outcome."""
+# One attempt at one BFCL task: user turns, actions, observations and the official outcome.
 
 
 class BFCLEpisode:

@@ -11,12 +11,11 @@ from environments.bfcl.calls import parse_call
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import added_functions_message, category_entries
 
-# MERGED environments.bfcl.splits: """Which split a BFCL task belongs to, by its index alone (the index is shared by all four categories).
-#|
-#| The other categories reuse the base task of the same index, so a split by id would leak. Indices whose tasks start
-#| from the same configuration stay together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest,
-#| because intervals are over clusters of tasks that share a path: fewer than 40 of them say little. Our choice.
-#| """
+# Which split a BFCL task belongs to, by its index alone (the index is shared by all four categories).
+#
+# The other categories reuse the base task of the same index, so a split by id would leak. Indices whose tasks start
+# from the same configuration stay together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest,
+# because intervals are over clusters of tasks that share a path: fewer than 40 of them say little. Our choice.
 
 Split = Literal["train", "dev", "test", "reserved"]
 

@@ -18,7 +18,7 @@ from environments.bfcl.calls import beyond_caps
 from environments.bfcl.docs import all_tools, mutable_defaults
 from environments.bfcl.package import simulator_class, stateless_classes
 
-# MERGED environments.bfcl.state: """Canonical text of the simulators' public state: what the official state check compares, and nothing else."""
+# Canonical text of the simulators' public state: what the official state check compares, and nothing else.
 
 IMPROPER_STATE = "state without a finite text"
 """The text of every state that is no finite tree: a directory copied into itself, or copies of copies."""

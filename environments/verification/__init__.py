@@ -1,0 +1,1 @@
+"""Deterministic verification of tasks: replay, grounding, minimality, trivial policies, decontamination."""

@@ -2,7 +2,7 @@
 
 Two records with different text can be one task: a key that the environment does not read, a default that is written
 out, a file that nothing touches, a call that only looks. The canonical form leaves all of that out, so decontamination
-(``environments.verification.decontamination``) compares tasks, not records. An environment that knows its states without playing
+(``verification.decontamination``) compares tasks, not records. An environment that knows its states without playing
 implements ``Canonicalises``; for every other one the reference is played once, in one episode.
 """
 

@@ -49,12 +49,11 @@ def _canonical(value: JsonValue) -> JsonValue:
     return value
 
 
-# MERGED environments.sealed: """The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
-#|
-#| Warm start, D_0 and drafts are refused when their fingerprint is sealed, and when their content is that of a held-out
-#| task (``environments.verification.decontamination``, which reads a record beside these files). Equal value-free call sequences are
-#| reported, never refused. A missing or altered file is an error: a firewall must not fail open.
-#| """
+# The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
+#
+# Warm start, D_0 and drafts are refused when their fingerprint is sealed, and when their content is that of a held-out
+# task (``environments.verification.decontamination``, which reads a record beside these files). Equal value-free call
+# sequences are reported, never refused. A missing or altered file is an error: a firewall must not fail open.
 
 SUFFIX = ".fingerprints.json"
 PANELLED = frozenset({"bfcl"})

@@ -10,7 +10,7 @@ never sees the setup. The rule (our choice):
   or the default of the parameter, or stands anywhere in its description; the parts of an ISO date are no numbers, or
   birthdays would ground the small ids that apps count with;
 - booleans and null are always documented; items of lists and values of objects are looked up one by one;
-- of a program (a parameter of type code) the literals are looked up one by one (``environments.verification.programs`` says
+- of a program (a parameter of type code) the literals are looked up one by one (``verification.programs`` says
   which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
   string where it is the group of a tool that the reference's programs call.
 

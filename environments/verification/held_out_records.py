@@ -1,4 +1,4 @@
-"""Records of held-out sets by content: hashes of what decontamination compares (``environments.verification.decontamination``)."""
+"""Records of held-out sets by content: hashes of what decontamination compares (``verification.decontamination``)."""
 
 from __future__ import annotations
 

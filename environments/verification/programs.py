@@ -14,20 +14,19 @@ from typing import NamedTuple
 
 from environments.base import ToolSpec
 
-# MERGED environments.program_literals: """Finds the values that a program holds as literals: what its author must have known, and from where is then asked.
-#|
-#| The rule (ours). Every string with a letter or digit in it and every number counts, wherever it stands, but not
-#|
-#| - a constant key in square brackets that is read (``profile["email"]``, ``songs[2]``), and the first argument of
-#|   ``get`` and ``pop``: they pick from what is there already;
-#| - 0, 1 and -1, unless a tool is given them: they count, index and start sums;
-#| - what says how to cut, round or write: arguments of ``split``, ``strip`` and their kin, the digits of ``round``,
-#|   format specifications, the directives of ``strftime`` and ``strptime``;
-#| - booleans, None, docstrings, and names of variables, attributes and parameters.
-#|
-#| Of an f-string each piece counts without the signs and spaces at its ends, so that separators do not count; of a date's
-#| format and of a regular expression's pattern each word counts by itself.
-#| """
+# Finds the values that a program holds as literals: what its author must have known, and from where is then asked.
+#
+# The rule (ours). Every string with a letter or digit in it and every number counts, wherever it stands, but not
+#
+# - a constant key in square brackets that is read (``profile["email"]``, ``songs[2]``), and the first argument of
+#   ``get`` and ``pop``: they pick from what is there already;
+# - 0, 1 and -1, unless a tool is given them: they count, index and start sums;
+# - what says how to cut, round or write: arguments of ``split``, ``strip`` and their kin, the digits of ``round``,
+#   format specifications, the directives of ``strftime`` and ``strptime``;
+# - booleans, None, docstrings, and names of variables, attributes and parameters.
+#
+# Of an f-string each piece counts without the signs and spaces at its ends, so that separators do not count; of a
+# date's format and of a regular expression's pattern each word counts by itself.
 
 _PICKING = frozenset({"get", "pop"})
 _CUTTING = frozenset({"split", "rsplit", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix"})

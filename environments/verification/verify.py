@@ -29,7 +29,7 @@ from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
 from environments.verification.replay import Replay, attempt, replay, setup_as_turns, succeeds, tells
 
-# MERGED environments.trivial_policies: """Trivial policies: what an agent could do without reading its task; a draft that one of them solves is no task."""
+# Trivial policies: what an agent could do without reading its task; a draft that one of them solves is no task.
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -82,7 +82,7 @@ class Refusal(StrEnum):
     ``empty_reference``: there is no call at all. ``empty_turn``: a turn has no call or no text. ``too_long``: more
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``environments.verification.decontamination``).
+    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``verification.decontamination``).
     ``duplicate``: its fingerprint is known. ``cannot_open``: the
     environment does not accept its initial state. ``error_result``: a call of the setup or the reference fails.
     ``unstable_state``: the state it leads to cannot be compared (it contains itself). ``nondeterministic``: fresh

@@ -31,7 +31,7 @@ from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
-# MERGED evaluation.arm_figures: """Reads the figures of a finished run from the records in its directory."""
+# Reads the figures of a finished run from the records in its directory.
 
 
 class _Contexts(BaseModel):

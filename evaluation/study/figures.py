@@ -10,7 +10,7 @@ from environments.base import Record
 from environments.learning_interface.profile import ErrorStatistics, TurnLabel
 from evaluation.study.records import ArmHeader, IterationFigures
 
-# MERGED evaluation.seal_facts: """What SEAL saw and showed in an arm of a study: labels, errors and what became of them, guidelines, and its cost."""
+# What SEAL saw and showed in an arm of a study: labels, errors and what became of them, guidelines, and its cost.
 
 HEAD = (
     "arm",

@@ -12,7 +12,7 @@ from evaluation.study.recipe import BASELINE
 
 if TYPE_CHECKING:
     from evaluation.study.figures import ArmFacts, Point
-    from evaluation.study.report import StudySummary
+    from evaluation.study.summary import StudySummary
 
 WIDTH, HEIGHT = 720, 420
 LEFT, TOP, BOTTOM = 60, 40, 50

@@ -27,7 +27,7 @@ from training.seal.diagnosis import FAILED, diagnose
 from training.settings import SignalSettings
 from training.signals import places
 
-# MERGED graph.diagnosed: """Adds SEAL's diagnosis of the turn that went wrong to a failure context, so that it tells contexts apart."""
+# Adds SEAL's diagnosis of the turn that went wrong to a failure context, so that it tells contexts apart.
 
 
 def diagnosed(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
@@ -44,7 +44,7 @@ def diagnosed(context: FailureContext, evidence: Evidence, environment: Environm
     return context.model_copy(update={"label": turn.label, "turn_cause": turn.cause})
 
 
-# MERGED graph.novelty: """Chooses among reflected contexts those whose place was explored least: novelty of tool and error class."""
+# Chooses among reflected contexts those whose place was explored least: novelty of tool and error class.
 
 Place = tuple[str, str]
 
@@ -78,7 +78,7 @@ def _place(context: FailureContext) -> Place:
     return context.tool, context.error_class
 
 
-# MERGED graph.unsignalled: """The contexts of the baselines, which look at no signal: uniformly drawn calls, or start states without a guide."""
+# The contexts of the baselines, which look at no signal: uniformly drawn calls, or start states without a guide.
 
 
 def contexts_without_signals(rooms: Rooms, folder: Path, iteration: int) -> tuple[FailureContext, ...]:

@@ -20,7 +20,7 @@ from graph.state import BranchState, BranchUpdate, RunContext
 from memory.records import Draft, FailureContext, Verdict
 from memory.run import read_json, read_jsonl, write_jsonl
 
-# MERGED graph.solver_check: """Lets a solver try an accepted draft: its success rate goes into the verdict, and may refuse the draft (ours)."""
+# Lets a solver try an accepted draft: its success rate goes into the verdict, and may refuse the draft (ours).
 
 
 async def with_solver(

@@ -25,7 +25,7 @@ from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, Ro
 if TYPE_CHECKING:
     from rich.table import Table
 
-# MERGED graph.labels: """The words that say which arm of a study a run is: what it leaves out, or puts in place of the full loop's part."""
+# The words that say which arm of a study a run is: what it leaves out, or puts in place of the full loop's part.
 
 
 def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
@@ -56,7 +56,7 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     return labels
 
 
-# MERGED graph.seal_summary: """What SEAL did in the round of an iteration, as a part of its summary and as rows of its table."""
+# What SEAL did in the round of an iteration, as a part of its summary and as rows of its table.
 
 
 class SealSummary(Record):

@@ -1,0 +1,1 @@
+"""The loop over iterations: rounds, evaluations and graphs as stages; the initial task set; interruption, progress."""

@@ -28,7 +28,7 @@ from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import append_jsonl, read_json, read_jsonl, write_json
 from memory.tasks import read_given
 
-# MERGED graph.given_tasks: """Starts a task set from a user's own file: each line is verified, or refused with its reason."""
+# Starts a task set from a user's own file: each line is verified, or refused with its reason.
 
 NAMED = 20  # held-out tasks that an error names
 LINES_AT_ONCE = 25  # lines verified between two looks at the event loop
@@ -82,12 +82,11 @@ def _refusal(task: Task, rooms: Rooms, known: set[str]) -> str | None:
     return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
 
 
-# MERGED graph.official_tasks: """Starts a task set from BFCL's own tasks of the training split (``tasks.initial: official``), in all four categories.
-#|
-#| They are the benchmark's and are taken as they are: what verification asks of a draft (a call in every turn, few calls,
-#| grounded arguments) is not asked of them. That they open, play and can be judged is, and that none is on a held-out
-#| panel. Whether one is of the training split is decided by its index, which all four categories share.
-#| """
+# Starts a task set from BFCL's own tasks of the training split (``tasks.initial: official``), in all four categories.
+#
+# They are the benchmark's and are taken as they are: what verification asks of a draft (a call in every turn, few
+# calls, grounded arguments) is not asked of them. That they open, play and can be judged is, and that none is on a
+# held-out panel. Whether one is of the training split is decided by its index, which all four categories share.
 
 
 async def official_tasks(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from graph.run.progress import Stage
 
-# MERGED graph.evolution: """Runs the graph of one iteration, from its beginning or from where its checkpoints stand."""
+# Runs the graph of one iteration, from its beginning or from where its checkpoints stand.
 
 
 def thread_id(iteration: int) -> str:

@@ -36,12 +36,11 @@ from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CALL, LINE, CompactSettings, CompactText, constants_of
 from training.rendering.base import EndTurn
 
-# MERGED training.slips: """What a starter learns the learning interface's cues from: guidelines drawn at random, and slips that are hinted at.
-#|
-#| A guideline says nothing about a demonstration that is right anyway: it is drawn, so that the policy has seen its token
-#| and goes on as it would. A slip is a wrong action before the right one; the policy reads it, with the error and its
-#| hint, and learns only what comes after. All of this is our choice.
-#| """
+# What a starter learns the learning interface's cues from: guidelines drawn at random, and slips that are hinted at.
+#
+# A guideline says nothing about a demonstration that is right anyway: it is drawn, so that the policy has seen its
+# token and goes on as it would. A slip is a wrong action before the right one; the policy reads it, with the error and
+# its hint, and learns only what comes after. All of this is our choice.
 
 GUIDED = 0.5
 """Share of demonstrations with guidelines."""

@@ -1,0 +1,1 @@
+"""One round of GRPO on TRL: tasks, rollouts, rewards, the trainer, its checkpoints and its record."""

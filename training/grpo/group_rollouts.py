@@ -32,7 +32,7 @@ class GroupRollouts:
     Prompts are task ids, each already repeated K times in a row. Sample ``i`` of a task in a step is seeded by hash,
     so that neither order nor batch composition matters. Tokens are sampled in the precision that the trainer uses.
 
-    With ``lend_reference`` groups without any success are lent their task's reference (see training.grpo.lending). What the
+    With ``lend_reference`` groups without any success are lent their task's reference (see ``lending``). What the
     policy did is kept whole all the same; ``keep_lent`` is given the references that were played.
     """
 

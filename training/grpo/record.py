@@ -14,7 +14,7 @@ from environments.base import Record
 from environments.learning_interface.profile import SealFigures
 from memory.records import Task, Trajectory
 
-# MERGED training.round_plan: """What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training."""
+# What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
 
 class RoundFailure(RuntimeError):

@@ -17,7 +17,7 @@ from memory.settings import TaskSettings
 from training.grpo.task_weights import Attempt, learnability, retire
 from training.signals import GroupScore
 
-# MERGED memory.draws: """Which tasks each training step draws: uniformly or by weight, evolved ones at their share, retired ones once."""
+# Which tasks each training step draws: uniformly or by weight, evolved ones at their share, retired ones once.
 
 __all__ = ["draw_steps"]
 

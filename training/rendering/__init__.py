@@ -1,0 +1,1 @@
+"""Renderings: how an episode becomes tokens, and how sampled tokens become actions."""

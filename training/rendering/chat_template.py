@@ -35,11 +35,10 @@ from training.rendering.tool_calls import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# MERGED training.template_probe: """What a model's chat template can do, found out by rendering dummy conversations when the model is loaded.
-#|
-#| A template that cannot say what an episode needs is refused here with what is missing, instead of giving episodes in
-#| which no call is ever recognised.
-#| """
+# What a model's chat template can do, found out by rendering dummy conversations when the model is loaded.
+#
+# A template that cannot say what an episode needs is refused here with what is missing, instead of giving episodes in
+# which no call is ever recognised.
 
 _CALL = ToolCall(name=DUMMY_TOOL["function"]["name"], arguments={"city": "Oslo", "days": 3})
 _SAID = "dummy answer of the probe"

@@ -176,18 +176,17 @@ def _schema(parameter: Parameter) -> Schema:
     return schema | choices
 
 
-# MERGED training.code_blocks: """Reads fenced blocks of Python in a message as actions: the benchmark's way to act in AppWorld, without a tool call.
-#|
-#| A block counts where the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule
-#| (ours, where the benchmark's own agents differ among themselves):
-#|
-#| - a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
-#|   next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
-#| - a block may be indented, as in a list: the white space that all of its lines begin with is taken off;
-#| - blocks of another language, or of none, are words;
-#| - two blocks are a malformed action and nothing of them runs: the second was written without having seen what the
-#|   first one prints, and the agent has to be told so.
-#| """
+# Reads fenced blocks of Python in a message as actions: the benchmark's way to act in AppWorld, without a tool call.
+#
+# A block counts where the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule
+# (ours, where the benchmark's own agents differ among themselves):
+#
+# - a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
+#   next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
+# - a block may be indented, as in a list: the white space that all of its lines begin with is taken off;
+# - blocks of another language, or of none, are words;
+# - two blocks are a malformed action and nothing of them runs: the second was written without having seen what the
+#   first one prints, and the agent has to be told so.
 
 TOOL = "python"
 _CODE = "code"

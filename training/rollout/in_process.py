@@ -26,7 +26,7 @@ from training.rendering.base import Prompt, Sampled, Speaker
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# MERGED training.row_cache: """Keys and values of the episodes that a sampler decodes together, at each episode's own positions."""
+# Keys and values of the episodes that a sampler decodes together, at each episode's own positions.
 
 GROWTH = 128
 """Positions by which the key-value block grows when a row outgrows it (our choice)."""
@@ -102,7 +102,7 @@ class RowCache(Cache):
         return grown
 
 
-# MERGED training.prefill: """Which prompts and long suffixes go through the model together, and how much of a prompt another one has already."""
+# Which prompts and long suffixes go through the model together, and how much of a prompt another one has already.
 
 TOKENS = 8192
 """Tokens of one pass at most, padding included, which bounds the memory of its activations; a longer piece goes alone

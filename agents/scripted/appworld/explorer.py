@@ -19,7 +19,7 @@ from environments.appworld.worlds import PYTHON
 from environments.base import Environment, Observation, ToolCall, ToolSpec
 from memory.records import FailureContext, Interaction
 
-# MERGED agents.scripted.appworld.episode: """One exploring episode in AppWorld: aims at one API after another, and signs in, looks up and reads up for it."""
+# One exploring episode in AppWorld: aims at one API after another, and signs in, looks up and reads up for it.
 
 _TRIES = 2
 _DEEPEST = 3

@@ -101,7 +101,7 @@ def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scal
     return None
 
 
-# MERGED agents.scripted.appworld.questions: """Makes a question of an answer: which of its values is asked for, and in which words."""
+# Makes a question of an answer: which of its values is asked for, and in which words.
 
 _SHOWN = 4
 _LONGEST_VALUE = 60

@@ -10,11 +10,10 @@ import string
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# MERGED environments.appworld.engine.allowed_modules: """What an agent's code may import, and which names of each module it gets: a subset of what the benchmark allows.
-#|
-#| Left out are modules that reach files, processes or the interpreter, and names that look up attributes by a string,
-#| evaluate text or call back with the interpreter's own objects.
-#| """
+# What an agent's code may import, and which names of each module it gets: a subset of what the benchmark allows.
+#
+# Left out are modules that reach files, processes or the interpreter, and names that look up attributes by a string,
+# evaluate text or call back with the interpreter's own objects.
 
 
 class Names(NamedTuple):

@@ -19,7 +19,7 @@ from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import parsed
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
 
-# MERGED environments.appworld.engine.verdicts: """Tells the package's verdict on a task as JSON: each check by its requirement and label, without traces."""
+# Tells the package's verdict on a task as JSON: each check by its requirement and label, without traces.
 
 
 def told(report: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types

@@ -30,7 +30,7 @@ def use_root(root: str | Path) -> Path:
     return root
 
 
-# MERGED environments.appworld.engine.warm: """Brings a process into the state from which worlds are forked: everything imported, nothing open, no thread."""
+# Brings a process into the state from which worlds are forked: everything imported, nothing open, no thread.
 
 _THREADS_END = 30.0  # seconds: the package's threads are asked to end and not waited for
 

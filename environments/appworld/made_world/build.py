@@ -23,7 +23,7 @@ from environments.appworld.made_world.labels import UnsolvableTask, label_tasks
 from environments.appworld.made_world.plan import make_plan
 from environments.appworld.made_world.tasks import write_tasks
 
-# MERGED environments.appworld.made_world.blind_root: """Copies of a root what a world needs and nothing that tells an answer: the root that agents' code runs on."""
+# Copies of a root what a world needs and nothing that tells an answer: the root that agents' code runs on.
 
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")
@@ -49,7 +49,7 @@ def write_blind_root(full: Path, blind: Path) -> int:
     return len(tasks)
 
 
-# MERGED environments.appworld.made_world.documentation: """Writes the API documentation that the package derives from the apps' own code."""
+# Writes the API documentation that the package derives from the apps' own code.
 
 
 def write_documentation(data: Path) -> int:

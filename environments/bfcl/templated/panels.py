@@ -1,6 +1,6 @@
 """The fixed panels of templated tasks: held-out slices of human reference paths, rebuilt from ids and checked by hash.
 
-Only ``evaluation`` opens a panel; everyone else sees what it publishes (``environments.verification.fingerprints``). Each kind of panel
+Only ``evaluation`` opens a panel; others see what it publishes (``verification.fingerprints``). Each kind of panel
 has one of the split dev (checkpoints and settings are chosen on it) and one of the split test:
 
 templated   slices of 1 to 3 calls, as long as D_0's and the scripted abstractor's tasks are

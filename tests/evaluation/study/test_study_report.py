@@ -16,7 +16,8 @@ from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import Row, Series, difference_chart, line_chart, ticks
 from evaluation.study.records import read_result
-from evaluation.study.report import summarise, write_report
+from evaluation.study.report import write_report
+from evaluation.study.summary import summarise
 
 YES, NO = True, False
 

@@ -1,0 +1,176 @@
+"""What a study's finished arms show: rates and differences by evaluation set, and the facts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from environments.base import Record
+from evaluation.call_shapes import Shape, panel_shapes
+from evaluation.study.comparisons import Cell, cell, deciding_function, difference
+from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
+from evaluation.study.plan import Place, check_start, current_result
+from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
+from evaluation.study.records import ArmHeader, ArmResult
+from evaluation.test_access import Opening, read_openings
+
+STATISTICS = (
+    "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
+    "bootstrap that draws seeds, start states and functions with replacement, 10,000 replicates (a task belongs to the "
+    "rarest function of its reference); interval (seeds outside, start states inside) and crossed_interval (one draw "
+    "of start states for all seeds) do not resample functions; t: t_interval, Student's t over seeds"
+)
+EVOLUTION_LABEL = "evolution's share, scripted roles"
+
+
+class StudyFacts(Record):
+    """What summary.json holds beside the arms.
+
+    ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
+    is. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``: where
+    arms of a seed differ in what they should share. ``deciding_functions``: by panel the function whose tasks move the
+    differences to the baseline most. ``environment_calls``: over the baseline's. ``openings``: of
+    held-out panels, all that were ever noted.
+    """
+
+    mode: Mode
+    recipe: str
+    limit: int | None
+    statistics: str
+    panels: dict[str, str]
+    deciding_functions: dict[str, str] = {}
+    arms: dict[str, ArmFacts]
+    missing: tuple[str, ...]
+    outdated: tuple[str, ...]
+    unequal_budgets: tuple[str, ...]
+    environment_calls: dict[str, float]
+    other_prompts: tuple[str, ...]
+    openings: tuple[Opening, ...]
+    evolution_share: dict[str, float]
+    evolution_share_label: str = EVOLUTION_LABEL
+
+
+class StudySummary(Record):
+    """The whole report: cells by arm and panel, and the facts of the study."""
+
+    cells: dict[str, dict[str, Cell]]
+    facts: StudyFacts
+
+    def as_json(self) -> dict[str, Any]:
+        """``{arm: {panel: cell}}`` with the facts under "study"."""
+        arms = {
+            arm: {panel: one.model_dump(mode="json") for panel, one in panels.items()}
+            for arm, panels in self.cells.items()
+        }
+        return arms | {RESERVED: self.facts.model_dump(mode="json")}
+
+
+def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
+    """The report as a record. Raises UnequalStart, and InputError for a corrupt result."""
+    results = {arm.name: _results(study, mode, place, arm) for arm in study.recipe.arms}
+    headers = {name: {seed: one.header for seed, one in by_seed.items()} for name, by_seed in results.items()}
+    first: dict[int, ArmHeader] = {}
+    for header in (one for by_seed in headers.values() for one in by_seed.values()):
+        check_start(first, header)
+    there = {name: by_seed for name, by_seed in results.items() if by_seed}
+    panels = study.recipe.panel_names(mode)
+    arms = {
+        arm.name: arm_facts(arm.description, arm.seeds, headers[arm.name])
+        for arm in study.recipe.arms
+        if arm.name in there
+    }
+    missing = [
+        (arm.name, seed)
+        for arm in study.recipe.arms
+        for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
+        if seed not in results[arm.name]
+    ]
+    shapes = {panel: _shapes_of(panel, place, there) for panel in panels}
+    deciding = _deciding(there, shapes)
+    facts = StudyFacts(
+        mode=mode,
+        recipe=study.sha256,
+        limit=study.recipe.limit,
+        statistics=STATISTICS,
+        panels={name: study.panels[name] for name in panels},
+        deciding_functions=deciding,
+        arms=arms,
+        missing=tuple(f"{name}-{seed}" for name, seed in missing),
+        outdated=tuple(f"{name}-{seed}" for name, seed in missing if place.result(name, seed).exists()),
+        unequal_budgets=unequal_budgets(arms, BASELINE),
+        environment_calls=call_shares(arms, BASELINE),
+        other_prompts=_other_prompts(headers),
+        openings=tuple(read_openings(place.openings)),
+        evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
+    )
+    known = {
+        panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
+        for panel in study.recipe.reported(mode)
+    }
+    cells = {name: _cells(study, there, name, known) for name in there}
+    return StudySummary(cells=cells, facts=facts)
+
+
+def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmResult]:
+    """Every result of the arm in this mode, by seed, that is of the recipe as it is."""
+    found = {}
+    for path in sorted((place.output / "raw").glob(f"{arm.name}-*.jsonl")):
+        suffix = path.stem.removeprefix(f"{arm.name}-")
+        if suffix.isdecimal() and (int(suffix) >= FIRST_SEED["dev"]) == (mode == "dev"):
+            result = current_result(study, mode, place, arm, int(suffix))
+            if result is not None:
+                found[int(suffix)] = result
+    return dict(sorted(found.items()))
+
+
+def _shapes_of(panel: str, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
+    """The call shapes of a panel's tasks; of a held-out panel only where results of an opening are there."""
+    return panel_shapes(panel, place.openings) if results else {}
+
+
+def _deciding(
+    results: Mapping[str, Mapping[int, ArmResult]], shapes: Mapping[str, Mapping[str, Shape]]
+) -> dict[str, str]:
+    """By panel the function that moves the differences to the baseline most, of the panels that have one."""
+    others = [by_seed for name, by_seed in results.items() if name != BASELINE]
+    if BASELINE not in results:
+        return {}
+    found = {panel: deciding_function(others, results[BASELINE], panel, known) for panel, known in shapes.items()}
+    return {panel: name for panel, name in found.items() if name is not None}
+
+
+def _cells(
+    study: Study,
+    results: Mapping[str, Mapping[int, ArmResult]],
+    name: str,
+    panels: Mapping[str, tuple[Mapping[str, Shape], str | None]],
+) -> dict[str, Cell]:
+    """The arm's cell on each panel; ``panels`` gives their call shapes and the function to leave out."""
+    cells = {}
+    others = [other for arm, other in study.recipe.compare if arm == name and other in results]
+    for panel, known in panels.items():
+        found = cell(results[name], panel, *known)
+        if found is None:
+            continue
+        to_grpo = None
+        if name != BASELINE and BASELINE in results:
+            to_grpo = difference(results[name], results[BASELINE], panel, *known)
+        compared = {other: difference(results[name], results[other], panel, *known) for other in others}
+        cells[panel] = found.model_copy(
+            update={
+                "difference_to_grpo": to_grpo,
+                "differences": {other: one for other, one in compared.items() if one is not None},
+            }
+        )
+    return cells
+
+
+def _other_prompts(headers: Mapping[str, Mapping[int, ArmHeader]]) -> tuple[str, ...]:
+    """Arms and seeds whose first round drew other prompts, or in another order, than the baseline's."""
+    base = {seed: one.prompt_order for seed, one in headers.get(BASELINE, {}).items()}
+    return tuple(
+        f"{name}-{seed}"
+        for name, by_seed in headers.items()
+        for seed, one in by_seed.items()
+        if one.prompt_order is not None and base.get(seed) not in (None, one.prompt_order)
+    )
