@@ -21,7 +21,7 @@ from graph.state import BranchEnd, BranchState, IterationState, RunContext, Seed
 # What drawings of the graph, and Studio, say about a node.
 
 
-def described(node: Callable[..., object]) -> dict[str, str]:
+def _described(node: Callable[..., object]) -> dict[str, str]:
     """The first line of a node's docstring, which Studio and the drawings show."""
     return {"description": (node.__doc__ or "").partition("\n")[0]}
 
@@ -36,9 +36,9 @@ RETRY = RetryPolicy(max_attempts=3, retry_on=may_pass)
 def branch() -> Branch:
     """Explore, abstract, verify: what each new context goes through."""
     graph = StateGraph(BranchState, context_schema=RunContext, output_schema=BranchEnd)
-    graph.add_node("explore", stopping(explore), retry_policy=RETRY, metadata=described(explore))
-    graph.add_node("abstract", stopping(abstract), retry_policy=RETRY, metadata=described(abstract))
-    graph.add_node("verify", stopping(verify), retry_policy=RETRY, metadata=described(verify))
+    graph.add_node("explore", stopping(explore), retry_policy=RETRY, metadata=_described(explore))
+    graph.add_node("abstract", stopping(abstract), retry_policy=RETRY, metadata=_described(abstract))
+    graph.add_node("verify", stopping(verify), retry_policy=RETRY, metadata=_described(verify))
     graph.add_edge(START, "explore")
     graph.add_edge("explore", "abstract")
     graph.add_edge("abstract", "verify")
@@ -50,7 +50,7 @@ def iteration_graph() -> IterationGraph:
     """One iteration: signals of a round's trajectories in, tasks out."""
     graph = StateGraph(IterationState, context_schema=RunContext)
     for node in (extract, reflect, deduplicate, update):
-        graph.add_node(node.__name__, node, metadata=described(node))
+        graph.add_node(node.__name__, node, metadata=_described(node))
     graph.add_node("branch", branch(), input_schema=BranchState, error_handler=fail_to_update)
     graph.add_edge(START, "extract")
     graph.add_edge("extract", "reflect")

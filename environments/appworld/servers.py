@@ -241,7 +241,7 @@ def _lock_path(url: str) -> Path:
 
 _ENGINE = "environments.appworld.engine"
 _SENT = (  # each after those that it imports
-    *("allowed_modules", "code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
+    *("code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
     *("world", "verdicts", "stand_in"),
 )
 _INSTALL = """

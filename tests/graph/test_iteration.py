@@ -191,6 +191,7 @@ def test_the_wiring_is_short() -> None:
     source = Path(graph.iteration.__file__).read_text()
     assert len(source.splitlines()) < 100
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} == {
+        "_described",
         "branch",
         "iteration_graph",
         "seed_graph",

@@ -79,6 +79,7 @@ def install(folder: Path, faults: dict[int, str], log: Path) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
     from graph.run.interruption import Interrupted
     from memory.run import RunDirectory
     from support.made_run import run_graph

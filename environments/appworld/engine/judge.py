@@ -17,20 +17,8 @@ from typing import Any
 from environments.appworld.engine.differences import told_difference
 from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import parsed
+from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
-
-# Tells the package's verdict on a task as JSON: each check by its requirement and label, without traces.
-
-
-def told(report: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-    """What may leave the process of the package's evaluation ``report``: traces hold expected values."""
-    return {
-        "success": bool(report.success),
-        "difficulty": report.difficulty,
-        "passes": [{key: check[key] for key in ("requirement", "label")} for check in report.passes],
-        "failures": [{key: check[key] for key in ("requirement", "label")} for check in report.failures],
-    }
-
 
 _CHANGES = re.compile(r"[a-z_]{1,40}\.jsonl")
 _HASHES = "model_hashes.json"

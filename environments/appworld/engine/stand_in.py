@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from environments.appworld.engine.judge import told
 from environments.appworld.engine.protocol import said
+from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.world import World
 
 
