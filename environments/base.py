@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 
 class InputError(ValueError):
-    """A user's mistake, told in one sentence that names the file, key or task and what to do (exit status 2)."""
+    """A user's mistake, reported in one sentence that names the file, key or task and what to do (exit status 2)."""
 
 
 class EnvironmentFault(RuntimeError):
@@ -23,7 +23,7 @@ class EnvironmentFault(RuntimeError):
 
 
 class EnvironmentDefect(EnvironmentFault):
-    """A bug in an environment's own code: the same call fails again, so nobody tries again.
+    """A bug in an environment's own code: the same call fails again, so it is not retried.
 
     The message names the tool, the exception, and the file and line where it was raised.
     """
@@ -131,8 +131,8 @@ class StartState(Record):
 class UserTurn(Record):
     """A user message and the names of the tools available from here on.
 
-    ``preface`` is what the environment tells an agent before the first message: whom it works for, what time it is,
-    how to act; empty in later turns, and in environments that have nothing to tell. Language models are shown it, the
+    ``preface`` is the environment's text before the first message: the user, the current time,
+    how to act; empty in later turns, and in environments that have none. Language models are shown it, the
     compact rendering leaves it out, and nothing in it counts as seen (``environments.verification.grounding``).
     """
 
@@ -145,8 +145,8 @@ class UserTurn(Record):
 class ObservationStatus(StrEnum):
     """How an action went.
 
-    ``ok``: ran and told or changed something. ``empty``: ran, changed nothing and told nothing ("no matches", null).
-    ``error``: the tool refused or raised. ``malformed``: the action was not a call.
+    ``ok``: ran and returned or changed something. ``empty``: ran, changed nothing and returned nothing ("no matches",
+    null). ``error``: the tool refused or raised. ``malformed``: the action was not a call.
     """
 
     OK = "ok"
@@ -164,7 +164,7 @@ class Observation(Record):
 
     @property
     def failed(self) -> bool:
-        """Whether the action was refused, raised or was no call."""
+        """Whether the action was refused, raised an error or was not a valid call."""
         return self.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
 
 
@@ -194,7 +194,8 @@ class Outcome(Record):
 
     ``failure`` is the official error type of the first failure, None on success. ``failed_turn`` is its turn index,
     None on success and where no single turn is to blame. ``partial`` is how far it got, in [0, 1]: the share of the
-    checks that doing nothing fails which pass (ours). None, and not written, in an environment that does not tell.
+    checks that doing nothing fails which pass (ours). None, and not written, in an environment that does not report
+    checks.
     """
 
     success: bool

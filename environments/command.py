@@ -122,7 +122,7 @@ def check_output(option: str, path: Path, kind: Literal["file", "folder", "ledge
 
 @contextmanager
 def exit_statuses(*failures: type[Exception]) -> Iterator[None]:
-    """End the process as every command does when the block raises what is no bug; tracebacks are left to bugs.
+    """End the process as every command does when the block raises an expected error; only bugs end with a traceback.
 
     Status 2 for an InputError and for a disk that refuses, 1 for an EnvironmentFault and the given ``failures``. The
     sentence follows "error: " on stderr.
@@ -153,7 +153,8 @@ _UNKNOWN = re.compile(r"No such option: --([\w-]+)")
 
 
 class OneSentence(TyperCommand):
-    """A command whose wrong options are told like any other mistake, instead of in a box: ``app.command(cls=...)``."""
+    """A command that reports wrong options in one sentence, like any other mistake, instead of in a box:
+    ``app.command(cls=...)``."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
         """Raises SystemExit with status 2 for options that are wrong."""

@@ -22,8 +22,8 @@ from environments.verification.grounding import Seen, documented
 #
 # A clause is the first sentence of the tool's description, with each value behind the beginning of its parameter's
 # description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
-# and parameters are left out. Documented choices that are plain words stand bare, other strings as JSON literals in
-# double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
+# and parameters are left out. Documented choices that are plain words are written bare, other strings as JSON literals
+# in double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
 
 _SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _DETAIL = re.compile(r"\s*[,;:.(\[]")
@@ -97,7 +97,7 @@ def forced_calls(
     """For each turn and call of the reference, whether a precondition forces the call (our choice of rule).
 
     It does when a later call of the same turn fails without it, and its arguments are all documented (choices,
-    booleans, numbers in the description) or stand in that error, where ``tells_values`` says that the error names
+    booleans, numbers in the description) or appear in that error, where ``tells_values`` says that the error names
     what is missing. The last call of a turn is therefore never forced. Nothing is asked of the text of ``spec``: it
     may be empty.
 

@@ -90,7 +90,7 @@ def _parameter(tool: str, given: inspect.Parameter, hint: object) -> Parameter:
             items=found.items,
         )
     except ValidationError as error:
-        raise InputError(f"{tool}: the default of {given.name!r} is no value that JSON has: use one") from error
+        raise InputError(f"{tool}: the default of {given.name!r} is not a JSON value: use one") from error
 
 
 def _type(hint: Any) -> _Type | None:  # noqa: ANN401 - whatever an annotation holds

@@ -19,7 +19,7 @@ from environments.base import (
     verdict,
 )
 from environments.python_class.world import World, unknown_tool
-from environments.verification.replay import tells
+from environments.verification.replay import is_informative
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"
@@ -28,7 +28,7 @@ _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 
 
 class _Played(NamedTuple):
-    """A turn as it stands: calls made, malformed actions, the state, and everything that was told so far."""
+    """The current turn: calls made, malformed actions, the state, and all results so far."""
 
     calls: int
     malformed: int
@@ -37,7 +37,7 @@ class _Played(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What the reference does in a turn: the state it ends in, what it tells, and whether a call of it fails."""
+    """What the reference does in a turn: its final state, its informative results, and whether a call fails."""
 
     state: str
     told: frozenset[str]
@@ -48,7 +48,7 @@ class PythonEpisode:
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
-    the reference's, and whatever the reference was told in that turn the agent was told by then, in any order and
+    the reference's, and the agent has received every result that the reference received in that turn, in any order and
     among other answers. Every turn has to be reached. Methods that are called out of order raise RuntimeError.
     """
 
@@ -82,7 +82,7 @@ class PythonEpisode:
         return observation
 
     def end_turn(self) -> UserTurn | None:
-        """End the turn as it stands and return the next one, or None when the episode is over."""
+        """End the turn and return the next one, or None when the episode is over."""
         self._turns.expect_open()
         self._finished.append(self._current())
         self._calls = self._malformed = 0
@@ -93,7 +93,7 @@ class PythonEpisode:
         return self._live().state()
 
     def outcome(self) -> Outcome:
-        """The verdict on what was done so far; a turn that was not reached is compared as things stand."""
+        """The outcome so far; a turn that was not reached is compared with the present state."""
         self._turns.expect_started()
         now = self._current()
         played = self._finished if self._turns.over else [*self._finished, now]
@@ -128,7 +128,7 @@ class PythonEpisode:
         turns = []
         for calls in self._task.reference:
             observations = [world.run(call) for call in calls]
-            told = frozenset(observation.text for observation in observations if tells(observation))
+            told = frozenset(observation.text for observation in observations if is_informative(observation))
             turns.append(_Wanted(world.state(), told, any(observation.failed for observation in observations)))
         return tuple(turns)
 

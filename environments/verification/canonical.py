@@ -27,7 +27,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of a reference: the tool's ``group``, the call's text, what it tells, and what it changes.
+    """One call of a reference: the tool's ``group``, the call's text, its result, and the state change.
 
     ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` and
     ``change`` are empty where an environment does not play; a step that ``reads`` only leaves the state as it is.
@@ -41,7 +41,7 @@ class Step:
 
     @property
     def digest(self) -> str:
-        """Hash of the call, of what it tells and of what it changes."""
+        """Hash of the call, its result and the state change."""
         return digest([self.text, self.told, self.change])
 
 
@@ -123,7 +123,7 @@ def canonical_call(environment: Environment, call: ToolCall) -> tuple[str, str]:
 
 
 def digest(value: JsonValue) -> str:
-    """16 hex digits that stand for a JSON value."""
+    """Hash of a JSON value, 16 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -139,9 +139,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
-    """The words of a state: those of its texts and keys, and its numbers and booleans with the key they stand under.
+    """The words of a state: those of its texts and keys, and its numbers and booleans with their key.
 
-    Where a text stands does not matter, so a renamed file takes one word away and no more.
+    The place of a text does not matter: renaming a file removes one word, nothing else.
     """
     if isinstance(value, dict):
         for name, item in value.items():

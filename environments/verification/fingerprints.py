@@ -1,7 +1,7 @@
 """Fingerprints of tasks: what the leak firewall and the search for duplicates compare.
 
 A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
-left out: the same calls from the same state are the same task, however it is told.
+left out: the same calls from the same state are the same task, however it is worded.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def panels_folder(environment: str) -> Path:
 
 
 def read_publication(path: Path) -> PublishedPanel:
-    """One published file. Raises InputError when it is missing, is no such file or was altered."""
+    """One published file. Raises InputError when it is missing, unreadable or altered."""
     try:
         return PublishedPanel.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:

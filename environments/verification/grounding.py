@@ -3,18 +3,18 @@
 An agent sees the user turns so far, the observations of its earlier calls and the documentation of its tools; it
 never sees the setup. The rule (our choice):
 
-- a string is found when it stands in a user turn or an observation as a whole, ignoring case and the amount of white
-  space, and not as a part of a longer word; or when it is a choice or the default of the parameter, or stands in
+- a string is found when it appears in a user turn or an observation as a whole, ignoring case and the amount of white
+  space, and not as a part of a longer word; or when it is a choice or the default of the parameter, or appears in
   quotes in the description of the parameter or of the call's tool;
 - a number is found by value (30 is 30.0, and "1,500" is 1500) in a user turn or an observation; or when it is a choice
-  or the default of the parameter, or stands anywhere in its description; the parts of an ISO date are no numbers, or
+  or the default of the parameter, or appears in its description; the parts of an ISO date do not count, or
   birthdays would ground the small ids that apps count with;
 - booleans and null are always documented; items of lists and values of objects are looked up one by one;
 - of a program (a parameter of type code) the literals are looked up one by one (``verification.programs`` says
   which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
   string where it is the group of a tool that the reference's programs call.
 
-What the environment tells an agent before its first turn (``UserTurn.preface``) does not count as seen.
+The environment's text before the first turn (``UserTurn.preface``) does not count as seen.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Seen:
             self._numbers.update(_numbers(version))
 
     def has(self, value: JsonValue) -> bool:
-        """Whether the string or number stands in a text that was read; always False for any other value."""
+        """Return whether the string or number appears in a text that was read; False for any other value."""
         if isinstance(value, str):
             wanted = _normal(value)
             return bool(wanted) and any(_stands_in(wanted, text) for text in self._texts)
@@ -177,7 +177,7 @@ def _unescaped(text: str) -> tuple[str, ...]:
 
 
 def _literals(text: str) -> Iterator[str]:
-    """The JSON string literals that stand in a text, without their escapes; templated turns quote values so."""
+    """The JSON string literals in a text, without their escapes; templated turns quote values this way."""
     for literal in _LITERAL.findall(text):
         try:
             yield json.loads(literal)

@@ -24,7 +24,7 @@ from environments.verification.canonical import (
 )
 
 LONG_TURN = 8
-"""Words of a user turn that alone tells where it is from (our choice: shorter ones are said by chance)."""
+"""Words of a user turn that identify its source on their own (ours: shorter ones coincide by chance)."""
 
 SMALL = 14
 """Words of a start state that has so few that renaming one makes it another (our choice)."""

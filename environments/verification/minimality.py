@@ -3,14 +3,14 @@
 The official response check asks for as many results as the reference has, so inside one turn it punishes leaving out
 any call at all, useful or not. A call is therefore superfluous (our rule) when the reference without it
 
-- succeeds by the official rule, also where that counts what the setup told, or
-- ends every turn in the same state, tells everything that the full reference had told by the end of that turn, and
-  makes no remaining call fail,
+- succeeds by the official rule, also where that counts results of the setup, or
+- ends every turn in the same state, returns everything that the full reference had returned by the end of that
+  turn, and makes no remaining call fail,
 
 and every value that a remaining call is given can still be found (``grounding``): where nobody asks for the answers of
 reads, they carry what later calls need to know.
 
-What a call tells is the text of its result, unless the environment calls it empty or it is null or blank: so a read
+A call's information is the text of its result, unless the environment calls it empty or it is null or blank: so a read
 carries its result once, a second read of the same text carries nothing, and neither does a change that is overwritten
 before the turn ends and answers with nothing. Conversely, whenever a call is not superfluous, the trajectory without
 it fails the official check.
@@ -22,13 +22,14 @@ from collections import Counter
 
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.verification.grounding import ungrounded
-from environments.verification.replay import Replay, replay, succeeds, tells
+from environments.verification.replay import Replay, is_informative, replay, succeeds
 
 Calls = tuple[tuple[ToolCall, ...], ...]
 
 
 def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: int, call: int) -> bool:
-    """Whether leaving out call ``call`` of turn ``turn`` (both from 0) leaves what the reference does and tells.
+    """Whether leaving out call ``call`` of turn ``turn`` (both from 0) leaves the reference's effects and results
+    unchanged.
 
     ``full`` is a replay of the whole reference.
     """
@@ -96,7 +97,7 @@ def _told(played: Replay, turn: int) -> set[str]:
         observation.text
         for replayed in played.turns[: turn + 1]
         for observation in replayed.observations
-        if tells(observation)
+        if is_informative(observation)
     }
 
 

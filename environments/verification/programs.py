@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from environments.base import ToolSpec
 
-# Finds the values that a program holds as literals: what its author must have known, and from where is then asked.
+# ``literals`` finds the values that a program holds as literals: grounding asks where its author knew them from.
 #
-# The rule (ours). Every string with a letter or digit in it and every number counts, wherever it stands, but not
+# The rule (ours). Every string with a letter or digit in it and every number counts, in any position, but not
 #
 # - a constant key in square brackets that is read (``profile["email"]``, ``songs[2]``), and the first argument of
 #   ``get`` and ``pop``: they pick from what is there already;
@@ -63,7 +63,7 @@ def literals(code: str, reach: Reach | None = None) -> tuple[Literal, ...]:
 
 
 class _Reader:
-    """Reads a statement; ``given`` says to which tool and parameter an expression goes as it stands."""
+    """Reads a statement; ``given`` names the tool and parameter that an expression is passed to unchanged."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -110,7 +110,7 @@ class _Reader:
             yield from self.read(keyword.value, (tool, keyword.arg or ""))
 
     def _argument(self, function: ast.expr, place: int, argument: ast.expr) -> Iterator[Literal]:
-        """A positional argument of what is no tool."""
+        """A positional argument of a function that is not a tool."""
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         method = isinstance(function, ast.Attribute)
         of_re = (

@@ -43,8 +43,8 @@ class Replay(Record):
         )
 
 
-def tells(observation: Observation) -> bool:
-    """Whether the answer informs: it is no failure, not what the environment calls empty, and not null or blank."""
+def is_informative(observation: Observation) -> bool:
+    """Return whether the result is informative: no failure, not empty by the environment's word, not null or blank."""
     return observation.status is ObservationStatus.OK and observation.text.strip().casefold() not in _NOTHING
 
 

@@ -1,8 +1,8 @@
 """Verification: is this draft executable, deterministic, minimal and solvable from its text?
 
 The verdict comes from replays in the real environment alone, and every refusal has one reason. The checks run in the
-order of ``Refusal``, from cheap to dear, and the first that fails is the reason. CoEvolve validates with an LLM and
-one execution instead.
+order of ``Refusal``, from cheap to expensive, and the first that fails is the reason. CoEvolve validates with an LLM
+and one execution instead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint
 from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
-from environments.verification.replay import Replay, attempt, replay, setup_as_turns, succeeds, tells
+from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
 
-# Trivial policies: what an agent could do without reading its task; a draft that one of them solves is no task.
+# Trivial policies act without reading the task; a draft that one of them solves is refused.
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -38,7 +38,7 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
     The policies, each applied in every user turn: no call; each tool of the task alone, without arguments; each value
     that a tool's only required parameter documents as trivial; all reads without arguments together, in the order of
     ``task.tools``. A read is a tool that needs no argument, does not fail and leaves the state as it was. Tools that
-    document a required argument all refuse to run without it, so the first of them stands for all.
+    document a required argument all refuse to run without it, so the first of them represents all.
     """
     turns = len(task.turns)
     if succeeds(environment, task, ((),) * turns):
@@ -83,12 +83,12 @@ class Refusal(StrEnum):
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
     choices. ``sealed``: it is of a held-out set, whatever its record looks like (``verification.decontamination``).
-    ``duplicate``: its fingerprint is known. ``cannot_open``: the
-    environment does not accept its initial state. ``error_result``: a call of the setup or the reference fails.
-    ``unstable_state``: the state it leads to cannot be compared (it contains itself). ``nondeterministic``: fresh
-    replays differ. ``no_effect``: a turn changes and tells nothing. ``not_solved``: the reference does not succeed.
-    ``trivial_policy``: an agent that does not read the task solves it. ``superfluous_call``: a call can be left out.
-    ``ungrounded_argument``: a value stands neither in the turns, nor in earlier observations, nor in the docs.
+    ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
+    ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
+    compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
+    returns nothing. ``not_solved``: the reference does not succeed. ``trivial_policy``: an agent that does not read the
+    task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
+    the turns, nor in earlier observations, nor in the docs.
 
     Two are never rulings of ``verify``. ``solver``: a model that tried an accepted draft solved it too rarely or too
     often for the gate that the settings set, or could not be asked (``graph.nodes.verify``). ``over_quota``: the draft
@@ -302,7 +302,7 @@ def _difference(first: Replay, again: Replay) -> str:
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
-        if ends[t] == ends[t + 1] and not any(tells(observation) for observation in turn.observations):
+        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
             return Ruling(reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and tells nothing.")
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."

@@ -6,7 +6,7 @@ import pytest
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import EnvironmentFault, Observation, ObservationStatus, ToolCall
-from environments.verification.replay import attempt, replay, setup_as_turns, succeeds, tells
+from environments.verification.replay import attempt, is_informative, replay, setup_as_turns, succeeds
 
 TOUCH = ("touch", {"file_name": "log.txt"})
 MOVE = ("mv", {"source": "log.txt", "destination": "day.txt"})
@@ -87,7 +87,7 @@ def test_success_counts_what_the_setup_told_when_it_is_played_as_turns():
     ],
 )
 def test_what_tells_something(text, status, informs):
-    assert tells(Observation(text=text, status=status)) is informs
+    assert is_informative(Observation(text=text, status=status)) is informs
 
 
 @pytest.mark.parametrize("play", [replay, attempt])
