@@ -86,6 +86,7 @@ def test_the_second_round_goes_on_with_adapter_and_adam(rounds: SimpleNamespace)
 def episodes(policy, rounds: SimpleNamespace) -> list:
     """The first step of the second round, sampled by ``policy``."""
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.in_process import InProcessSampler
 
     by_id = {task.id: task for task in small_tasks()}
     played = [t for t in rounds.second.trajectories if t.step == STEPS + 1]
@@ -94,7 +95,8 @@ def episodes(policy, rounds: SimpleNamespace) -> list:
         for t in played
     ]
     limits = EpisodeLimits(max_new_tokens=16, max_tokens=120, max_actions=3)
-    return list(run_episodes(policy, BFCLEnvironment(CLASSES), asked, limits, 0.9))
+    sampler = InProcessSampler(policy.model)
+    return list(run_episodes(policy, sampler, BFCLEnvironment(CLASSES), asked, limits, 0.9))
 
 
 def test_a_checkpoint_loads_with_its_adapter_and_samples_with_it(rounds: SimpleNamespace) -> None:
