@@ -261,7 +261,7 @@ def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_pa
     orphan = tmp_path / "orphan"
     orphan.mkdir()
     (orphan / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "gone")}))
-    with pytest.raises(InputError, match=r"adapter_config\.json names a base model that is not there"):
+    with pytest.raises(InputError, match=r"adapter_config\.json names a base model that does not exist"):
         load_policy(str(orphan), "cpu")
     (orphan / "adapter_config.json").write_text((rounds.checkpoint / "adapter_config.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", CARD):
