@@ -13,6 +13,7 @@ server, several servers and an engine that shares the trainer's GPU are exchange
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,6 +88,7 @@ class Sampler(Protocol):
     environment's fault would.
     """
 
+    @abstractmethod
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
         """Drive every episode to its end.
 
