@@ -30,7 +30,7 @@ from training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class StepBatch:
-    """What the rollouts of one step hand to the trainer.
+    """The hand-over of one step's rollouts to the trainer.
 
     ``rows`` are episodes as tokens, in the order of the prompts: groups of K, one after the other. ``rewards`` go with
     them; None leaves a row out of its group's baseline. ``lent`` are the indexes of the rows that hold an off-policy
@@ -157,7 +157,7 @@ class GroupRollouts:
     def _lend(
         self, step: int, trajectories: Sequence[Trajectory], environment: Environment
     ) -> dict[int, tuple[Row, float | None]]:
-        """Return the references to learn from in this step, with their rewards, by the index of the row they stand for.
+        """Return the references to learn from in this step, with their rewards, by the index of the row they replace.
 
         They are played in ``environment``, as the rollouts were. One that does not succeed under the limits of an
         episode is kept and not learnt from.

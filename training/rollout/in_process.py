@@ -221,7 +221,7 @@ class InProcessSampler(Sampler):
         if temperature < 0:
             raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
         was_training = self.model.training
-        # Dropout off: what is sampled and scored is the policy, not one of its thinned copies.
+        # Dropout off: tokens are drawn from the policy itself, and their log-probabilities are its own.
         self.model.train(False)
         try:
             self._run(iter(drivers), RowCache(), temperature, concurrency)

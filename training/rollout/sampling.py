@@ -33,7 +33,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the policy reads before its next message.
+    """The ids that the policy reads before its next message.
 
     ``ids`` (at least one) are appended to all ids of the episode so far: the whole prompt of the first message, a
     suffix of observations afterwards. ``max_new_tokens`` (at least one) limits the message.
