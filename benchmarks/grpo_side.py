@@ -25,10 +25,12 @@ from benchmarks.grpo_sides import OURS, TRL
 from benchmarks.meter import Meter
 from benchmarks.trl_environment import environment_class
 from environments.bfcl.environment import BFCLEnvironment
-from training.grpo.group_rollouts import GroupRollouts, verdict_reward
+from memory.records import Trajectory
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, verdict_reward
 from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trainer import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
+from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import load_policy
 from training.settings import TrainingSettings
 
@@ -53,13 +55,12 @@ class MeteredRollouts(GroupRollouts):
 
     meter: Meter
 
-    def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
         """As GroupRollouts, measured."""
         with self.meter.rolling_out():
-            output = super().__call__(prompts, trainer)
-        self.meter.count(output["prompt_ids"], output["env_mask"])
-        self.meter.successes += sum(trajectory.success for trajectory in self.latest)
-        return output
+            batch = super().step(prompts, trainer)
+        self.meter.count([row.prompt_ids for row in batch.rows], [row.mask for row in batch.rows])
+        return batch
 
 
 class Turns(TrainerCallback):
@@ -95,10 +96,21 @@ class RoundTurns(RoundCallback):
 
 
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
-    """The rollouts of a round with these settings, kept nowhere."""
+    """The rollouts of a round with these settings; of their trajectories only the successes are counted."""
     loaded, environment = load_policy(str(policy), "cpu"), BFCLEnvironment((CLASS,))
+
+    def keep(trajectories: Sequence[Trajectory]) -> None:
+        meter.successes += sum(trajectory.success for trajectory in trajectories)
+
     rollouts = MeteredRollouts(
-        plan, loaded, environment, SETTINGS, keep=lambda _: None, keep_lent=lambda _: None, stopwatch=Stopwatch()
+        plan,
+        loaded,
+        InProcessSampler(loaded.model),
+        environment,
+        SETTINGS,
+        keep=keep,
+        keep_lent=lambda _: None,
+        stopwatch=Stopwatch(),
     )
     rollouts.meter = meter
     return rollouts
@@ -113,7 +125,7 @@ def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTr
         reward_funcs=[verdict_reward],
         train_dataset=Dataset.from_list(rows),
         processing_class=rollouts.policy.tokenizer,
-        rollout_func=rollouts,
+        rollout_func=lambda prompts, trainer: rollouts.step(prompts, trainer).columns(),
     )
     return trainer, rows
 

@@ -56,11 +56,13 @@ def _embedded(repeats: int) -> Measurement:
     import torch
 
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(1)
     tasks = _tasks()
     policy = load_policy(STARTER, "cpu")
+    sampler = InProcessSampler(policy.model)
     environment = BFCLEnvironment(sorted({name for task in tasks for name in task.classes}))
     rates = []
     for repeat in range(repeats + 1):
@@ -70,7 +72,7 @@ def _embedded(repeats: int) -> Measurement:
             for sample in range(K)
         ]
         began = time.process_time()
-        results = run_episodes(policy, environment, requests, EpisodeLimits(), temperature=0.9)
+        results = run_episodes(policy, sampler, environment, requests, EpisodeLimits(), temperature=0.9)
         rates.append(sum(result.sampled_tokens for result in results) / (time.process_time() - began))
     prompts = median(len(result.prompt_ids) for result in results)
     return Measurement(

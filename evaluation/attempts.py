@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from environments.base import InputError, Observation, Outcome, Record
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
+from memory.records import StopReason, count_stops
 
 if TYPE_CHECKING:
     from environments.base import Environment
     from evaluation.panels import Item
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
+    from training.rollout.sampling import Sampler
 
 
 class Budget(Record):
@@ -80,11 +82,13 @@ def evaluate(
 
     import torch
 
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(decoding.threads)
     policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
-    return attempt(items, policy, environment, limits_for(policy, decoding), decoding.batch, report), policy
+    limits, sampler = limits_for(policy, decoding), InProcessSampler(policy.model)
+    return attempt(items, policy, sampler, environment, limits, decoding.batch, report), policy
 
 
 def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
@@ -106,6 +110,7 @@ def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
 def attempt(
     items: Sequence[Item],
     policy: Policy,
+    sampler: Sampler,
     environment: Environment,
     limits: EpisodeLimits,
     batch: int,
@@ -113,7 +118,7 @@ def attempt(
 ) -> tuple[TaskOutcome, ...]:
     """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order.
 
-    ``report`` is told after each how many are done and were solved.
+    ``sampler`` samples from ``policy``. ``report`` is told after each how many are done and were solved.
     """
     from environments.base import recorded
     from training.rollout.episodes import EpisodeRequest, run_episodes
@@ -129,7 +134,7 @@ def attempt(
     for begin in range(0, len(items), batch):
         chunk = items[begin : begin + batch]
         requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
-        results = run_episodes(policy, environment, requests, limits, temperature=0.0, over=count)
+        results = run_episodes(policy, sampler, environment, requests, limits, temperature=0.0, over=count)
         outcomes += [judge(item, result) for item, result in zip(chunk, results, strict=True)]
         print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
     return tuple(outcomes)
@@ -138,11 +143,17 @@ def attempt(
 def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
     """The outcome record of one finished attempt."""
     observations = [step.observation for turn in result.turns for step in turn.steps]
-    return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error)
+    stops = count_stops(result.turns)
+    return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error, stops)
 
 
 def outcome_of(
-    item: Item, observations: Sequence[Observation], outcome: Outcome | None, sampled_tokens: int, fault: str | None
+    item: Item,
+    observations: Sequence[Observation],
+    outcome: Outcome | None,
+    sampled_tokens: int,
+    fault: str | None,
+    stop_reasons: Mapping[StopReason, int] | None = None,
 ) -> TaskOutcome:
     """The record of an attempt that was answered like this; ``outcome`` is None where it could not be judged."""
     calls = sum(len(observation.calls) for observation in observations)
@@ -163,5 +174,6 @@ def outcome_of(
         malformed=sum(observation.status == "malformed" for observation in observations),
         extra_calls=None if wanted is None else max(0, calls - wanted) if success else 0,
         sampled_tokens=sampled_tokens,
+        stop_reasons=dict(stop_reasons or {}),
         infrastructure_error=fault,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from pydantic import Field
 from environments.base import Record
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
 from evaluation.statistics import shared_interval, wilson_interval
+from memory.records import StopReason
 
 GREEDY = "greedy, one attempt a task"
 _REPLICATES = 2_000  # of a score's intervals: their ends move by less than a point
@@ -21,8 +23,9 @@ class TaskOutcome(Record):
     ``group`` is the panel or category, ``cluster`` the group of tasks that share a start state or source path,
     ``strata`` the panel's labels, ``shape`` the functions that the reference calls, in order (empty where unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
-    reference's is unknown. ``failure`` is the official error type. An attempt with ``infrastructure_error`` counts in
-    no rate.
+    reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
+    why they stopped; empty, and not written, for a baseline without a model. An attempt with ``infrastructure_error``
+    counts in no rate.
     """
 
     task_id: str
@@ -39,6 +42,7 @@ class TaskOutcome(Record):
     malformed: int = 0
     extra_calls: int | None = 0
     sampled_tokens: int = 0
+    stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
     infrastructure_error: str | None = None
 
 
@@ -72,7 +76,10 @@ class Score(Record):
 
 
 class Report(Record):
-    """The scores of one evaluation; ``mean`` is the unweighted mean of the groups' rates (the leaderboard's rule)."""
+    """The scores of one evaluation; ``mean`` is the unweighted mean of the groups' rates (the leaderboard's rule).
+
+    ``stop_reasons`` counts the user turns of all attempts by why they stopped; empty, and not written, without a model.
+    """
 
     environment: str
     model: str
@@ -82,6 +89,13 @@ class Report(Record):
     scores: tuple[Score, ...]
     mean: float
     seconds: float
+    stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
+
+
+def total_stops(outcomes: Sequence[TaskOutcome]) -> dict[StopReason, int]:
+    """Sum the attempts' user turns by why they stopped; reasons without a turn are left out."""
+    totals = {reason: sum(one.stop_reasons.get(reason, 0) for one in outcomes) for reason in StopReason}
+    return {reason: total for reason, total in totals.items() if total}
 
 
 Scoring = Callable[[str, Sequence[TaskOutcome]], Score]
@@ -174,6 +188,9 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         shared = f"{score.clusters} start states, {score.shapes} call shapes"
         if shown:
             console.print(f"{score.group} ({shared}), solved by function: {shown}{more}", highlight=False)
+    if report.stop_reasons:
+        counts = ", ".join(f"{count} {reason}" for reason, count in report.stop_reasons.items())
+        console.print(f"user turns stopped by: {counts}", highlight=False)
     for note in report.notes:
         console.print(f"note: {note}", highlight=False)
 

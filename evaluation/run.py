@@ -15,7 +15,7 @@ from environments.command import OneSentence, check_output, exit_statuses
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
 from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
-from evaluation.outcomes import GREEDY, Report, print_report, score_strata
+from evaluation.outcomes import GREEDY, Report, print_report, score_strata, total_stops
 from evaluation.panels import SplitChoice
 from evaluation.selection import Selection, budget_of, notes_for, select, written
 
@@ -139,6 +139,7 @@ def main(
             scores=scores,
             mean=sum(s.success for s in scores) / len(scores),
             seconds=time.perf_counter() - started,
+            stop_reasons=total_stops(outcomes),
         )
         for one in outcomes:
             if one.infrastructure_error is not None:

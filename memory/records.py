@@ -7,6 +7,8 @@ resumed writes the same ids again.
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
@@ -27,11 +29,13 @@ __all__ = [
     "Signal",
     "SignalKind",
     "Step",
+    "StopReason",
     "Task",
     "Trajectory",
     "TrajectoryTurn",
     "Unsignalled",
     "Verdict",
+    "count_stops",
 ]
 
 
@@ -70,12 +74,34 @@ class Step(Record):
     observation: Observation
 
 
+class StopReason(StrEnum):
+    """Why a user turn of a rollout stopped. All but the first end the episode too."""
+
+    END_OF_TURN = "end_of_turn"
+    """The agent ended it."""
+    MESSAGE_TOKENS = "message_tokens"
+    """Its last message was cut off at the tokens of one message, and the episode has none left for the answer."""
+    EPISODE_TOKENS = "episode_tokens"
+    """The episode has no tokens left for a message."""
+    ACTIONS = "actions"
+    """The agent asked for more actions than one user turn may have."""
+    EPISODE_STEPS = "episode_steps"
+    """The episode has as many messages as it may have."""
+    FAULT = "fault"
+    """The environment failed, in this turn or while it judged the episode (``Trajectory.infrastructure_error``)."""
+
+
 class TrajectoryTurn(Record):
-    """One user turn of a rollout. ``ended``: the agent ended it itself (False: a limit cut it off)."""
+    """One user turn of a rollout.
+
+    ``ended``: the agent ended it itself (False: a limit or a fault cut it off). ``stop_reason`` is None, and not
+    written, for a turn that no sampler played; it is ``fault`` also where the agent had ended the turn before.
+    """
 
     text: str
     steps: tuple[Step, ...] = ()
     ended: bool = False
+    stop_reason: StopReason | None = Field(None, exclude_if=operator.not_)
 
 
 class Trajectory(Record):
@@ -110,6 +136,12 @@ class Trajectory(Record):
     def calls(self) -> tuple[ToolCall, ...]:
         """Every tool call that ran, in order."""
         return tuple(call for turn in self.turns for step in turn.steps for call in step.observation.calls)
+
+
+def count_stops(turns: Iterable[TrajectoryTurn]) -> dict[StopReason, int]:
+    """Count turns by why they stopped, in the order of StopReason; reasons without a turn are left out."""
+    counts = Counter(turn.stop_reason for turn in turns)
+    return {reason: counts[reason] for reason in StopReason if counts[reason]}
 
 
 class SignalKind(StrEnum):

@@ -1,1 +1,1 @@
-"""A round of training, and what is read from its rollouts. Importing this package imports no torch."""
+"""Training: rounds of GRPO and the signals found in their rollouts. Importing this package imports no torch."""

@@ -1,7 +1,7 @@
-"""Whether a policy can be trained as a recipe says, found out before anything is written or paid, without its weights.
+"""Checks that a policy can be trained with a recipe, before anything is written or paid, without loading its weights.
 
-What is looked at are the small files of a model: configuration, tokenizer, chat template. The embedded policy is read
-without transformers, whose import takes seconds.
+It reads the small files of a model: configuration, tokenizer, chat template. The embedded policy is read without
+transformers, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 HUB_SECONDS = 10.0
-"""How long the hub may take to say whether it has a model (ours)."""
+"""Timeout of the hub's answer whether it has a model, in seconds (ours)."""
 
 
 class _Config(BaseModel):
@@ -37,9 +37,9 @@ class _Card(BaseModel):
 
 
 def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
-    """Raises InputError that names the key for a policy, device or token limit that a round of training would refuse.
+    """Raise InputError that names the key of a policy, device or token limit that a round of training would refuse.
 
-    A model of a hub is asked for there once, and its small files are fetched into the cache.
+    For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
     """
     check_policy_path(policy.path)
     _check_device(policy.device)
@@ -67,7 +67,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
 
 
 def check_attention(config: PretrainedConfig) -> None:
-    """Raises InputError for a model with layers that the in-process sampler cannot decode."""
+    """Raise InputError for a model with layers that the in-process sampler cannot decode."""
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     if getattr(config, "sliding_window", None) or layer_types != {"full_attention"}:
         raise InputError(
@@ -85,7 +85,7 @@ def _check_device(device: str) -> None:
 
 
 def _of_hub(name: str) -> Path:
-    """The folder of the cache that holds the configuration of a hub's model; it is fetched where it is not there."""
+    """Return the folder of the cache that holds the configuration of a hub's model; fetch it if it is missing."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
@@ -98,11 +98,11 @@ def _of_hub(name: str) -> Path:
         HfApi().model_info(name, timeout=HUB_SECONDS)  # one request: a download would try for half a minute
         return Path(hf_hub_download(name, "config.json", etag_timeout=HUB_SECONDS)).parent
     except (RepositoryNotFoundError, HFValidationError):
-        raise InputError(f"policy.path: {name} is no folder here, and the hub has no such model: {advice}") from None
+        raise InputError(f"policy.path: {name} is not a folder, and the hub has no such model: {advice}") from None
     except (HTTPError, OSError) as error:
         cause = " ".join(str(error).split())[:200]
         raise InputError(
-            f"policy.path: {name} is no folder here and not in the hub's cache, and the hub cannot be asked "
+            f"policy.path: {name} is not a folder, is not in the hub's cache, and the hub cannot be reached "
             f"({type(error).__name__}: {cause}): {advice}"
         ) from None
 
@@ -120,7 +120,7 @@ def _check_config(name: str, path: Path, training: TrainingSettings) -> None:
 
 
 def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None:
-    """Load tokenizer and template, and ask of them what a round will ask."""
+    """Load tokenizer and template, and make the checks that a round makes."""
     from transformers import AutoConfig
 
     from training.embedded.compact import CompactRendering
@@ -133,7 +133,7 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
         if isinstance(error, InputError):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"policy.path: {policy.path} is no model that can be loaded: {reason}") from None
+        raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
     _, _, rendering = load_rendering(policy.path, policy.thinking)
     if isinstance(rendering, ChatTemplateRendering) and training.lend_reference != "none":
         check_writing(rendering)

@@ -17,11 +17,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     run: Annotated[Path, typer.Option(help="run directory; its settings.yaml and tasks.jsonl are read")],
     iteration: Annotated[int, typer.Option(min=0, help="iteration whose tasks are trained on")],
-    resume: Annotated[bool, typer.Option("--resume", help="go on with a round that was killed")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="continue a round that was killed")] = False,
 ) -> None:
-    """Do F steps of GRPO on the tasks of ITERATION, and leave a policy, trajectories and round.json in RUN.
+    """Train F steps of GRPO on the tasks of ITERATION; write a policy, trajectories and round.json to RUN.
 
-    One JSON line a finished step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
+    One JSON line per step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
     mistake, 3 when the process that started it is gone, 1 when training failed.
     """
     from memory.processes import watch_parent

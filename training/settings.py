@@ -14,11 +14,11 @@ MOST_TOKENS = 1_048_576
 """Upper bound of token limits (ours): the longest context that published models have."""
 
 MOST_ROLLOUTS = 65_536
-"""Upper bound of the rollouts of one step (ours): what a mistyped number asks for beyond it never ends."""
+"""Upper bound of the rollouts of one step (ours): beyond it a mistyped number would run for ever."""
 
 
 class LoraSettings(Section):
-    """Low-rank updates of chosen layers instead of all weights; the KL term is then to the frozen base."""
+    """LoRA: low-rank updates of chosen layers instead of all weights; the KL term is then to the frozen base."""
 
     rank: int = Field(16, ge=1, le=4096, description="rank of each update (ours)")
     alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank (ours)")
@@ -41,7 +41,7 @@ class PolicySettings(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="type of matrix products; weights that are trained stay float32, LoRA's frozen base is held in it",
+        description="type of matrix products; trained weights stay float32, LoRA's frozen base is stored in it",
     )
     thinking: bool | None = Field(
         None, description="enable_thinking of the model's chat template; null leaves it at the template's default"
@@ -61,10 +61,10 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=10_000_000,
-        description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth; it "
-        "stays there; null: it does not fall (ours)",
+        description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth, "
+        "where it stays; null: it is constant (ours)",
     )
-    kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the starter (paper: 1e-3)")
+    kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
     temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
     max_new_tokens: int = Field(48, ge=1, le=MOST_TOKENS, description="sampled tokens of one message at most")
     max_tokens: int = Field(
@@ -73,42 +73,42 @@ class TrainingSettings(Section):
     max_actions: int = Field(8, ge=1, le=10_000, description="actions in one user turn at most, during training")
     reward: Literal["success", "checks"] = Field(
         "success",
-        description="what a failure earns: nothing; or below one half, by the share of the checks that doing nothing "
-        "fails which it passes (AppWorld, and environments that fill in Outcome.partial; ours)",
+        description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "
+        "nothing fails (AppWorld, and environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
         0.1,
         ge=0.0,
         le=1000.0,
-        description="reward lost for each call beyond the reference's number (ours; floor 0.5 on success)",
+        description="reward lost per call beyond the reference's number (ours; floor 0.5 on success)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12)
     micro_batch: int | None = Field(
         None,
         ge=1,
         le=MOST_ROLLOUTS,
-        description="rollouts that go through the model and back at once; null: all of a step (ours)",
+        description="rollouts per forward and backward pass; null: all of a step (ours)",
     )
     gradient_checkpointing: bool = Field(
-        False, description="compute activations again instead of keeping them: less memory, a third more time (ours)"
+        False, description="recompute activations instead of keeping them: less memory, a third more time (ours)"
     )
     loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
     lend_reference: Literal["none", "off_policy", "supervised"] = Field(
         "none",
-        description="how a group without any success is lent its task's verified reference: in the place of one of "
-        "its rollouts, or as a supervised term of the loss (ours)",
+        description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
+        "place of one of its rollouts or as a supervised term of the loss (ours)",
     )
     lend_at_most: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="groups of one step that are lent their reference at most; null: no limit (ours)",
+        description="most groups of one step that are lent their reference; null: no limit (ours)",
     )
     lend_weight: float = Field(
         0.3,
         gt=0,
         le=1000.0,
-        description="weight of a lent reference's mean loss a token, in lend_reference supervised (ours)",
+        description="weight of a lent reference's mean loss per token, for lend_reference supervised (ours)",
     )
     seal: SealSettings | None = Field(
         None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
@@ -130,7 +130,7 @@ class TrainingSettings(Section):
     def _lending_fits(self) -> Self:
         if self.lend_reference == "none" and self.lend_at_most is not None:
             raise ValueError("'lend_at_most' is for lent references, lend_reference none would ignore it: remove it")
-        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        # A default that is written out is not a choice: a run's settings.yaml holds every key.
         default = type(self).model_fields["lend_weight"].default
         if self.lend_reference != "supervised" and self.lend_weight != default:
             raise ValueError(
@@ -154,18 +154,21 @@ class TrainingSettings(Section):
 
 
 class SignalSettings(Section):
-    """How weaknesses are read from a round's trajectories (CoEvolve, section 3)."""
+    """How weaknesses are found in a round's trajectories (CoEvolve, section 3)."""
 
     window: int = Field(
-        10, ge=1, le=100_000, description="W: earlier attempts at a task that forgetting looks back on (paper: 10)"
+        10,
+        ge=1,
+        le=100_000,
+        description="W: earlier attempts at a task that forgetting compares with (ours; the paper has no value)",
     )
     threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
     rare_percent: float = Field(
-        5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (paper: 5)"
+        5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (5: an example in the paper)"
     )
     pattern_length: int = Field(2, ge=1, le=100, description="n of the API-name n-grams that count as patterns (ours)")
     contexts_per_iteration: int = Field(
-        24, ge=1, le=100_000, description="failure contexts followed up in one iteration (ours)"
+        24, ge=1, le=100_000, description="failure contexts explored in one iteration (ours)"
     )
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
@@ -173,21 +176,21 @@ class SignalSettings(Section):
     kinds: tuple[SignalKind, ...] = Field(
         tuple(SignalKind),
         min_length=1,
-        description="kinds that are followed up; the shares of those listed are scaled to sum to 1 (ours, ablation)",
+        description="kinds of signals in use; the shares of those listed are scaled to sum to 1 (ours, ablation)",
     )
     contexts: Literal["signals", "random", "unguided"] = Field(
         "signals",
-        description="what contexts are made of: signals; calls drawn uniformly from the round's trajectories; start "
-        "states, explored unguided at as many environment calls (ours, baselines)",
+        description="source of contexts: signals; calls drawn uniformly from the round's trajectories; start states, "
+        "explored without guidance with as many environment calls (ours, baselines)",
     )
     novelty: bool = Field(
         False,
-        description="reflect on three times as many signals, follow up those whose (tool, error class) was explored "
+        description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
         "least (ours)",
     )
 
     def shares(self) -> dict[SignalKind, float]:
-        """The share of each kind that is listed, scaled to sum to 1."""
+        """Return the share of each kind that is listed, scaled to sum to 1."""
         shares = {
             SignalKind.FORGETTING: self.share_forgetting,
             SignalKind.BOUNDARY: self.share_boundary,

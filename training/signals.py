@@ -1,9 +1,9 @@
-"""Where the agent is weak: forgetting, boundary and rare signals, as pure functions over a round's trajectories.
+"""Signals of the agent's weaknesses: forgetting, boundary and rare, as pure functions over a round's trajectories.
 
-The definitions are those of CoEvolve (arXiv 2604.15840), section 3; what the paper leaves open is marked "our choice".
-A trajectory's score is 1.0 when the official rule was met, else 0.0 (our choice: rewards carry a length cost, which is
-no weakness). Trajectories with an infrastructure error take part in nothing. No result depends on the order in which
-trajectories or signals are given.
+The definitions are those of CoEvolve (arXiv 2604.15840), section 3; choices that the paper leaves open are marked "our
+choice". A trajectory's score is 1.0 when the official rule was met, else 0.0 (our choice: rewards include a length
+cost, which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order
+in which trajectories or signals are given.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from training.settings import SignalSettings
 __all__ = ["Choice", "Extraction", "GroupScore", "choose", "extract", "patterns", "places"]
 
 NOVELTY_CANDIDATES = 3
-"""Signals that are reflected on for each context that is followed up, where ``novelty`` chooses (our choice)."""
+"""Signals that are reflected on for each context that is explored, with ``novelty`` (our choice)."""
 
 Pattern = tuple[str, ...]
 
 
 class GroupScore(Record):
-    """One attempt at a task: the rollouts of one training step (our choice of what an attempt is).
+    """One attempt at a task: the rollouts of one training step (our definition of an attempt).
 
     ``mean`` is the share of successes among the ``n`` rollouts without an infrastructure error; ``n`` is at least 1.
     """
@@ -38,7 +38,7 @@ class GroupScore(Record):
 
 
 class Extraction(Record):
-    """What a round showed: its signals, sorted by id, and its scores, which later rounds look back on.
+    """The signals of a round, sorted by id, and its scores, which later rounds compare with.
 
     ``pattern_occurrences`` is N of the rare signal. ``left_out`` counts trajectories with an infrastructure error.
     """
@@ -49,12 +49,12 @@ class Extraction(Record):
     left_out: int
 
     def counts(self) -> dict[SignalKind, int]:
-        """Signals of each kind, kinds without one included."""
+        """Count the signals of each kind, kinds without one included."""
         return {kind: sum(signal.kind is kind for signal in self.signals) for kind in SignalKind}
 
 
 class Choice(Record):
-    """The signals that are followed up, sorted by id, and how many were not, by kind.
+    """The signals that are reflected on, sorted by id, and counts of the others by kind.
 
     ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget. Signals of a
     kind that the settings do not list are in none of them.
@@ -89,7 +89,7 @@ def extract(
     settings: SignalSettings,
     iteration: int,
 ) -> Extraction:
-    """Every signal of a round.
+    """Find every signal of a round.
 
     ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``). A task gives
     one forgetting and one boundary signal for each step that shows it, and one rare signal for each rare pattern.
@@ -111,7 +111,7 @@ def extract(
 
 
 def _groups(ordered: Iterable[Trajectory]) -> dict[str, list[_Group]]:
-    """Groups by task id, tasks in order of their ids, a task's groups in order of their steps."""
+    """Return groups by task id: tasks in order of their ids, a task's groups in order of their steps."""
     members: dict[tuple[str, int], list[Trajectory]] = defaultdict(list)
     for trajectory in ordered:
         members[trajectory.task_id, trajectory.step].append(trajectory)
@@ -124,7 +124,7 @@ def _groups(ordered: Iterable[Trajectory]) -> dict[str, list[_Group]]:
 def _forgetting(
     groups: Sequence[_Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
-    """Section 3: one of the last W attempts at the task scored 0.5 or more, and this one scores less.
+    """Yield forgetting signals (section 3): one of the last W attempts scored 0.5 or more, and this one scores less.
 
     Our choice: an attempt is a step's group and scores its mean; W counts attempts before this one, those of earlier
     rounds included; the evidence is the group's failed rollout with the lowest sample number.
@@ -147,7 +147,7 @@ def _forgetting(
 
 
 def _boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int) -> Iterator[Signal]:
-    """Section 3: within one step, rollouts of the task score both above and below 0.5.
+    """Yield boundary signals (section 3): within one step, rollouts of the task score both above and below 0.5.
 
     Our choice: the evidence is the failed rollout with the lowest sample number.
     """
@@ -165,9 +165,9 @@ def _boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int
 
 
 def patterns(trajectory: Trajectory, length: int) -> Iterator[Pattern]:
-    """Every run of ``length`` API names in the calls of a trajectory, in order, across its turns.
+    """Yield every run of ``length`` API names in the calls of a trajectory, in order, across its turns.
 
-    The paper says "action pattern" and no more; API-name n-grams are our choice.
+    The paper only says "action pattern"; API-name n-grams are our choice.
     """
     names = [call.name for call in trajectory.calls()]
     for start in range(len(names) - length + 1):
@@ -177,7 +177,7 @@ def patterns(trajectory: Trajectory, length: int) -> Iterator[Pattern]:
 def _rare(
     ordered: Sequence[Trajectory], counts: Counter[Pattern], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
-    """Section 3: a pattern p with 0 < c_p and c_p / N < theta / 100.
+    """Yield rare signals (section 3): a pattern p with 0 < c_p and c_p / N < theta / 100.
 
     Our choice: c_p counts the occurrences of p in the round and N those of all patterns. Each task with a trajectory
     that holds p has one signal of p; the evidence is its latest failed one (then lowest sample), else its latest
@@ -204,13 +204,12 @@ def _rare(
 
 
 def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Choice:
-    """The signals that are followed up: one a (task, kind), at most ``contexts_per_iteration``, a share a kind.
+    """Choose the signals to reflect on: one per (task, kind), at most ``contexts_per_iteration``, a share per kind.
 
-    Our choice throughout. Of a task's signals of one kind a failed evidence goes before a successful one and a rarer
-    pattern before a more frequent one; which of the rest is drawn, and which tasks, is a matter of ``seed``. What a
-    kind cannot use of its share goes to the others; a kind with share 0, or one that is not listed in ``kinds``, gets
-    nothing. With ``novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among which their contexts
-    decide.
+    Our choice throughout. Of a task's signals of one kind, failed evidence goes before successful evidence and a rarer
+    pattern before a more frequent one; ``seed`` draws among the rest, and among tasks. The part of its share that a
+    kind cannot use goes to the others; a kind with share 0, or one that is not listed in ``kinds``, gets nothing. With
+    ``novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among which their contexts decide.
     """
     ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
     best: dict[tuple[SignalKind, str], Signal] = {}
@@ -238,7 +237,7 @@ def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:
 def places(
     shares: Mapping[SignalKind, float], available: Mapping[SignalKind, int], budget: int
 ) -> dict[SignalKind, int]:
-    """The budget, place by place to the kind that is furthest below its share and still has candidates."""
+    """Split the budget, one by one, to the kind that is furthest below its share and still has candidates."""
     taken = dict.fromkeys(SignalKind, 0)
     for _ in range(budget):
         open_kinds = [kind for kind in SignalKind if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]

@@ -17,7 +17,7 @@ from environments.settings import BFCL
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import SignalKind, Trajectory
+from memory.records import SignalKind, StopReason, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, RoundSeconds
@@ -128,7 +128,7 @@ class Summary(Record):
     ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
     what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
     succeeded, in words; None for any other. ``faulted``: what is known of rollouts that the environment ended, in
-    words; None where there are none.
+    words; None where there are none. ``stop_reasons``: user turns of the round's rollouts by why they stopped.
     """
 
     iteration: int
@@ -146,6 +146,7 @@ class Summary(Record):
     seal: SealSummary | None = Field(default=None, exclude_if=operator.not_)
     without_success: str | None = Field(default=None, exclude_if=operator.not_)
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
+    stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -179,6 +180,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         seal=seal_summary(record),
         without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
+        stop_reasons=record.stop_reasons,
     )
 
 
@@ -275,6 +277,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("no success", summary.without_success)
     if summary.faulted:
         table.add_row("faults", summary.faulted)
+    if summary.stop_reasons:
+        table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
     for name, cell in seal_rows(summary.seal) if summary.seal else ():
         table.add_row(name, cell)
     return table

@@ -40,6 +40,8 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     assert any("first 12" in note for note in report["notes"])
     assert {one.task_id for one in outcomes} == {item.task.id for item in open_panel("templated-dev", 12)}
     assert all(one.failure for one in outcomes if not one.success)
+    assert all(sum(one.stop_reasons.values()) >= 1 for one in outcomes)
+    assert sum(report["stop_reasons"].values()) == sum(sum(one.stop_reasons.values()) for one in outcomes)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_hub_that_cannot_be_asked_is_said_to_be_that(folder: Path, monkeypatch
         monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
         return told(folder, "policy.path=some-account/some-model")
 
-    assert "the hub cannot be asked (ConnectError: no route): name a folder" in asked(ConnectError("no route"))
+    assert "the hub cannot be reached (ConnectError: no route): name a folder" in asked(ConnectError("no route"))
     missing = RepositoryNotFoundError.__new__(RepositoryNotFoundError)
     assert "the hub has no such model" in asked(missing)
 

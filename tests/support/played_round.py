@@ -37,6 +37,7 @@ def play(
 
     from training.grpo import trainer as module
     from training.grpo.group_rollouts import GroupRollouts
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_starter
 
     torch.set_num_threads(1)
@@ -56,9 +57,11 @@ def play(
     with monkeypatch.context() as patched:
         patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
         stopwatch = Stopwatch()
+        initial = load_starter(chosen)
         rollouts = GroupRollouts(
             plan,
-            load_starter(chosen),
+            initial,
+            InProcessSampler(initial.model),
             environment,
             settings,
             kept.trajectories.extend,

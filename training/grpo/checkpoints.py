@@ -1,8 +1,8 @@
-"""Checkpoints of the policy that belong to rounds: which are complete, where a killed round goes on, which may go.
+"""Checkpoints of the policy that belong to rounds: which are complete, where a killed round resumes, which to remove.
 
 The trainer writes a checkpoint file by file; ``round_checkpoint.json`` is added last, atomically, and only a folder
-that has it counts. It holds the length of the trajectory log at that moment, so that a round which goes on from there
-drops what was logged after it.
+that has it counts. It holds the length of the trajectory log at that moment, so that a round which resumes from it
+drops what was logged later.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class RoundCheckpoint(Record):
 
 
 def checkpoint_folder(policies: Path, step: int) -> Path:
-    """Where the trainer saves after global step ``step``."""
+    """Return the folder in which the trainer saves after global step ``step``."""
     return policies / f"checkpoint-{step}"
 
 
 def complete_checkpoint(folder: Path, checkpoint: RoundCheckpoint, card: PolicyCard | None) -> None:
-    """Add what ``load_policy`` needs beside the trainer's files, then the mark that makes the checkpoint count."""
+    """Add the files that ``load_policy`` needs beside the trainer's, then the mark that makes the checkpoint count."""
     if card is not None:
         write_json(folder / CARD, card)
     write_json(folder / MARKER_FILE, checkpoint)
 
 
 def newest_checkpoint(policies: Path, iteration: int) -> RoundCheckpoint | None:
-    """The mark of the newest complete checkpoint that a round of ``iteration`` saved, None if there is none."""
+    """Return the mark of the newest complete checkpoint of the round of ``iteration``; None if there is none."""
     marks = [mark for mark in _marks(policies).values() if mark is not None and mark.iteration == iteration]
     return max(marks, key=lambda mark: mark.step, default=None)
 
@@ -56,7 +56,7 @@ def discard_after(policies: Path, step: int) -> None:
 
 
 def discard_superseded(policies: Path, newest: int) -> None:
-    """Remove what neither a later round nor evaluation needs once checkpoint ``newest`` is complete.
+    """Remove the checkpoints that neither a later round nor evaluation needs once ``newest`` is complete.
 
     Kept: ``newest`` and the ends of the last KEPT_ROUNDS rounds.
     """
@@ -68,13 +68,14 @@ def discard_superseded(policies: Path, newest: int) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """The mark first: killed in between, what is left of the folder counts as incomplete."""
+    """Remove a checkpoint's folder."""
+    # The mark first: if the process is killed in between, the rest of the folder counts as incomplete.
     (folder / MARKER_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder)
 
 
 def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:
-    """The mark of every checkpoint folder by step, None where it is incomplete."""
+    """Return the mark of every checkpoint folder by step, None where it is incomplete."""
     marks: dict[int, RoundCheckpoint | None] = {}
     for folder in policies.glob("checkpoint-*"):
         number = folder.name.removeprefix("checkpoint-")

@@ -1,14 +1,15 @@
-"""The rollouts of one GRPO step, in the shape that TRL asks for, and the trajectories kept of them.
+"""The rollouts of one GRPO step: the episodes, their trajectories, and the batch that the trainer learns from.
 
-Import this module late: it needs torch.
+``GroupRollouts.step`` plays the episodes of a step and returns a ``StepBatch``, which is all that the trainer gets of
+them. Import this module late: it needs torch.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,24 +23,53 @@ from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
 from training.rollout.policy import Policy
+from training.rollout.sampling import Sampler
 from training.seal.seal import Seal, TurnsOfTokens
 from training.settings import TrainingSettings
 
 
+@dataclass(frozen=True)
+class StepBatch:
+    """The hand-over of one step's rollouts to the trainer.
+
+    ``rows`` are episodes as tokens, in the order of the prompts: groups of K, one after the other. ``rewards`` go with
+    them; None leaves a row out of its group's baseline. ``lent`` are the indexes of the rows that hold an off-policy
+    demonstration in place of the policy's rollout. ``references`` are demonstrations that are learnt as a loss term of
+    their own, one tuple per micro-batch of the step (empty: none).
+    """
+
+    rows: tuple[Row, ...]
+    rewards: tuple[float | None, ...]
+    lent: frozenset[int] = frozenset()
+    references: tuple[tuple[Row, ...], ...] = ()
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return what TRL asks of a rollout function, one list item per row.
+
+        TRL hands ``reward`` on to ``verdict_reward``; the mask tells it which tokens the policy wrote.
+        """
+        return {
+            "prompt_ids": [row.prompt_ids for row in self.rows],
+            "completion_ids": [row.completion_ids for row in self.rows],
+            "logprobs": [row.logprobs for row in self.rows],
+            "env_mask": [row.mask for row in self.rows],
+            "reward": list(self.rewards),
+        }
+
+
 class GroupRollouts:
-    """TRL's ``rollout_func``: plays the episodes of one step and turns each into a trajectory with its reward.
+    """Plays the episodes of each step and turns each into a trajectory with its reward.
 
-    Prompts are task ids, each already repeated K times in a row. Sample ``i`` of a task in a step is seeded by hash,
-    so that neither order nor batch composition matters. Tokens are sampled in the precision that the trainer uses.
-
-    With ``lend_reference`` groups without any success are lent their task's reference (see ``lending``). What the
-    policy did is kept whole all the same; ``keep_lent`` is given the references that were played.
+    Tokens are sampled by ``sampler``, in the precision that the trainer uses. ``keep`` gets the trajectories of each
+    step. With ``lend_reference`` groups without any success are lent their task's reference (see ``lending``): what the
+    policy did is kept unchanged, and ``keep_lent`` gets the references that were played.
     """
 
     def __init__(
         self,
         plan: RoundPlan,
         policy: Policy,
+        sampler: Sampler,
         environment: Environment,
         settings: TrainingSettings,
         keep: Callable[[Sequence[Trajectory]], None],
@@ -49,6 +79,7 @@ class GroupRollouts:
     ) -> None:
         self.plan = plan
         self.policy = policy
+        self.sampler = sampler
         self.environment = environment
         self.settings = settings
         self.keep = keep
@@ -59,18 +90,17 @@ class GroupRollouts:
         self.limits = EpisodeLimits(
             max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
         )
-        self.latest: tuple[Trajectory, ...] = ()
-        self._due: deque[tuple[Row, ...]] = deque()
-        self._rows: tuple[TurnsOfTokens, ...] = ()
-        self._unweighed: frozenset[int] = frozenset()
 
-    def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """What TRL asks for, a list item a prompt; ``reward`` (None: masked) is read by ``verdict_reward``.
+    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
+        """Play the trainer's next step.
 
-        Raises RoundFailure when the environment failed every rollout of the step.
+        ``prompts`` are task ids, each K times in a row. Raises RoundFailure when the environment failed every rollout.
         """
-        step = trainer.state.global_step + 1
+        done = trainer.state.global_step
+        step = done + 1
         began = time.perf_counter()
+        self.sampler.load_weights(done)
+        # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
         samples = _occurrences(prompts)
         requests = [
             EpisodeRequest(
@@ -78,76 +108,72 @@ class GroupRollouts:
             )
             for task_id, sample in zip(prompts, samples, strict=True)
         ]
-        drawn_in = self.environment if self.seal is None else self.seal.environment
+        environment = self.environment if self.seal is None else self.seal.environment
         with torch.no_grad(), self._precision(trainer):
-            results = run_episodes(self.policy, drawn_in, requests, self.limits, self.settings.temperature)
+            results = run_episodes(
+                self.policy, self.sampler, environment, requests, self.limits, self.settings.temperature
+            )
         seconds = (time.perf_counter() - began) / len(requests)
-        self.latest = tuple(
+        trajectories = tuple(
             self._trajectory(result, step, sample, seconds) for result, sample in zip(results, samples, strict=True)
         )
-        causes = [t.infrastructure_error for t in self.latest if t.infrastructure_error is not None]
-        if len(causes) == len(self.latest):
+        causes = [t.infrastructure_error for t in trajectories if t.infrastructure_error is not None]
+        if len(causes) == len(trajectories):
             raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
-        self.keep(self.latest)
-        diagnosing = self._diagnose(step)
+        self.keep(trajectories)
+        diagnosing = self._diagnose(step, trajectories)
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler) for result in results]
-        rewards = [trajectory.reward for trajectory in self.latest]
-        lent = self._lend(step, drawn_in)
+        rewards = [trajectory.reward for trajectory in trajectories]
+        lent = self._lend(step, trajectories, environment)
         if self.settings.lend_reference == "off_policy":
             self._replace(trainer, lent, rows, rewards)
+            batch = StepBatch(tuple(rows), tuple(rewards), lent=frozenset(lent))
         else:
+            # Dealt round, so that micro-batches differ by one reference at most.
             references, parts = [row for row, _ in lent.values()], int(trainer.args.gradient_accumulation_steps)
-            self._due = deque(tuple(references[part::parts]) for part in range(parts))
-        self._rows = tuple(TurnsOfTokens(row.mask, row.begins) for row in rows)
-        self._unweighed = frozenset(lent) if self.settings.lend_reference == "off_policy" else frozenset()
+            dealt = tuple(tuple(references[part::parts]) for part in range(parts))
+            batch = StepBatch(tuple(rows), tuple(rewards), references=dealt)
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
-        return {
-            "prompt_ids": [row.prompt_ids for row in rows],
-            "completion_ids": [row.completion_ids for row in rows],
-            "logprobs": [row.logprobs for row in rows],
-            "env_mask": [row.mask for row in rows],
-            "reward": rewards,
-        }
+        return batch
 
-    def token_weights(self, advantages: Sequence[float], width: int) -> list[list[float]] | None:
-        """SEAL's weights of the step's tokens, by row as they were returned; None where advantages are not weighted."""
+    def token_weights(self, batch: StepBatch, advantages: Sequence[float], width: int) -> list[list[float]] | None:
+        """Return SEAL's weights of the batch's tokens, in rows of ``width``; None where advantages are not weighted."""
         if self.seal is None or self.seal.settings.weights is None:
             return None
-        return self.seal.weigh(advantages, self._rows, self.settings.rollouts_per_task, width, self._unweighed)
+        turns = [TurnsOfTokens(row.mask, row.begins) for row in batch.rows]
+        return self.seal.weigh(advantages, turns, self.settings.rollouts_per_task, width, batch.lent)
 
-    def due_references(self) -> tuple[Row, ...]:
-        """What the next micro-batch of this step is to learn as a loss of its own; each is handed out once."""
-        return self._due.popleft() if self._due else ()
-
-    def _diagnose(self, step: int) -> float:
-        """Give SEAL the step's rollouts; the seconds that took."""
+    def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
+        """Give SEAL the step's rollouts; return the seconds that took."""
         if self.seal is None:
             return 0.0
         began = time.perf_counter()
-        self.seal.take_in(step, self.latest, self.tasks)
+        self.seal.take_in(step, trajectories, self.tasks)
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds
 
-    def _lend(self, step: int, environment: Environment) -> dict[int, tuple[Row, float | None]]:
-        """References to learn from in this step, with their rewards, by the row whose place they take.
+    def _lend(
+        self, step: int, trajectories: Sequence[Trajectory], environment: Environment
+    ) -> dict[int, tuple[Row, float | None]]:
+        """Return the references to learn from in this step, with their rewards, by the index of the row they replace.
 
-        They are played in ``environment``, where the rollouts were. One that does not succeed under the limits of an
+        They are played in ``environment``, as the rollouts were. One that does not succeed under the limits of an
         episode is kept and not learnt from.
         """
         if self.settings.lend_reference == "none":
             return {}
         size = self.settings.rollouts_per_task
         seed = derive_seed(self.plan.run_seed, "lend", step)
-        numbers = groups_to_lend(self.latest, self.tasks, size, self.settings.lend_at_most, seed)
-        places = [n * size + place_in(self.latest[n * size : (n + 1) * size]) for n in numbers]
+        numbers = groups_to_lend(trajectories, self.tasks, size, self.settings.lend_at_most, seed)
+        places = [n * size + place_in(trajectories[n * size : (n + 1) * size]) for n in numbers]
         began = time.perf_counter()
-        tasks = [self.tasks[self.latest[place].task_id] for place in places]
+        tasks = [self.tasks[trajectories[place].task_id] for place in places]
         results = play_references(self.policy, environment, tasks, self.limits)
         seconds = (time.perf_counter() - began) / max(1, len(results))
         played = [
-            self._trajectory(result, step, self.latest[place].sample, seconds, lent=True)
+            self._trajectory(result, step, trajectories[place].sample, seconds, lent=True)
             for place, result in zip(places, results, strict=True)
         ]
         self.keep_lent(played)
@@ -169,6 +195,7 @@ class GroupRollouts:
             return
         model = self.policy.model
         was_training = model.training
+        # Without dropout, as rollouts are sampled: both kinds of rows then report log-probabilities of one policy.
         model.train(False)
         with torch.no_grad(), self._precision(trainer):
             logps, mask = written_logps(trainer, model, [row for row, _ in lent.values()])
@@ -211,7 +238,7 @@ class GroupRollouts:
 
 
 def _occurrences(prompts: Sequence[str]) -> list[int]:
-    """How often each prompt came before: the sample index, which goes on past K when a step draws a task twice."""
+    """Return how often each prompt came before: the sample index, which exceeds K when a step draws a task twice."""
     seen: Counter[str] = Counter()
     samples = []
     for prompt in prompts:
@@ -221,19 +248,18 @@ def _occurrences(prompts: Sequence[str]) -> list[int]:
 
 
 def _row(result: EpisodeResult, filler: int) -> Row:
-    """The token lists of one result; after an infrastructure error all of them are masked.
-
-    The reward None keeps such a rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
-    it. It still counts in the mean of the ``grpo`` loss. TRL needs one token at least.
-    """
+    """Return the tokens of one result; after an infrastructure error all of them are masked."""
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
+        # TRL needs at least one token per row.
         return Row(prompt_ids, [filler], [0.0], [0], result.turn_begins)
     failed = result.infrastructure_error is not None
+    # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
+    # it.
     mask = [0] * len(result.mask) if failed else list(result.mask)
     return Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask, result.turn_begins)
 
 
 def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
-    """TRL's reward function: hands on what the rollout computed. None leaves a rollout out of its group's baseline."""
+    """Return, as TRL's reward function, what the rollouts computed. None leaves a row out of its group's baseline."""
     return reward

@@ -1,17 +1,18 @@
-"""References lent to groups without any success: which groups, in which place, and how a policy is scored on them.
+"""Off-policy demonstrations: references lent to groups without any success, and how a policy is scored on them.
 
-Rewards of a group that never succeeds are all equal, so that its advantages are zero and what the policy never samples
-never rises (our choice; beyond CoEvolve). Every task of the set has a verified reference, and two estimators use it:
+The rewards of a group that never succeeds are all equal, so that its advantages are zero and a behaviour that the
+policy never samples never rises. Every task of the set has a verified reference, and two estimators use it (our choice,
+beyond CoEvolve):
 
-``off_policy`` puts the reference in the place of one of the K rollouts. Its reward is the environment's verdict, its
-advantage that of the one success in its group, and the ratio of the surrogate is 1, as for what was just sampled. So
+``off_policy`` puts the reference in the place of one of the K rollouts. Its reward is the environment's, its advantage
+that of the one success in its group, and the ratio of the surrogate is 1, as for a rollout that was just sampled. So
 its term is ``A * grad log pi(reference)``: cloning of the reference, weighted by its advantage (2.5 for K = 8 with
 advantages divided by the group's deviation), beside the usual policy gradient of the K - 1 failures. This is biased: an
-unbiased estimate would weigh the reference by its probability under the policy, which is what makes it unlearnable.
-The K - 1 failures are pushed down each time, which no success of the policy's own balances: at large learning rates
-their mass goes anywhere. The KL term takes the reference's tokens for sampled ones too.
+unbiased estimate would weight the reference by its probability under the policy, which is too small to learn from. The
+K - 1 failures are pushed down each time and no success of the policy's own balances that: at large learning rates their
+probability mass goes anywhere. The KL term counts the reference's tokens as sampled ones.
 
-``supervised`` leaves the rollouts alone and adds ``lend_weight`` times the mean loss a written token of each lent
+``supervised`` leaves the rollouts unchanged and adds ``lend_weight`` times the mean loss per written token of each lent
 reference, divided by the number of groups in a step, so that one reference pulls equally hard however many are lent.
 
 Import this module late: it needs torch.
@@ -30,13 +31,15 @@ from memory.jsonl import derive_seed
 from memory.records import Task, Trajectory
 
 LENDABLE = frozenset({"seed", "evolved", "given"})
-"""Origins of tasks whose references were verified and may be learnt from; those of panels and the benchmark may not."""
+"""Origins of tasks whose references are verified and may be learnt from; held-out and official tasks' may not."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One episode as the trainer takes it; ``mask`` is 1 on the ids that the policy writes, in turns that begin at
-    ``begins``."""
+    """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
+
+    ``mask`` is 1 on the ids that the policy writes; user turns begin at the indexes ``begins`` of the completion.
+    """
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -48,10 +51,10 @@ class Row:
 def groups_to_lend(
     trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], size: int, at_most: int | None, seed: int
 ) -> tuple[int, ...]:
-    """The groups of a step that are lent their reference, ascending; group ``n`` is the ``n``-th ``size`` trajectories.
+    """Return the groups of a step that are lent their reference, ascending; group ``n`` is the ``n``-th ``size`` rows.
 
-    Those without any success that have a rollout without an infrastructure error, of tasks whose origin is LENDABLE.
-    Of more than ``at_most`` the ``seed`` decides.
+    They have no success, a rollout without an infrastructure error, and a task whose origin is LENDABLE. Of more than
+    ``at_most`` such groups, ``seed`` draws which.
     """
     groups = [trajectories[start : start + size] for start in range(0, len(trajectories), size)]
     without = [
@@ -66,7 +69,7 @@ def groups_to_lend(
 
 
 def place_in(group: Sequence[Trajectory]) -> int:
-    """Whose place in the group a reference takes: the last rollout that the environment failed, else the last one."""
+    """Return the index in the group that a reference takes: the last rollout with a fault, else the last rollout."""
     failed = [place for place, one in enumerate(group) if one.infrastructure_error is not None]
     return failed[-1] if failed else len(group) - 1
 
@@ -74,13 +77,14 @@ def place_in(group: Sequence[Trajectory]) -> int:
 def written_logps(
     trainer: GRPOTrainer, model: torch.nn.Module, rows: Sequence[Row]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities (nats, of logits divided by the sampling temperature) of the rows' completions, and the mask
-    of what the policy writes: both (rows, longest completion).
+    """Return the log-probabilities of the rows' completions, and their mask: both (rows, longest completion).
+
+    Log-probabilities are in nats, of logits divided by the sampling temperature.
     """
     device = trainer.accelerator.device
 
     def padded(lists: Iterable[Sequence[int]], side: str) -> torch.Tensor:
-        # Which id fills up does not matter: it is neither attended to nor scored.
+        # The padding id does not matter: it is neither attended to nor scored.
         tensors = [torch.tensor(one, device=device) for one in lists]
         return pad_sequence(tensors, batch_first=True, padding_value=0, padding_side=side)
 

@@ -1,4 +1,7 @@
-"""The record of one round of training, and how it follows from the round's trajectories and the trainer's log."""
+"""One round of training as data, free of torch: its plan, its record, its times, and how it may fail.
+
+The record is computed from the round's trajectories and the trainer's log.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,16 @@ from pydantic import Field
 
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures
-from memory.records import Task, Trajectory
-
-# What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
+from memory.records import StopReason, Task, Trajectory, count_stops
 
 
 class RoundFailure(RuntimeError):
-    """The round cannot go on: out of memory, a loss that is not a number, an environment that answers nothing."""
+    """The round cannot continue: out of memory, a loss that is not finite, an environment that fails every rollout."""
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The tasks of each step that a round has left; ``first_step`` is the global number (from 1) of the next one."""
+    """The tasks of each remaining step of a round; ``first_step`` is the global number (from 1) of the next one."""
 
     run_seed: int
     iteration: int
@@ -32,24 +33,25 @@ class RoundPlan:
 
     @property
     def last_step(self) -> int:
-        """The global step that ends the round."""
+        """Return the global step that ends the round."""
         return self.first_step + len(self.steps) - 1
 
 
 RECORD_FILE = "round.json"
 TRAJECTORIES_FILE = "trajectories.jsonl"
 LENT_FILE = "lent.jsonl"
-"""References that were played for groups without any success, apart from what the policy did."""
+"""References that were played for groups without any success; what the policy did is in TRAJECTORIES_FILE."""
 
 
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
-    ``kl`` is TRL's per-token estimate to the starter before the step's update, None when the KL weight is 0.
+    ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
+    ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
-    ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are
-    in no other number but those of the trainer: ``kl`` holds the tokens of off-policy ones, ``loss`` supervised terms.
+    ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
+    no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
     """
 
     step: int
@@ -63,6 +65,7 @@ class StepRecord(Record):
     loss: float | None = None
     grad_norm: float | None = None
     lent: int = Field(default=0, exclude_if=operator.not_)
+    stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
 
 
 class RoundSeconds(Record):
@@ -80,14 +83,14 @@ class RoundSeconds(Record):
 
     @property
     def seal_share(self) -> float:
-        """SEAL's share of the round's wall-clock; 0 for a round of no time."""
+        """Return SEAL's share of the round's wall-clock time; 0 for a round of no time."""
         whole = self.load + self.rollouts + self.optimisation + self.save + self.seal
         return self.seal / whole if whole else 0.0
 
 
 @dataclass
 class Stopwatch:
-    """Seconds by stage; ``before`` is what earlier processes of the same round spent."""
+    """Measures seconds by stage; ``before`` is what earlier processes of the same round spent."""
 
     before: RoundSeconds = field(default_factory=RoundSeconds)
     load: float = 0.0
@@ -97,11 +100,11 @@ class Stopwatch:
     started: float = field(default_factory=time.perf_counter)
 
     def loaded(self) -> None:
-        """Everything until now was loading."""
+        """Count everything until now as loading."""
         self.load = time.perf_counter() - self.started
 
     def seconds(self) -> RoundSeconds:
-        """Everything so far; what is neither loading, rollouts, saving nor SEAL's is optimisation."""
+        """Return everything so far; what is not loading, rollouts, saving or SEAL's is optimisation."""
         elapsed = time.perf_counter() - self.started
         return RoundSeconds(
             load=self.before.load + self.load,
@@ -113,11 +116,11 @@ class Stopwatch:
 
 
 class RoundRecord(Record):
-    """What a finished round leaves behind; ``policy`` is the checkpoint's folder relative to the run directory.
+    """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``lent`` is their sum. ``seal``: what SEAL saw and showed, None where
-    it is off. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``lent`` and ``stop_reasons`` are sums. ``seal``: SEAL's labels and
+    guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -133,12 +136,13 @@ class RoundRecord(Record):
     sampled_tokens: int
     infrastructure_errors: int
     lent: int = Field(default=0, exclude_if=operator.not_)
+    stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
 
 
 class RoundProgress(Record):
-    """One line of a running round's stdout: ``step`` of ``of`` steps of the round are done."""
+    """One line of a running round's stdout: ``step`` of the round's ``of`` steps are done."""
 
     step: int
     of: int
@@ -148,7 +152,7 @@ class RoundProgress(Record):
 
 
 class StepLog(Record):
-    """What the trainer logs of one step."""
+    """The part of the trainer's log of one step that a round records."""
 
     kl: float | None = None
     loss: float | None = None
@@ -156,7 +160,7 @@ class StepLog(Record):
 
 
 def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
-    """The record of a global step from the policy's trajectories, and how many groups were lent their reference.
+    """Return the record of a global step from the policy's trajectories; ``lent`` groups were lent their reference.
 
     Raises ValueError when no trajectory has an outcome.
     """
@@ -178,6 +182,7 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         loss=log.loss,
         grad_norm=log.grad_norm,
         lent=lent,
+        stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
     )
 
 
@@ -192,9 +197,9 @@ def round_record(
     lent: Sequence[Trajectory] = (),
     seal: SealFigures | None = None,
 ) -> RoundRecord:
-    """The record of a round from all of its trajectories, the trainer's log by global step, and lent references.
+    """Return the record of a round from all of its trajectories, the trainer's log by global step, lent references.
 
-    Of ``lent`` those count that succeeded: the others were played and not learnt from.
+    Only references that succeeded count as lent: the others were played and not learnt from.
     """
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
@@ -216,6 +221,7 @@ def round_record(
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
         lent=learnt.total(),
+        stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
         measured=measured,
     )

@@ -1,4 +1,4 @@
-"""Reward of one rollout: the environment's verdict, less a cost for calls beyond the reference's number."""
+"""Reward of one rollout: the environment's outcome, less a cost for calls beyond the reference's number."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from training.settings import TrainingSettings
 
 SUCCESS_FLOOR = 0.501
 """Least reward of a success (our choice): strictly above one half, also in float32, whatever the length cost, so that
-every success beats every failure and any threshold at 0.5 agrees with the official verdict."""
+every success beats every failure and any threshold at 0.5 agrees with the official rule."""
 
 FAILURE_CEILING = 0.499
 """Reward of a failure that passes every check that doing nothing fails (our choice): below one half for that reason."""
 
 
 def reward(outcome: Outcome, calls: int, reference_calls: int, settings: TrainingSettings) -> float:
-    """Reward in [0, 1]: of a success 1 less ``length_cost`` a call beyond the reference, floored; of a failure 0.
+    """Return a reward in [0, 1]: of a success 1 less ``length_cost`` per call beyond the reference, floored; else 0.
 
-    With ``reward: checks`` a failure earns its ``Outcome.partial`` times ``FAILURE_CEILING``, whatever its length: what
-    doing nothing passes earns nothing. ``calls`` counts every action of the rollout, malformed ones included;
-    ``reference_calls`` those of the task's reference. Fewer calls than the reference cost nothing and earn nothing. The
-    paper's reward is the verdict alone (CoEvolve, section 4); the length cost is our choice: without it a policy that
-    reads everything first loses nothing.
+    With ``reward: checks`` a failure earns its ``Outcome.partial`` times ``FAILURE_CEILING``, whatever its length:
+    checks that doing nothing passes earn nothing. ``calls`` counts every action of the rollout, malformed ones
+    included; ``reference_calls`` those of the task's reference. Fewer calls than the reference cost nothing and earn
+    nothing. The paper's reward is success alone (CoEvolve, table 9); the length cost is our choice: without it a policy
+    that reads everything first loses nothing.
 
     Raises ValueError for a negative count, InputError for ``reward: checks`` where the outcome has no ``partial``.
     """
@@ -34,16 +34,16 @@ def reward(outcome: Outcome, calls: int, reference_calls: int, settings: Trainin
         return 0.0
     if outcome.partial is None:
         raise InputError(
-            "training.reward is checks, and the environment tells of an episode whether it succeeded, not how many "
+            "training.reward is checks, and the environment reports of an episode whether it succeeded, not how many "
             "checks it passed: set it to success"
         )
     return FAILURE_CEILING * outcome.partial
 
 
 def check_reward(environment: Environment, task: TaskSpec, settings: TrainingSettings) -> None:
-    """Before long work: raises InputError where the rewards of ``task``'s environment cannot be those of the settings.
+    """Raise InputError, before long work, if ``task``'s environment cannot give the rewards of the settings.
 
-    With ``reward: checks`` an episode is opened and judged as it is.
+    With ``reward: checks`` an episode is opened and its outcome computed without any action.
     """
     if settings.reward == "success":
         return

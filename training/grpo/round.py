@@ -1,4 +1,4 @@
-"""One round of training as a step of a run: what it starts from, what it resumes, what it leaves behind."""
+"""One round of training as a stage of a run: where it starts or resumes, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from training.settings import PolicySettings, TrainingSettings
 Stepped = TypeVar("Stepped", Trajectory, SealStep)
 
 CHECKPOINT_STEPS = 10
-"""Global steps between checkpoints inside a round (its end is always one): what a killed round loses at most."""
+"""Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
 
 
 class RoundSettings(BaseModel):
-    """The sections of a run's settings that a round reads; the others are other rooms' business."""
+    """The sections of a run's settings that a round reads; it ignores the others."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -66,7 +66,7 @@ class RoundSettings(BaseModel):
 
 
 class RoundStart(Record):
-    """Where training goes on: global steps done before the round, those done in all, and the checkpoint to load."""
+    """Where training starts: global steps done before the round, those done in all, and the checkpoint to load."""
 
     before: int
     done: int
@@ -77,11 +77,11 @@ class RoundStart(Record):
 def run_round(
     root: Path, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
 ) -> tuple[RoundRecord, bool]:
-    """Do the round of ``iteration`` in the run directory ``root``; its record, and whether it was there before.
+    """Train the round of ``iteration`` in the run directory ``root``; return its record, and whether it existed before.
 
-    ``report`` is told every finished step. ``resume`` goes on after a kill: from the newest checkpoint inside the
-    round, else from its beginning, with the trajectory log cut back to that point.
-    Raises InputError for a user's mistake, RoundFailure when training cannot go on, EnvironmentFault.
+    ``report`` is called after every step. ``resume`` continues a killed round from its newest checkpoint, else from its
+    beginning, with the trajectory log cut back to that point. Raises InputError for a user's mistake, RoundFailure when
+    training cannot continue, EnvironmentFault.
     """
     run = RunDirectory.open(root)
     with hold_lock(run.round_lock_path, end_orphan=resume):
@@ -108,7 +108,7 @@ class _Round:
         self.lent_log = run.iteration(iteration) / LENT_FILE
         self.seal_log = run.iteration(iteration) / SEAL_FILE
         if self.log.exists() and not resume:
-            raise InputError(f"{self.log} is of a round that did not finish: add --resume to go on with it")
+            raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
         check_policy_path(self.settings.policy.path)
         self.tasks = tasks_at(load_tasks(run), iteration)
@@ -118,7 +118,7 @@ class _Round:
             )
 
     def finish(self) -> RoundRecord:
-        """Train what is left, and read the round's record off what is then on disk."""
+        """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self._start()
         settings = self.settings.training
         steps = round_tasks(
@@ -148,7 +148,7 @@ class _Round:
         )
 
     def _start(self) -> RoundStart:
-        """Find where to go on, and remove what was written after that point."""
+        """Find where to start or resume, and remove what was written after that point."""
         before, checkpoint = 0, None
         if self.iteration > 0:
             previous = self.run.iteration(self.iteration - 1) / RECORD_FILE
@@ -181,6 +181,7 @@ class _Round:
         from environments.registry import open_environment
         from training.grpo.group_rollouts import GroupRollouts
         from training.grpo.trainer import RoundCallback, train, trainer_config
+        from training.rollout.in_process import InProcessSampler
         from training.rollout.policy import load_starter
 
         settings = self.settings
@@ -190,12 +191,26 @@ class _Round:
         check_reward(environment, plan.steps[0][0], settings.training)
         policy = load_starter(settings.policy)
         seal = self._seal(environment, policy.rendering)
+        latest: list[Trajectory] = []
+
+        def keep(trajectories: Sequence[Trajectory]) -> None:
+            append_jsonl(self.log, trajectories)
+            latest[:] = trajectories
+
         rollouts = GroupRollouts(
-            plan, policy, environment, settings.training, self._keep, self._keep_lent, stopwatch, seal
+            plan,
+            policy,
+            InProcessSampler(policy.model),
+            environment,
+            settings.training,
+            keep,
+            self._keep_lent,
+            stopwatch,
+            seal,
         )
 
         def on_step(step: int) -> None:
-            done = step_record(step, rollouts.latest, StepLog())
+            done = step_record(step, latest, StepLog())
             self.report(
                 RoundProgress(
                     step=step - start.before,
@@ -231,15 +246,12 @@ class _Round:
         checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
         train(config, rollouts, callback, checkpoint, settings.policy.lora)
 
-    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
-        append_jsonl(self.log, trajectories)
-
     def _keep_lent(self, references: Sequence[Trajectory]) -> None:
         if references:
             append_jsonl(self.lent_log, references)
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
-        """SEAL as the round goes on with it: after the last step that is kept, of this iteration or the one before."""
+        """Return SEAL in its state after the last step that is kept, of this round or the one before."""
         settings = self.settings.training.seal
         if settings is None:
             return None
@@ -248,18 +260,18 @@ class _Round:
         return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
 
     def _seal_state(self, settings: SealSettings) -> SealState:
-        """After the last step that is kept, of this round or of the one before."""
+        """Return SEAL's state after the last step that is kept, of this round or of the one before."""
         if self.seal_log.exists():
             return read_jsonl(self.seal_log, SealStep)[-1].state
         return self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
-        """Before this round's first step."""
+        """Return SEAL's state before this round's first step."""
         if self.iteration == 0:
             return first_state(settings)
         earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE
         if not earlier.exists():
-            raise InputError(f"{earlier}, which SEAL goes on from, is missing: restore it")
+            raise InputError(f"{earlier}, which SEAL continues from, is missing: restore it")
         return read_jsonl(earlier, SealStep)[-1].state
 
     def _seal_figures(self) -> SealFigures | None:
@@ -269,7 +281,7 @@ class _Round:
         return figures(self._seal_state_before(settings), read_jsonl(self.seal_log, SealStep))
 
     def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
-        """Drop the records of ``path`` after global step ``step``, and a last line that is half written."""
+        """Drop the records of ``path`` after global step ``step``, and a half-written last line."""
         if not path.exists():
             return
         whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]

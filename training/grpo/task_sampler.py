@@ -1,4 +1,7 @@
-"""The tasks of a round's steps, as the settings of the task set and the scores of earlier rounds have it."""
+"""Draws the tasks of each training step: uniformly or by weight, evolved ones at their share, retests once.
+
+The settings of the task set choose the rule; weights and retirement follow from the scores of earlier rounds.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from memory.settings import TaskSettings
 from training.grpo.task_weights import Attempt, learnability, retire
 from training.signals import GroupScore
 
-# Which tasks each training step draws: uniformly or by weight, evolved ones at their share, retired ones once.
+__all__ = ["SCORES_FILE", "draw_steps", "earlier_attempts", "round_tasks"]
 
-__all__ = ["draw_steps"]
+SCORES_FILE = "scores.jsonl"
 
 
 class _Dealing(Protocol):
-    """Something that tasks of one kind are dealt from."""
+    """A source of tasks of one kind."""
 
     def take(self, count: int, taken: Collection[str]) -> list[Task]:
-        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are."""
+        """Return the next ``count`` tasks whose ids are not in ``taken``, or as many as there are."""
         ...
 
 
 class _Pool:
-    """Tasks dealt in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
+    """Deals tasks in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
 
     def __init__(self, first: Sequence[Task], tasks: Sequence[Task], rng: random.Random) -> None:
         self._tasks = tuple(tasks)
@@ -39,7 +42,7 @@ class _Pool:
         self._queue = deque(first)
 
     def take(self, count: int, taken: Collection[str]) -> list[Task]:
-        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
+        """Return the next ``count`` tasks not in ``taken``, or as many as there are. Skipped ones keep their place."""
         drawn: list[Task] = []
         blocked = set(taken)
         count = min(count, sum(task.id not in blocked for task in self._tasks))
@@ -55,8 +58,10 @@ class _Pool:
 
 
 class _WeightedPool:
-    """Tasks dealt in proportion to their weights: each has a clock that advances by 1 / weight when it is drawn, and
-    the one that is due first is drawn next. Clocks start at a random share of their first advance, by task and seed.
+    """Deals tasks in proportion to their weights.
+
+    Each task has a clock that advances by 1 / weight when it is drawn, and the one that is due first is drawn next.
+    Clocks start at a random share of their first advance, by task and seed.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], seed: int) -> None:
@@ -66,7 +71,7 @@ class _WeightedPool:
         self._due = {task_id: share * self._advance[task_id] for task_id, share in start.items()}
 
     def take(self, count: int, taken: Collection[str]) -> list[Task]:
-        """The next ``count`` tasks whose ids are not in ``taken``, or as many as there are. Those skipped wait."""
+        """Return the next ``count`` tasks not in ``taken``, or as many as there are. Skipped ones keep their place."""
         free = (task_id for task_id in self._due if task_id not in taken)
         drawn = nsmallest(count, free, key=lambda task_id: (self._due[task_id], task_id))
         for task_id in drawn:
@@ -91,15 +96,15 @@ def draw_steps(
     weights: Mapping[str, float] | None = None,
     retests: Sequence[Task] = (),
 ) -> tuple[tuple[Task, ...], ...]:
-    """The tasks of each of ``steps`` training steps, ``per_step`` in each (our choice; the paper states no rule).
+    """Return the tasks of each of ``steps`` training steps, ``per_step`` in each (ours; the paper states no rule).
 
-    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step.
-    Both kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that a task waits for
-    its turn instead of its luck. With ``weights`` (positive, by task id) a kind's tasks are dealt in proportion to
-    them instead. Tasks of a step are distinct as far as there are enough: a kind that has too few leaves its places to
-    the other, and only a set smaller than ``per_step`` repeats tasks within a step. ``retests``, none of ``tasks``,
-    are drawn once each, spread over the steps, before the share is dealt; those beyond all places are not. The order
-    of ``tasks`` and ``retests`` does not matter. Raises InputError for an empty set.
+    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step. Both
+    kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that no task waits by bad
+    luck. With ``weights`` (positive, by task id) a kind's tasks are dealt in proportion to them instead. Tasks of a
+    step are distinct if there are enough: a kind that has too few leaves its places to the other, and only a set
+    smaller than ``per_step`` repeats tasks within a step. ``retests``, none of ``tasks``, are drawn once each, spread
+    over the steps, before the share is dealt; those beyond all places are not drawn. The order of ``tasks`` and
+    ``retests`` does not matter. Raises InputError for an empty set.
     """
     if not tasks:
         raise InputError(
@@ -136,7 +141,7 @@ def _share(places: int, share: float) -> int:
 def _draw_step(evolved: _Dealing, others: _Dealing, per_step: int, wanted: int) -> tuple[Task, ...]:
     drawn: list[Task] = []
     while len(drawn) < per_step:
-        # One round suffices unless the whole set is smaller than the step, which then repeats tasks.
+        # One pass is enough unless the whole set is smaller than the step, which then repeats tasks.
         room = per_step - len(drawn)
         chosen = evolved.take(min(wanted, room), taken=())
         chosen += others.take(room - len(chosen), taken=())
@@ -144,9 +149,6 @@ def _draw_step(evolved: _Dealing, others: _Dealing, per_step: int, wanted: int) 
         chosen += evolved.take(room - len(chosen), taken)
         drawn += chosen
     return tuple(drawn)
-
-
-SCORES_FILE = "scores.jsonl"
 
 
 def round_tasks(
@@ -159,10 +161,10 @@ def round_tasks(
     per_step: int,
     seed: int,
 ) -> tuple[tuple[Task, ...], ...]:
-    """The tasks of each step of the round of ``iteration``, drawn from ``tasks``, which are D_t.
+    """Draw the tasks of each step of the round of ``iteration`` from ``tasks``, which are D_t.
 
-    ``seed`` is the run's. Earlier rounds are read only where sampling or retirement looks back on them. Raises
-    InputError when there are no tasks, or when the scores of an earlier round are missing.
+    ``seed`` is the run's. Earlier rounds are read only if sampling or retirement uses them. Raises InputError when
+    there are no tasks, or when the scores of an earlier round are missing.
     """
     draw_seed = derive_seed(seed, iteration, "draw")
     share = settings.evolved_share
@@ -197,13 +199,13 @@ def round_tasks(
 
 
 def earlier_attempts(run: RunDirectory, iteration: int) -> list[Attempt]:
-    """Every attempt of the rounds before ``iteration``. Raises InputError for a round without its scores."""
+    """Return every attempt of the rounds before ``iteration``. Raises InputError for a round without its scores."""
     attempts = []
     for number in range(iteration):
         path = run.iteration(number) / SCORES_FILE
         if not path.exists():
             raise InputError(
-                f"{path} is missing, and tasks.sampling or tasks.retire_above looks back on it: finish iteration "
+                f"{path} is missing, and tasks.sampling or tasks.retire_above needs it: finish iteration "
                 f"{number} with python -m graph.run_iteration --resume"
             )
         attempts += [

@@ -1,4 +1,4 @@
-"""What earlier attempts at a task say about drawing it again: how much it can still teach, and whether it may rest.
+"""Task weights from earlier attempts: how much a task can still teach (learnability), and when it is retired.
 
 Pure functions over attempts, which the records of finished rounds hold. All of this is our choice.
 """
@@ -14,7 +14,7 @@ __all__ = ["Attempt", "Retirement", "learnability", "retire"]
 
 
 class Attempt(Record):
-    """One group of rollouts at a task: ``success`` is the share of successes among its ``n`` rollouts (at least 1).
+    """One group of rollouts of a task: ``success`` is the share of successes among its ``n`` rollouts (at least 1).
 
     ``step`` is the global training step, ``iteration`` that of the round it was in.
     """
@@ -27,7 +27,7 @@ class Attempt(Record):
 
 
 class Retirement(Record):
-    """Ids of tasks that are drawn as usual, of those drawn once to be tested again, and of those that rest."""
+    """Ids of tasks that are drawn as usual, of retired ones that are drawn once as a test, and of retired ones."""
 
     active: frozenset[str]
     retested: frozenset[str]
@@ -35,7 +35,7 @@ class Retirement(Record):
 
 
 def _newest(attempts: Iterable[Attempt], count: int) -> Mapping[str, Sequence[Attempt]]:
-    """The newest ``count`` attempts at each task, oldest first."""
+    """Return the newest ``count`` attempts at each task, oldest first."""
     by_task: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda attempt: (attempt.step, attempt.iteration)):
         by_task[attempt.task_id].append(attempt)
@@ -43,7 +43,7 @@ def _newest(attempts: Iterable[Attempt], count: int) -> Mapping[str, Sequence[At
 
 
 def learnability(task_ids: Iterable[str], attempts: Iterable[Attempt], newest: int, floor: float) -> dict[str, float]:
-    """Weights in [``floor``, 1] by task id: 4 p (1 - p), with p the success rate of the ``newest`` groups' rollouts.
+    """Return weights in [``floor``, 1] by task id: 4 p (1 - p), p being the success rate of the ``newest`` groups.
 
     A group teaches by the differences between its rollouts, and their variance is p (1 - p). Tasks that were never
     attempted have weight 1.
@@ -68,11 +68,11 @@ def retire(
     iteration: int,
     at_least: int,
 ) -> Retirement:
-    """Which tasks the round of ``iteration`` draws, by attempts of rounds before it.
+    """Decide which tasks the round of ``iteration`` draws, from the attempts of earlier rounds.
 
-    A task retires when it has ``newest`` attempts and the newest of them all have a success of ``above`` or more. It
-    is tested again ``retest_every`` iterations after its last attempt, and is active again once one falls below. Of
-    the retired as many stay active, longest untried first, as it takes for ``at_least`` active ones.
+    A task is retired when it has ``newest`` attempts and the newest of them all have a success of ``above`` or more. It
+    is tested again ``retest_every`` iterations after its last attempt, and is active again once one falls below.
+    Retired tasks stay active, longest untried first, until ``at_least`` tasks are active.
     """
     made = _newest(attempts, newest)
     retired = [

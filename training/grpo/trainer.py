@@ -1,7 +1,54 @@
-"""A round of GRPO with TRL: configuration in our order of tasks, checkpoints, and the loop itself.
+"""A round of GRPO with TRL 1.16.0: the objective, the configuration, and the hooks into TRL's trainer.
 
-TRL's part is the loss, the reference model, the optimizer and its state. Ours is the rollout function and callbacks
-into public hooks. Import this module late: it needs torch, transformers and TRL.
+**One step** is ``tasks_per_step`` groups of K rollouts, sampled by the current policy pi, and one optimizer update. TRL
+computes the loss, holds the reference model and the optimizer; rollouts, rewards and checkpoints are ours.
+
+Symbols: row i is one rollout, t a position after its first prompt. N rows in a step. m_it is 1 on the ids that the
+policy wrote and 0 on everything else: observations, padding, and all of a rollout that the environment failed. R_i is
+the reward in [0, 1] (``training.grpo.reward``), None where the environment failed. Settings are those of ``training``.
+
+Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
+                   Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
+Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of w is scaled back to 1 for
+                   ``group_mean_one`` only (the paper does not).
+Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. There is one update per batch, so TRL
+                   takes pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. The log-probabilities that
+                   the sampler reports are recorded and enter no loss: no importance correction for the sampler.
+Clip        to 1 - 0.2 .. 1 + 0.2, TRL's default. It never acts, because r is 1.
+KL          k_it = exp(d) - d - 1 with d = log pi_ref(it) - log pi(it) (the k3 estimator), at the same temperature, as a
+                   term of the loss. pi_ref is the initial policy of the *run*; with LoRA its frozen base.
+Token       l_it = - min(r_it A_it, clip(r_it) A_it) + ``kl`` * k_it
+Loss        ``grpo``     1/N sum_i [ sum_t m_it l_it / max(1, sum_t m_it) ]: the mean over rows of their token means. A
+                         failed rollout is one of the N: it shrinks the step by its share.
+            ``dapo``     sum_it m_it l_it / sum_it m_it, one normaliser for all tokens of the step.
+            ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
+Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
+            ``supervised``: + ``lend_weight`` / ``tasks_per_step`` * sum over references of -mean_t log pi(it).
+Update      AdamW without weight decay, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
+            ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run.
+Micro-batches (``micro_batch``) split the rows of a step, not its groups' statistics: the update is that of the unsplit
+step. Only the logged KL is then a mean over micro-batches.
+
+**Where this departs from TRL 1.16.0**
+- Defaults: ``loss_type`` grpo (TRL: dapo), ``beta`` 1e-3 (0), a constant schedule (linear), dropout off unless LoRA has
+  some (on), tasks in the plan's order (shuffled), a random state set from the run's seed before each step.
+- ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights; the supervised term; log-probabilities
+  computed once for equal rows and in batches of like length, equal but for float rounding; a decay over the run's
+  steps; checkpoints that are whole or not there; no model card.
+- Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
+
+**Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
+- Eq. 1 has one normaliser per group, sum_k |tau_k|. ``grpo`` has one per row, ``dapo`` one per step; neither is equal.
+- The clip is 1 - 0.20 .. 1 + 0.28 there; with one update per batch neither acts. The paper's number of updates is open.
+- The paper leaves open the KL estimator, weight decay, and whether advantages are divided by the standard deviation.
+- Reward: success 1, failure 0 there; ours costs a success ``length_cost`` per extra call. Lending is ours.
+
+**Where it departs from SEAL** (arXiv 2605.24426 and its released code)
+- Four updates per batch there (mini-batches of 8 of 32 prompts): ratio and clip (0.2, dual clip 10) act. One here.
+- Weight decay 0.01 there, 0 here. Of a trajectory only the first 4,096 tokens after the prompt are trained there.
+- Equal: its token-mean within micro-batches of one row is ``loss: grpo``; KL weight 1e-3 with k3, no entropy term.
+
+Import this module late: it needs torch, transformers and TRL.
 """
 
 from __future__ import annotations
@@ -9,7 +56,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +72,8 @@ from environments.base import EnvironmentFault, InputError
 from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, verdict_reward
-from training.grpo.lending import written_logps
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, verdict_reward
+from training.grpo.lending import Row, written_logps
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
@@ -35,10 +82,10 @@ from training.settings import LoraSettings, TrainingSettings
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
 SCALED_BY_STD = {"grpo": "group", "dapo": "group", "dr_grpo": "none"}
-"""Whether advantages are divided by the group's standard deviation: Dr. GRPO's point is that they are not."""
+"""TRL's ``scale_rewards`` by loss: Dr. GRPO does not divide advantages by the group's standard deviation."""
 
 LAST_OF_DECAY = 0.1
-"""What is left of the learning rate when its decay is over."""
+"""Share of the learning rate that remains after its decay."""
 
 _STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
@@ -48,28 +95,36 @@ policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights).
 
 
 class RoundTrainer(GRPOTrainer):
-    """GRPOTrainer that scores equal rows once and rows of like length together, adds lent references' loss, and writes
-    no model card.
+    """GRPOTrainer on the rollouts of a round: the hooks that the module's docstring lists.
 
-    TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as dear as itself.
-    A small policy says the same in several rollouts of a group: four in ten of its rows are distinct (measured).
+    ``batch`` is what the rollouts of the current step handed over, from the call of TRL's rollout function to the next.
     """
 
+    def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
+        self.rollouts = rollouts
+        self.batch = StepBatch((), ())
+        self._references: Iterator[tuple[Row, ...]] = iter(())
+        super().__init__(rollout_func=self._roll_out, **given)
+
+    def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """Play a step, as TRL's rollout function."""
+        self.batch = self.rollouts.step(prompts, trainer)
+        self._references = iter(self.batch.references)
+        return self.batch.columns()
+
     def create_model_card(self, *args: object, **kwargs: object) -> None:
-        """Nothing: the card would be a draft that names no data and a model id that does not exist."""
+        """Write nothing: the card would be a draft that names no data and a model id that does not exist."""
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """TRL's schedule, which falls over the run's ``decay_steps`` and not over the steps until this round ends."""
-        rollouts = self.rollout_func
-        if isinstance(rollouts, GroupRollouts) and rollouts.settings.decay_steps is not None:
-            num_training_steps = rollouts.settings.decay_steps
+        """Return TRL's schedule over the run's ``decay_steps`` instead of the steps until this round ends."""
+        num_training_steps = self.rollouts.settings.decay_steps or num_training_steps
         scheduler: torch.optim.lr_scheduler.LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
-        """Save, or leave nothing behind. Raises StorageError naming the folder where the disk takes no more."""
+        """Save, or leave nothing behind. Raises StorageError that names the folder when the disk is full."""
         folder = checkpoint_folder(Path(str(self.args.output_dir)), self.state.global_step)
         try:
             with writing(folder):
@@ -79,33 +134,31 @@ class RoundTrainer(GRPOTrainer):
             raise
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """What TRL's method of this name gives, with SEAL's weights on the advantages: (B, T) in place of (B,).
-
-        TRL's loss takes advantages of either shape, for subclasses that give one a token.
-        """
-        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        rollouts = self.rollout_func
-        if isinstance(rollouts, GroupRollouts):
-            began = time.perf_counter()
-            advantages: torch.Tensor = batch["advantages"]
-            weights = rollouts.token_weights(advantages.tolist(), batch["completion_ids"].shape[1])
-            if weights is not None:
-                batch["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
-                rollouts.stopwatch.seal += time.perf_counter() - began
-        return batch
+        """Return what TRL's method returns, with SEAL's weights on the advantages: (B, T) in place of (B,)."""
+        inputs_of_step: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        began = time.perf_counter()
+        advantages: torch.Tensor = inputs_of_step["advantages"]
+        width = inputs_of_step["completion_ids"].shape[1]
+        weights = self.rollouts.token_weights(self.batch, advantages.tolist(), width)
+        if weights is not None:
+            # TRL's loss takes advantages of either shape, for subclasses that have one per token.
+            inputs_of_step["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
+            self.rollouts.stopwatch.seal += time.perf_counter() - began
+        return inputs_of_step
 
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
-        """TRL's loss of a micro-batch, and with it the loss of the references that this micro-batch is lent."""
+        """Return TRL's loss of a micro-batch, plus the supervised loss of the references that belong to it."""
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
-        rollouts = self.rollout_func
-        if not isinstance(rollouts, GroupRollouts) or not (due := rollouts.due_references()):
+        # Each micro-batch of a step is scored once, in order: so is each part of the step's references.
+        references = next(self._references, ())
+        if not references:
             return loss
-        logps, mask = written_logps(self, model, due)
+        logps, mask = written_logps(self, model, references)
         losses = -(logps * mask).sum(dim=1) / mask.sum(dim=1)
-        weight = rollouts.settings.lend_weight / rollouts.settings.tasks_per_step
-        return torch.add(loss, losses.sum(), alpha=weight)
+        settings = self.rollouts.settings
+        return torch.add(loss, losses.sum(), alpha=settings.lend_weight / settings.tasks_per_step)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -117,17 +170,20 @@ class RoundTrainer(GRPOTrainer):
         compute_entropy: bool = False,
         **others: object,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """What TRL's method of this name gives, row for row, computed once for rows that are equal, ROWS_TOGETHER at
-        a time, without their padding.
+        """Return what TRL's method returns, row for row, from ROWS_TOGETHER rows at a time without their padding.
 
-        A smaller ``batch_size`` (micro-batches) is kept to. Dropout makes equal rows differ: with it each is computed.
-        ``others`` belong to images and to experts: when any is given, TRL's own way is taken.
+        A smaller ``batch_size`` (micro-batches) is kept. ``others`` belong to images and to experts: when any is given,
+        TRL's own way is taken.
         """
+        # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
+        # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
+        # (four in ten of its rows are distinct, measured): equal rows are scored once and their gradients add up.
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         if len(input_ids) <= together or any(value is not None and value is not False for value in others.values()):
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         assert isinstance(self.args, GRPOConfig)
+        # Dropout makes equal rows differ: with it each is computed.
         kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
@@ -151,9 +207,9 @@ class RoundTrainer(GRPOTrainer):
 
 
 def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first of each set of equal rows, and for every row which of those it equals: (distinct rows,), (rows,).
+    """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,).
 
-    ``every``: all rows, equal or not.
+    ``every``: keep all rows, equal or not.
     """
     places = torch.arange(len(ids), device=ids.device)
     if every:
@@ -165,7 +221,7 @@ def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[t
 
 
 class RoundCallback(TrainerCallback):
-    """Seeds each step, reports it, stops at a loss that is not a number, and completes checkpoints."""
+    """Seeds each step, reports it, stops at a loss that is not finite, and completes checkpoints."""
 
     def __init__(
         self,
@@ -181,7 +237,8 @@ class RoundCallback(TrainerCallback):
         self.logged = 0.0
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Make what TRL draws (it permutes each batch) depend on the step alone, not on where the process started."""
+        """Set the random state from the step."""
+        # TRL permutes each batch: a resumed round must permute as an undisturbed one does.
         set_seed(derive_seed(self.plan.run_seed, "step", state.global_step) % 2**32)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
@@ -197,7 +254,7 @@ class RoundCallback(TrainerCallback):
         self.logged = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """The trainer saves right after it logs: complete that checkpoint."""
+        """Complete the checkpoint that the trainer has just saved; it saves right after it logs."""
         self.stopwatch.save += time.perf_counter() - self.logged
         self.on_checkpoint(state.global_step)
 
@@ -211,18 +268,19 @@ def trainer_config(
     bfloat16: bool = False,
     lora: LoraSettings | None = None,
 ) -> GRPOConfig:
-    """TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in the plan's order.
+    """Return TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in plan order.
 
-    Micro-batches are TRL's own gradient accumulation: rollouts of a step are drawn together, advantages are those of
-    whole groups, and the update is that of the unsplit step; only the logged KL is then a mean over micro-batches.
-    ``bfloat16``: matrix products in it. ``max_steps`` is the global step that ends the round, because the trainer goes
-    on from the last checkpoint's. A schedule that decays does so over steps that the settings count, because one over
-    ``max_steps`` would jump with every round's larger number.
+    Checkpoints go to ``policies``, every ``checkpoint_steps`` global steps and at the end. ``bfloat16``: matrix
+    products are computed in it.
     """
+    # Micro-batches are TRL's own gradient accumulation: with as many of them per generation as per update, the rollouts
+    # of a step are drawn together, their advantages are those of whole groups, and pi_old is the policy itself.
     rows = len(plan.steps[0]) * settings.rollouts_per_task
     together = settings.micro_batch or rows
     return GRPOConfig(
         output_dir=str(policies),
+        # The global step that ends the round: the trainer continues from the last checkpoint's. A schedule over it
+        # would jump with every round, so that a decay counts the run's steps instead (create_scheduler).
         max_steps=plan.last_step,
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
@@ -239,7 +297,7 @@ def trainer_config(
         warmup_steps=settings.warmup_steps,
         **_schedule(settings),
         max_grad_norm=settings.max_grad_norm,
-        # TRL's switch would silence the adapter's dropout with the model's own.
+        # TRL's switch would turn off the adapter's dropout with the model's own.
         disable_dropout=lora is None or lora.dropout == 0.0,
         seed=derive_seed(plan.run_seed, plan.iteration, "trainer") % 2**32,
         use_cpu=on_cpu,
@@ -270,12 +328,12 @@ def train(
     checkpoint: Path | None,
     lora: LoraSettings | None = None,
 ) -> GRPOTrainer:
-    """Train the steps of the plan from ``checkpoint`` (None: from the starter, with a fresh optimizer).
+    """Train the steps of the plan from ``checkpoint`` (None: from the initial policy, with a fresh optimizer).
 
-    The policy must hold the *starter*, loaded from its path: TRL builds the reference of the KL term from that path,
-    and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the policy's
-    layers in place, the checkpoint is the adapter's, and the reference is the policy without it. One trainer a
-    process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a
+    The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
+    that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
+    policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. One trainer
+    per process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a
     checkpoint with a file that cannot be read.
     """
     if checkpoint is not None:
@@ -286,12 +344,12 @@ def train(
         set_seed(config.seed)  # peft draws the adapter's first weights
     prompts = [task.id for step in rollouts.plan.steps for task in step]
     trainer = RoundTrainer(
+        rollouts,
         model=rollouts.policy.model,
         args=config,
         reward_funcs=[verdict_reward],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=rollouts.policy.tokenizer,
-        rollout_func=rollouts,
         callbacks=[callback],
         peft_config=adapter,
     )
@@ -310,9 +368,9 @@ def train(
 
 
 def check_state(checkpoint: Path) -> None:
-    """Look at the trainer's own files before it loads them, as it does: tensors and plain values, never any code.
+    """Read the trainer's own files before it does, in its way: tensors and plain values, never any code.
 
-    Raises InputError that names the file which is cut or damaged, or holds something else.
+    Raises InputError that names a file which is cut or damaged, or holds something else.
     """
     for file in sorted(path for pattern in _STATE for path in checkpoint.glob(pattern)):
         try:

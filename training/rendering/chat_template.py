@@ -1,9 +1,13 @@
-"""A model's own chat template as a rendering, without ever rendering the history again.
+"""A model's own chat template as a rendering that never renders the history again.
 
-The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. What follows a sampled message
-(answers of tools, the next user turn) is found by rendering a dummy conversation and keeping what stands behind the
-dummy assistant message: so the ids that were sampled stay as they are, whatever the template would have made of them.
-Text that came from outside never becomes a control token, whatever it spells. All of this is our choice.
+The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. The suffix after a sampled message
+(answers of tools, the next user turn) is found by rendering a dummy conversation and keeping the text behind the dummy
+assistant message: so the sampled ids stay unchanged, whatever the template would have made of them. Text from outside
+never becomes a control token, whatever it spells.
+
+What a template can do is probed with dummy conversations when the model is loaded (``choose_reader`` and the ``check_``
+functions). A template that lacks something an episode needs is refused with its name, instead of giving episodes in
+which no call is ever recognised. All of this is our choice.
 """
 
 from __future__ import annotations
@@ -35,11 +39,6 @@ from training.rendering.tool_calls import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# What a model's chat template can do, found out by rendering dummy conversations when the model is loaded.
-#
-# A template that cannot say what an episode needs is refused here with what is missing, instead of giving episodes in
-# which no call is ever recognised.
-
 _CALL = ToolCall(name=DUMMY_TOOL["function"]["name"], arguments={"city": "Oslo", "days": 3})
 _SAID = "dummy answer of the probe"
 _ASKED: Message = {"role": "user", "content": "dummy question of the probe"}
@@ -47,7 +46,7 @@ _CAN_CALL = "choose a model that was trained to call tools"
 
 
 def check_thinking(rendering: ChatTemplateRendering) -> None:
-    """Raises InputError when the template renders the same with and without thinking."""
+    """Raise InputError when the template renders the same with and without thinking."""
     if rendering.render([_ASKED], enable_thinking=True) == rendering.render([_ASKED], enable_thinking=False):
         raise InputError(
             f"policy.thinking: the chat template of {rendering.model} has no option enable_thinking: leave it null"
@@ -55,7 +54,7 @@ def check_thinking(rendering: ChatTemplateRendering) -> None:
 
 
 def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
-    """The reader that gets a rendered tool call back, and whether the template takes several calls in a message.
+    """Return the reader that reads a rendered tool call back, and whether a message may hold several calls.
 
     Raises InputError for a template that documents no tools, drops their answers, does not end messages with a stop
     token, or writes calls in a format that no reader knows.
@@ -80,7 +79,7 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
 
 
 def takes_system(rendering: ChatTemplateRendering) -> bool:
-    """Whether the template shows a system message, with tools: some refuse one, some drop it."""
+    """Report whether the template shows a system message beside tools: some refuse one, some drop it."""
     try:
         return _SAID in rendering.render([{"role": "system", "content": _SAID}, _ASKED], [DUMMY_TOOL])
     except InputError:
@@ -88,7 +87,7 @@ def takes_system(rendering: ChatTemplateRendering) -> bool:
 
 
 def check_writing(rendering: ChatTemplateRendering) -> None:
-    """Raises InputError when a call or an end of the turn that the template writes last cannot be read back."""
+    """Raise InputError when a call, or an end of the turn, that the template writes last cannot be read back."""
     done: Message = {"role": "assistant", "content": _SAID}
     for said, expected in (
         (call_of(_CALL.name, dict(_CALL.arguments)), (_CALL,)),
@@ -103,21 +102,21 @@ def check_writing(rendering: ChatTemplateRendering) -> None:
 
 
 def call_of(name: str, arguments: dict[str, Any]) -> Message:
-    """An assistant message with one call and nothing else."""
+    """Return an assistant message with one call and nothing else."""
     return {"role": "assistant", "content": "", "tool_calls": [call_message(0, name, arguments)]}
 
 
 def written(rendering: ChatTemplateRendering, said: Message, following: Sequence[Message] = ()) -> tuple[str, str, str]:
-    """How the template writes the assistant message ``said``: what stands before it, the message, its stop token.
+    """Render the assistant message ``said``; return the text before it, the message, and its stop token.
 
-    Between a dummy question and ``following``; some templates write a message otherwise when none follows. The stop
-    token is empty when the template does not end the message with one.
+    It is rendered between a dummy question and ``following``: some templates write a message differently when none
+    follows. The stop token is empty when the template does not end the message with one.
     """
     before = rendering.render([_ASKED], [DUMMY_TOOL], ask=False)
     head = rendering.render([_ASKED], [DUMMY_TOOL])[len(before) :]
     text = rendering.render([_ASKED, said, *following], [DUMMY_TOOL])[len(before) :]
     shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(head, text, strict=False)))
-    # A head may close a thinking block that the rendered history does not show: keep the whole tags they share.
+    # A head may close a thinking block that the rendered history does not show: keep only the whole tags they share.
     begin = max(shared.rfind(">"), shared.rfind("\n")) + 1
     end = re.search(rendering.stop, text[begin:])
     message = text[begin : begin + end.start()] if end else text[begin:]
@@ -135,9 +134,9 @@ def _takes_several(rendering: ChatTemplateRendering) -> bool:
 _MARK = "dummy_value_of_the_differencing"
 _NO_NAME = "unknown"
 _TODAY = "26 Jul 2024"
-"""The date that Llama 3's templates are told (their own default), so that a run of another day has equal prompts."""
+"""The date that Llama 3's templates show (their own default), so that a run on another day has equal prompts."""
 _DONE = "Done."
-"""What a teacher says to end a turn: references hold no words."""
+"""A teacher's message that ends a turn: references hold no words."""
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 _TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
@@ -153,7 +152,7 @@ class ChatTemplateRendering:
         """``stop_ids`` end a message beside the tokenizer's eos token: those of the model's generation config.
 
         ``thinking`` is the template's ``enable_thinking``; None leaves it at the template's default.
-        Raises InputError for a template that cannot say what an episode needs, naming what is missing.
+        Raises InputError for a template that lacks something an episode needs, and names it.
         """
         self.model = tokenizer.name_or_path or "the model"
         if not tokenizer.chat_template:
@@ -176,13 +175,13 @@ class ChatTemplateRendering:
         self._writes = False
 
     def begin(self) -> ChatTemplateDialogue:
-        """A fresh dialogue for one episode."""
+        """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
     def prompt(self, text: str, tools: Sequence[ToolSpec], preface: str = "") -> tuple[list[int], str]:
-        """The first prompt, up to where the assistant is to speak: its ids and its text.
+        """Render the first prompt, up to the head of the assistant's message; return its ids and its text.
 
-        ``preface`` is the system message; in front of ``text`` for a template that shows none.
+        ``preface`` is the system message; it goes in front of ``text`` for a template that shows none.
         """
         schemas = json.dumps([tool_schema(tool) for tool in tools])
         before = [{"role": "system", "content": preface}] if preface and self.has_system else []
@@ -196,15 +195,15 @@ class ChatTemplateRendering:
 
     @cached_property
     def has_system(self) -> bool:
-        """Whether the template shows a system message."""
+        """Report whether the template shows a system message."""
         return takes_system(self)
 
     def suffix(self, following: Sequence[Message], names: Sequence[str] = ()) -> tuple[list[int], str]:
-        """What the template puts between an assistant message and the next: its ids and its text.
+        """Render what the template puts between an assistant message and the next; return its ids and its text.
 
         The first id ends the message. ``following`` are the messages that come after it; ``names`` are those of its
-        tool calls, none for a message without calls. Raises InputError for a template that drops messages or ends them
-        otherwise.
+        tool calls, none for a message without calls. Raises InputError for a template that drops messages, or does not
+        end them with a stop token.
         """
         marker = _marker(*names, *(message["content"] for message in following))
         said: Message = {"role": "assistant", "content": "" if names else _MARK}
@@ -228,7 +227,7 @@ class ChatTemplateRendering:
         return self._encode(behind[end.start() :], marker), behind[end.start() :].replace(marker, "")
 
     def answers(self, names: Sequence[str], texts: Sequence[str]) -> tuple[list[int], str]:
-        """The suffix that answers the calls of a message, one text each."""
+        """Render the suffix that answers the calls of a message, one text each."""
         messages = [
             {"role": "tool", "name": name, "tool_call_id": call_id(place), "content": text}
             for place, (name, text) in enumerate(zip(names, texts, strict=True))
@@ -236,9 +235,9 @@ class ChatTemplateRendering:
         return self.suffix(messages, names)
 
     def message(self, action: ToolCall | EndTurn) -> list[int]:
-        """Ids of ``action`` as the template writes an assistant's last message, with the id that ends it.
+        """Return the ids of ``action`` as the template writes an assistant's last message, with the id that ends it.
 
-        Where the template shows thinking, the teacher's is empty. Raises InputError for a template whose last messages
+        If the template shows thinking, the teacher's is empty. Raises InputError for a template whose last messages
         cannot be read back.
         """
         if not self._writes:
@@ -255,11 +254,11 @@ class ChatTemplateRendering:
         return self._encode(text + stop, marker)
 
     def _inert(self, text: str, marker: str) -> str:
-        """``text`` with ``marker`` after the first character of every control token that it spells."""
+        """Return ``text`` with ``marker`` after the first character of every control token that it spells."""
         return self._controls.sub(lambda found: found[0] + marker, text)
 
     def _encode(self, text: str, marker: str) -> list[int]:
-        """Ids of rendered text, encoded in pieces that are cut at ``marker``."""
+        """Return the ids of rendered text, encoded in pieces that are cut at ``marker``."""
         ids: list[int] = []
         for piece in text.split(marker):
             ids += self.tokenizer.encode(piece, add_special_tokens=False)
@@ -268,7 +267,7 @@ class ChatTemplateRendering:
     def render(
         self, messages: Sequence[Message], tools: Sequence[Schema] = (), ask: bool = True, **options: bool
     ) -> str:
-        """The template's own text; ``ask``: with the head of the assistant's next message at its end.
+        """Render ``messages`` to text; ``ask``: with the head of the assistant's next message at the end.
 
         ``options`` override those of the rendering. Raises InputError when the template cannot render this.
         """
@@ -300,15 +299,13 @@ class ChatTemplateDialogue:
         self._names: tuple[str, ...] = ()
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of what the environment tells first, of the tools' documentation and the first user message."""
+        """Return the ids of the environment's preface, the tools' documentation and the first user message."""
         self._tools = {tool.name: tool_schema(tool) for tool in tools}
         ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface)
         return ids
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
-        """The tool calls of a sampled message; without one, its block of Python; a message without either ends the
-        turn.
-        """
+        """Read the tool calls of a sampled message, or its block of Python; a message with neither ends the turn."""
         self.stopped = ids[-1] if ids and ids[-1] in self.stop_ids else None
         said = self._decode(ids if self.stopped is None else ids[:-1])
         if self.stopped is None:
@@ -328,11 +325,11 @@ class ChatTemplateDialogue:
         return read
 
     def observe(self, observations: Sequence[Observation]) -> list[int]:
-        """Ids of the tools' answers and the head of the next assistant message."""
+        """Return the ids of the tools' answers and the head of the next assistant message."""
         return self._go_on(*self._rendering.answers(self._names, [observation.text for observation in observations]))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of the next user message. Tools that are new in this turn are documented in it, as JSON lines."""
+        """Return the ids of the next user message, which documents tools that are new in this turn as JSON lines."""
         new = {tool.name: tool_schema(tool) for tool in tools if tool.name not in self._tools}
         self._tools |= new
         text = turn.text
@@ -342,11 +339,11 @@ class ChatTemplateDialogue:
         return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
 
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
-        """Ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
+        """Return the ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
         return self._rendering.message(action)
 
     def _go_on(self, ids: list[int], text: str) -> list[int]:
-        """The suffix without the token that ends a message when the message has it already.
+        """Return the suffix without the token that ends a message when the message already has it.
 
         A message that was cut off, or that another stop id ended, gets the template's own end.
         """
@@ -359,7 +356,7 @@ class ChatTemplateDialogue:
 
 
 def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Matches the first character of everything that must stay text: control tokens, and the mark of the differencing.
+    """Return a pattern that matches the first character of every control token, and of the mark of the differencing.
 
     Added tokens that neither are special nor look like a tag (runs of line feeds in some vocabularies) are text.
     """
@@ -370,6 +367,6 @@ def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
 
 
 def _marker(*texts: str) -> str:
-    """A private-use character that none of the texts holds."""
+    """Return a private-use character that is in none of the texts."""
     used = set().union(*texts)
     return next(chr(code) for code in _PRIVATE_USE if chr(code) not in used)

@@ -1,4 +1,4 @@
-"""JSON that a policy wrote, read so that whatever is accepted can be written to a record again."""
+"""Reads JSON that a policy wrote; whatever is accepted can be written to a record again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from environments.base import ToolCall
 
 
 def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
-    """The JSON value that starts at ``at`` and where it ends.
+    """Return the JSON value that starts at ``at``, and the index of its end.
 
-    Raises ValueError for what is none, and for what Python reads but no record can hold: NaN, infinities, numbers
-    that overflow, half of a surrogate pair, nesting without end.
+    Raises ValueError for text that is not JSON, and for values that Python reads but no record can hold: NaN,
+    infinities, numbers that overflow, half of a surrogate pair, nesting beyond the parser's depth.
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
@@ -27,7 +27,7 @@ def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
 
 
 def tool_call(name: str, arguments: dict[str, JsonValue]) -> ToolCall:
-    """A call of what was read. Raises ValueError when the arguments are nested deeper than a record can be."""
+    """Return a call. Raises ValueError when the arguments are nested deeper than a record can be."""
     try:
         return ToolCall(name=name, arguments=arguments)
     except ValidationError:

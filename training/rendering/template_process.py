@@ -1,9 +1,9 @@
-"""A chat template runs in a process of its own: it is a program, and it came with a model.
+"""Runs a chat template in a process of its own: a template is a program, and it comes with a model.
 
 Jinja's sandbox keeps a template from files and processes, not from endless loops, recursion and texts as large as the
-memory. So the process gets a limit on CPU time, memory and the length of what it renders for each request; one that
-goes beyond is killed, and the caller gets a sentence. The process is forked, because another start of the libraries
-takes seconds, and holds nothing of its parent's but memory: no file, lock or socket.
+memory. So each request has limits on CPU time, memory and the length of the rendered text; a process that exceeds one
+is killed, and the caller gets a sentence. The process is forked, because a fresh start of the libraries takes seconds,
+and keeps nothing of its parent but memory: no file, lock or socket.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ LONGEST_TEXT = 2**24
 MEMORY = 2**30
 """Bytes of address space on top of what the process has when it is forked (ours)."""
 GIVE_UP = 600.0
-"""Wall seconds after which a process that neither answers nor uses its CPU time is given up."""
+"""Timeout in wall seconds for a process that neither answers nor uses its CPU time."""
 _LOOK_FOR_PARENT = 5.0
 _HEAD = struct.Struct("!?Q")
 
 
 class TemplateFailure(Exception):
-    """The template could not be rendered; the message says why in a few words."""
+    """The template could not be rendered; the message gives the reason in a few words."""
 
 
 class TemplateProcess:
-    """Calls ``render`` in a process that is forked by the first call, and again after one that was ended.
+    """Calls ``render`` in a process that is forked by the first call, and again after one that was killed.
 
-    ``render`` and what it holds are as they are at that moment; the arguments must be plain values. Threads may share
-    one. The process ends with this object, and with this process.
+    The fork copies ``render`` and its state at that moment; arguments must be plain values. Threads may share one
+    object. The process ends with this object, and with the process that owns it.
     """
 
     def __init__(self, render: Callable[..., object]) -> None:
@@ -56,8 +56,7 @@ class TemplateProcess:
         self._end: weakref.finalize[Any, Any] | None = None
 
     def __call__(self, *arguments: object, **options: object) -> str:
-        """What ``render`` returns as text. Raises TemplateFailure for whatever it raises, and where it goes beyond a
-        limit."""
+        """Return ``render``'s result as text. Raises TemplateFailure for whatever it raises, and beyond a limit."""
         with self._lock:
             if self._connection is None or self._owner != os.getpid():
                 self._start()
@@ -66,7 +65,7 @@ class TemplateProcess:
             try:
                 _send(connection, True, pickle.dumps((arguments, options)))
                 done, answer = _receive(connection)
-            except BaseException as error:  # also an interruption, which leaves an answer that nobody waits for
+            except BaseException as error:  # also an interruption, after which the answer would be the next call's
                 self._stop()
                 if isinstance(error, EOFError | OSError):
                     raise TemplateFailure(
@@ -105,14 +104,14 @@ def _end(child: int, connection: socket.socket, owner: int) -> None:
 
 
 def _serve(connection: socket.socket, render: Callable[..., object], parent: int) -> NoReturn:
-    """The life of the forked process."""
+    """Answer requests until the parent is gone; runs in the forked process."""
     try:
         _forget_the_parent(connection.fileno())
         connection.settimeout(_LOOK_FOR_PARENT)
         while True:
             _, question = _receive(connection, lambda: os.getppid() == parent)
             arguments, options = pickle.loads(question)
-            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # whose signal ends the process, in a loop of C too
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal kills the process, in a loop of C too
             done, text = _rendered(render, arguments, options)
             signal.setitimer(signal.ITIMER_PROF, 0)
             connection.settimeout(GIVE_UP)
@@ -124,7 +123,7 @@ def _serve(connection: socket.socket, render: Callable[..., object], parent: int
 
 def _forget_the_parent(kept: int) -> None:
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for number in map(int, os.listdir("/dev/fd")):
@@ -147,7 +146,7 @@ def _rendered(render: Callable[..., object], arguments: Any, options: Any) -> tu
         return False, "it calls itself without end"
     except MemoryError:
         return False, f"it needs more than {MEMORY // 2**20} MB of memory"
-    except Exception as error:  # noqa: BLE001 - whatever a template does wrong is told
+    except Exception as error:  # noqa: BLE001 - whatever a template does wrong is reported
         from jinja2 import TemplateError
 
         name = "" if isinstance(error, TemplateError | TypeError) else f"{type(error).__name__}: "
@@ -162,8 +161,7 @@ def _send(connection: socket.socket, done: bool, content: bytes) -> None:
 
 
 def _receive(connection: socket.socket, go_on: Callable[[], bool] = lambda: False) -> tuple[bool, bytes]:
-    """One message. Raises EOFError where the other side is gone, and TimeoutError where ``go_on`` does not say to wait
-    on."""
+    """Return one message. Raises EOFError when the other side is gone; at a timeout TimeoutError unless ``go_on()``."""
     done, length = _HEAD.unpack(_exactly(connection, _HEAD.size, go_on))
     return done, _exactly(connection, length, go_on)
 

@@ -1,9 +1,20 @@
-"""Tools and their calls as chat models write them: schemas going in, the calls of a sampled message coming out.
+"""Tools and their calls as chat models write them: schemas as input, the calls of a sampled message as output.
 
 Two readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
-Hermes) itself, call by call, so that one broken call does not hide its neighbours and its reason is told.
-``ResponseTemplateReader`` leaves any other format to the parser of transformers, which reads what the tokenizer's
-``response_template`` describes (a model may ship one, and TRL knows those of common templates).
+Hermes) itself, call by call, so that one broken call does not hide its neighbours and the reason is reported.
+``ResponseTemplateReader`` leaves any other format to the parser of transformers, which follows the tokenizer's
+``response_template`` (a model may ship one, and TRL knows those of common templates).
+
+``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call. A block counts
+if the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's
+own agents differ among themselves):
+
+- a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
+  next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
+- a block may be indented, as in a list: the white space that all of its lines begin with is removed;
+- blocks of another language, or of none, are text;
+- two blocks are a malformed action and none of them runs: the second was written before the first one's output was
+  seen, and the agent must learn that.
 """
 
 from __future__ import annotations
@@ -47,17 +58,17 @@ DUMMY_TOOL: Schema = {
         },
     },
 }
-"""What dummy conversations document: some models have a template of their own for conversations with tools."""
+"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
 
 
 class CallReader(Protocol):
-    """Reads what an assistant message says."""
+    """Reads the actions of an assistant message."""
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
-        """The calls of ``message`` in their order, or the end of the turn when it has none.
+        """Return the calls of ``message`` in their order, or the end of the turn when it has none.
 
-        ``message`` is what was sampled, without the token ``stop`` that ended it; ``head`` is what was rendered
-        before it, whose end may have opened a thinking block; ``tools`` are the schemas of the tools at hand.
+        ``message`` is the sampled text without the token ``stop`` that ended it; ``head`` is the text rendered before
+        it, whose end may have opened a thinking block; ``tools`` are the schemas of the tools at hand.
         """
         ...
 
@@ -66,7 +77,7 @@ class HermesReader:
     """Reads ``<tool_call>`` blocks of JSON."""
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
-        """See CallReader. Thinking is left out; a block that is no call is a MalformedCall of its own."""
+        """See CallReader. Thinking is left out; a block that is not a call is a MalformedCall of its own."""
         opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
         said = _THINKING.sub("", opened + message)
         blocks = _TOOL_CALL.findall(said)
@@ -76,13 +87,13 @@ class HermesReader:
 
 
 class ResponseTemplateReader:
-    """Reads what the tokenizer's ``response_template`` describes, through transformers."""
+    """Reads the format of the tokenizer's ``response_template`` through transformers."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
-        """See CallReader. One broken call makes the whole message malformed: the parser gives nothing of it."""
+        """See CallReader. One broken call makes the whole message malformed: the parser returns nothing of it."""
         try:
             parsed = self.tokenizer.parse_response(message + stop, prefix=head, tools=list(tools))
             calls = tuple(_checked(call) for call in parsed.get("tool_calls") or ())
@@ -92,7 +103,7 @@ class ResponseTemplateReader:
 
 
 def response_template_reader(tokenizer: PreTrainedTokenizerBase) -> ResponseTemplateReader | None:
-    """A reader for a tokenizer that has a ``response_template``, or whose chat template TRL knows; else None."""
+    """Return a reader for a tokenizer with a ``response_template``, or a chat template that TRL knows; else None."""
     if getattr(tokenizer, "response_template", None) is None:
         from trl.chat_template_utils import add_response_schema
 
@@ -104,7 +115,7 @@ def response_template_reader(tokenizer: PreTrainedTokenizerBase) -> ResponseTemp
 
 
 def _read_block(block: str, text: str) -> Action:
-    """The call in one block; ``text`` is what a MalformedCall shows."""
+    """Return the call in one block; ``text`` is what a MalformedCall shows."""
     try:
         content, end = read_json_at(block := block.strip())
         if end < len(block):
@@ -115,7 +126,7 @@ def _read_block(block: str, text: str) -> Action:
 
 
 def _checked(call: object) -> ToolCall:
-    """A call that the parser of transformers made, if a record can hold it. Raises ValueError."""
+    """Return a call that the parser of transformers made. Raises ValueError if a record cannot hold it."""
     function = call.get("function", call) if isinstance(call, dict) else call
     content, _ = read_json_at(json.dumps(function))
     return _call(content)
@@ -137,17 +148,17 @@ def _first_line(error: Exception) -> str:
 
 
 def call_id(place: int) -> str:
-    """The id of a message's call: nine letters and digits, which is what Mistral's templates insist on."""
+    """Return the id of a message's call: nine letters and digits, as Mistral's templates require."""
     return f"call{place:05d}"
 
 
 def call_message(place: int, name: str, arguments: dict[str, Any]) -> Message:
-    """A call as an entry of an assistant message's ``tool_calls``."""
+    """Return a call as an entry of an assistant message's ``tool_calls``."""
     return {"id": call_id(place), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def tool_schema(tool: ToolSpec) -> Schema:
-    """The tool as an OpenAI-style function schema, which is what chat templates expect."""
+    """Return the tool as an OpenAI-style function schema, as chat templates expect it."""
     return {
         "type": "function",
         "function": {
@@ -176,18 +187,6 @@ def _schema(parameter: Parameter) -> Schema:
     return schema | choices
 
 
-# Reads fenced blocks of Python in a message as actions: the benchmark's way to act in AppWorld, without a tool call.
-#
-# A block counts where the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule
-# (ours, where the benchmark's own agents differ among themselves):
-#
-# - a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
-#   next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
-# - a block may be indented, as in a list: the white space that all of its lines begin with is taken off;
-# - blocks of another language, or of none, are words;
-# - two blocks are a malformed action and nothing of them runs: the second was written without having seen what the
-#   first one prints, and the agent has to be told so.
-
 TOOL = "python"
 _CODE = "code"
 _OPENING = re.compile(r"[ \t]*(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*")
@@ -195,7 +194,7 @@ _LANGUAGES = frozenset({"python", "py"})
 
 
 def takes_blocks(tools: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether blocks count with these tools, given as OpenAI-style function schemas."""
+    """Report whether blocks count with these tools, given as OpenAI-style function schemas."""
     for tool in tools:
         function = tool["function"]
         parameters = function.get("parameters", {})
@@ -205,7 +204,7 @@ def takes_blocks(tools: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def block_action(text: str) -> Action | None:
-    """The action that the text's block is, or None for a text without one."""
+    """Return the action of the text's block, or None for a text without one."""
     blocks = list(_blocks(text))
     if not blocks:
         return None
@@ -216,7 +215,7 @@ def block_action(text: str) -> Action | None:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The code of each block of Python."""
+    """Yield the code of each block of Python."""
     lines = iter(text.split("\n"))
     for line in lines:
         opening = _OPENING.fullmatch(line.rstrip("\r"))

@@ -1,1 +1,1 @@
-"""Rollouts: episodes driven against an environment, and the samplers that continue them token by token."""
+"""Rollouts: episodes played in an environment, and the samplers that write the policy's messages."""

@@ -1,6 +1,7 @@
-"""Many episodes at once, token in, token out: what was sampled, what the environment did with it, and the verdict.
+"""Play episodes, token in, token out: what was sampled, what the environment answered, the outcome, why it stopped.
 
-An episode may also be a task's reference, said in the policy's own format: its ids go the way of sampled ones.
+Which sampler writes the messages is the caller's choice (``training.rollout.sampling``). An episode may also be a
+task's reference, written in the policy's own format: its ids take the path of sampled ones.
 """
 
 from __future__ import annotations
@@ -22,45 +23,47 @@ from environments.base import (
     UserTurn,
     at_once,
 )
-from memory.records import Step, Task, TrajectoryTurn
+from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
-from training.rendering.base import Dialogue, EndTurn, Prompt, Sampled
+from training.rendering.base import Dialogue, EndTurn
 from training.rollout.policy import Policy
+from training.rollout.sampling import EpisodeDriver, FinishReason, Prompt, Sampled, Sampler
 
 
 class EpisodeLimits(Record):
-    """Where an episode is cut off.
+    """The limits of an episode.
 
     ``max_new_tokens`` of one message: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
-    episode, prompt and observations included, and ``max_actions`` of one user turn end the episode where they are
-    reached, in the middle of a message with several actions too. After the last allowed action the policy may still
-    end its turn, as in the official rule. ``batch`` is how many episodes are decoded together; it changes no result,
-    only memory and speed.
+    episode, prompt and observations included, ``max_actions`` of one user turn and ``max_steps``, messages of the
+    episode (None: no limit), end the episode where they are reached; ``max_actions`` also in the middle of a message
+    with several actions. After the last allowed action the policy may still end its turn, as in the official rule.
+    ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
     """
 
     max_new_tokens: int = Field(48, ge=1)
     max_tokens: int = Field(512, ge=2)
     max_actions: int = Field(8, ge=1)
+    max_steps: int | None = Field(None, ge=1)
     batch: int = Field(128, ge=1)
 
 
 class EpisodeRequest(Record):
-    """One attempt to make: equal requests to an equal policy give equal episodes."""
+    """One episode to play: equal requests to an equal policy give equal episodes."""
 
     task: Task
     seed: int
 
 
 class EpisodeResult(Record):
-    """One attempt made.
+    """One episode that was played.
 
     ``completion_ids`` is everything after the first prompt; ``logprobs`` (nats, of logits divided by the sampling
-    temperature) and ``mask`` go with it, and where ``mask`` is 0 the token is the environment's and its log-probability
-    is 0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the
-    environment failed, and is empty when it failed before the first action. The prompt is never empty.
+    temperature) and ``mask`` go with it. Where ``mask`` is 0 the token is the environment's and its log-probability is
+    0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the environment
+    failed, and is empty when it failed before the first action. The prompt is never empty.
 
-    ``turn_begins`` are the places in the completion at which the turns begin: of each turn what the policy says in it
-    and what it is answered, of the later ones first the user's words.
+    ``turn_begins`` are the indexes in the completion at which the turns begin. A turn's tokens are the policy's
+    messages and their answers; from the second turn on the user's words come first.
     """
 
     task: Task
@@ -75,66 +78,64 @@ class EpisodeResult(Record):
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens that the policy sampled."""
+        """Return the number of tokens that the policy sampled."""
         return sum(self.mask)
 
 
 def run_episodes(
     policy: Policy,
+    sampler: Sampler,
     environment: Environment,
     requests: Sequence[EpisodeRequest],
     limits: EpisodeLimits,
     temperature: float,
     over: Callable[[bool], None] = lambda success: None,
 ) -> tuple[EpisodeResult, ...]:
-    """Attempt every request and return the results in their order; ``temperature`` 0 is greedy.
+    """Play every request and return the results in their order; ``temperature`` 0 is greedy.
 
-    ``over`` is told of each episode that is over whether it succeeded, in the order in which they end.
-
-    No more episodes are open at a time than the environment can have, and each is closed when it is over. An
-    EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task that the
-    environment cannot open, for one whose prompt leaves no room under ``max_tokens``, and for a ``max_tokens`` beyond
-    the model's last position.
+    ``sampler`` samples from ``policy``, whose rendering the episodes use. ``over`` is called when an episode ends, with
+    whether it succeeded. No more episodes are open at a time than the environment can have, and each is closed when it
+    is over. An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task
+    that the environment cannot open, for one whose prompt leaves no room under ``max_tokens``, and for a ``max_tokens``
+    beyond the model's last position.
     """
-    from training.rollout.in_process import Sampler
-
     positions = policy.positions
     if positions is not None and limits.max_tokens > positions:
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    attempts = [_Attempt(policy, environment, request, limits, over) for request in requests]
+    rollouts = [_Rollout(policy, environment, request, limits, over) for request in requests]
     try:
-        Sampler(policy.model, temperature, rows=_rows(environment, limits)).run(attempts)
+        sampler.run(rollouts, temperature=temperature, concurrency=_concurrency(environment, limits))
     finally:
-        for attempt in attempts:
-            attempt.close()
-    return tuple(attempt.result() for attempt in attempts)
+        for rollout in rollouts:
+            rollout.close()
+    return tuple(rollout.result() for rollout in rollouts)
 
 
 def play_references(
     policy: Policy, environment: Environment, tasks: Sequence[Task], limits: EpisodeLimits
 ) -> tuple[EpisodeResult, ...]:
-    """The references of ``tasks`` as episodes, each call a message of its own, under the same limits as a rollout.
+    """Play the references of ``tasks`` as episodes, one message per call, under the same limits as a rollout.
 
-    What is executed is what the policy's format makes of the ids, so that a reference which the format or the limits
-    cannot hold shows in the outcome. ``mask`` is 1 on the ids that the policy would have to sample; log-probabilities
-    are 0, because nothing was. An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises
-    InputError for a format that cannot be written, and like ``run_episodes``.
+    The environment executes what the policy's format reads from the ids, so that a reference which the format or the
+    limits cannot hold shows in the outcome. ``mask`` is 1 on the ids that the policy would have to sample;
+    log-probabilities are 0, because nothing was sampled. An EnvironmentFault becomes the ``infrastructure_error`` of
+    its own episode. Raises InputError for a format that cannot be written, and like ``run_episodes``.
     """
     results = []
     for task in tasks:
-        attempt = _Attempt(policy, environment, EpisodeRequest(task=task, seed=0), limits)
+        rollout = _Rollout(policy, environment, EpisodeRequest(task=task, seed=0), limits)
         try:
-            attempt.recite()
+            rollout.play_reference()
         finally:
-            attempt.close()
-        results.append(attempt.result())
+            rollout.close()
+        results.append(rollout.result())
     return tuple(results)
 
 
-def _rows(environment: Environment, limits: EpisodeLimits) -> int:
-    """How many episodes are played at a time."""
+def _concurrency(environment: Environment, limits: EpisodeLimits) -> int:
+    """Return the number of episodes that are open at a time."""
     most = at_once(environment)
     return limits.batch if most is None else min(limits.batch, most)
 
@@ -147,10 +148,11 @@ class _Turn:
     steps: list[Step]
     begins: int
     ended: bool = False
+    stop_reason: StopReason | None = None
 
 
-class _Attempt:
-    """One episode as a sampler sees it (training.rendering.base.Speaker)."""
+class _Rollout(EpisodeDriver):
+    """One episode: opened by the first ``observe``, closed when it is over."""
 
     def __init__(
         self,
@@ -168,6 +170,9 @@ class _Attempt:
         self._dialogue: Dialogue = policy.rendering.begin()
         self.stop_ids = self._dialogue.stop_ids
         self._episode: Episode | None = None
+        self._opened = False
+        self._next: Prompt | None = None
+        self._messages = 0
         self._turns: list[_Turn] = []
         self._prompt: list[int] = []
         self._completion: list[int] = []
@@ -176,7 +181,35 @@ class _Attempt:
         self._outcome: Outcome | None = None
         self._fault: str | None = None
 
-    def begin(self) -> Prompt | None:
+    def observe(self) -> Prompt | None:
+        """Return the first prompt, or the answer to the last message; None when the episode is over."""
+        if not self._opened:
+            self._opened = True
+            self._next = self._open()
+        return self._next
+
+    def act(self, message: Sampled) -> None:
+        """Execute one message."""
+        self._next = self._answer(message)
+
+    def play_reference(self) -> None:
+        """Write the reference, whatever is answered; a message longer than its room is cut off like a sampled one."""
+        names = sorted({call.name for calls in self._task.reference for call in calls})
+        tools = self._environment.tools(names)
+        self.observe()
+        for calls in self._task.reference:
+            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
+            for action in actions:
+                prompt = self.observe()
+                if prompt is None:
+                    return
+                written = self._dialogue.demonstrate(action)
+                ids = written[: prompt.max_new_tokens]
+                reason = FinishReason.STOP if ids == written else FinishReason.LENGTH
+                context = len(self._prompt) + len(self._completion)
+                self.act(Sampled(ids, [0.0] * len(ids), context, reason))
+
+    def _open(self) -> Prompt | None:
         """Open the episode and render its first prompt."""
         try:
             self._episode = self._environment.open(self._task)
@@ -196,18 +229,23 @@ class _Attempt:
             )
         return Prompt(self._prompt, room)
 
-    def reply(self, sampled: Sampled) -> Prompt | None:
-        """Act on one sampled message; the environment's answer, or None when the episode is over."""
+    def _answer(self, message: Sampled) -> Prompt | None:
+        """Execute one message; return the environment's answer, or None when the episode is over."""
         so_far = len(self._prompt) + len(self._completion)
-        if sampled.context != so_far:
-            raise AssertionError(f"the sampler read {sampled.context} tokens, the episode has {so_far}")
-        self._append(sampled.ids, sampled.logprobs, 1)
-        said = self._dialogue.parse(sampled.ids)
+        if message.context != so_far:
+            raise AssertionError(f"the sampler read {message.context} tokens, the episode has {so_far}")
+        self._append(message.ids, message.logprobs, 1)
+        self._messages += 1
+        read = self._dialogue.parse(message.ids)
         try:
-            suffix = self._end_turn() if isinstance(said, EndTurn) else self._act(said)
-            if suffix is None or self._room(len(suffix)) < 1:
+            suffix = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
+            if suffix is not None and (limit := self._limit_reached(message, suffix)) is not None:
+                self._turns[-1].stop_reason = limit
+                suffix = None
+            if suffix is None:
                 self._outcome = self._live().outcome()
-                self.close()  # others wait for what it holds
+                # Close at once: episodes that wait to be opened may need what this one holds.
+                self.close()
                 self._over(self._outcome.success)
                 return None
         except EnvironmentFault as fault:
@@ -216,25 +254,14 @@ class _Attempt:
         self._append(suffix, [0.0] * len(suffix), 0)
         return Prompt(suffix, self._room(0))
 
-    def recite(self) -> None:
-        """Say the reference, whatever is answered; a message that is longer than its room is cut off like any."""
-        names = sorted({call.name for calls in self._task.reference for call in calls})
-        tools = self._environment.tools(names)
-        prompt = self.begin()
-        for calls in self._task.reference:
-            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
-            for action in actions:
-                if prompt is None:
-                    return
-                ids = self._dialogue.demonstrate(action)[: prompt.max_new_tokens]
-                context = len(self._prompt) + len(self._completion)
-                prompt = self.reply(Sampled(ids, [0.0] * len(ids), context))
-
     def result(self) -> EpisodeResult:
-        """What happened."""
+        """Return what happened."""
         return EpisodeResult(
             task=self._task,
-            turns=tuple(TrajectoryTurn(text=t.text, steps=tuple(t.steps), ended=t.ended) for t in self._turns),
+            turns=tuple(
+                TrajectoryTurn(text=t.text, steps=tuple(t.steps), ended=t.ended, stop_reason=t.stop_reason)
+                for t in self._turns
+            ),
             outcome=self._outcome,
             infrastructure_error=self._fault,
             prompt_ids=tuple(self._prompt),
@@ -249,12 +276,13 @@ class _Attempt:
         if self._episode is not None:
             self._episode.close()
 
-    def _act(self, actions: Sequence[Action]) -> list[int] | None:
+    def _execute(self, actions: Sequence[Action]) -> list[int] | None:
         """Execute the message's actions in order; None when the turn's actions are used up before the last one."""
         turn = self._turns[-1]
         observations = []
         for action in actions:
             if len(turn.steps) >= self._limits.max_actions:
+                turn.stop_reason = StopReason.ACTIONS
                 return None
             observation = self._live().step(action)
             turn.steps.append(Step(action=action, observation=observation))
@@ -263,14 +291,24 @@ class _Attempt:
 
     def _end_turn(self) -> list[int] | None:
         self._turns[-1].ended = True
+        self._turns[-1].stop_reason = StopReason.END_OF_TURN
         following: UserTurn | None = self._live().end_turn()
         if following is None:
             return None
         self._turns.append(_Turn(following.text, [], begins=len(self._completion)))
         return self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
+    def _limit_reached(self, message: Sampled, suffix: Sequence[int]) -> StopReason | None:
+        """Return the limit that leaves no further message after ``message`` and its answer, if any."""
+        if self._limits.max_steps is not None and self._messages >= self._limits.max_steps:
+            return StopReason.EPISODE_STEPS
+        if self._room(len(suffix)) >= 1:
+            return None
+        cut = message.finish_reason is FinishReason.LENGTH and len(message.ids) == self._limits.max_new_tokens
+        return StopReason.MESSAGE_TOKENS if cut else StopReason.EPISODE_TOKENS
+
     def _room(self, suffix: int) -> int:
-        """Tokens that the next message may take after ``suffix`` more."""
+        """Return the tokens that the next message may have after ``suffix`` more."""
         used = len(self._prompt) + len(self._completion) + suffix
         return min(self._limits.max_new_tokens, self._limits.max_tokens - used)
 
@@ -281,10 +319,12 @@ class _Attempt:
 
     def _fail(self, fault: EnvironmentFault) -> None:
         self._fault = f"{type(fault).__name__}: {fault}"
+        if self._turns:
+            self._turns[-1].stop_reason = StopReason.FAULT
         self.close()
         self._over(False)
 
     def _live(self) -> Episode:
         if self._episode is None:
-            raise RuntimeError("the attempt has not begun")
+            raise RuntimeError("the episode is not open")
         return self._episode

@@ -1,12 +1,11 @@
 """The in-process sampler: many episodes decoded together by a Hugging Face causal model, KV caches kept across turns.
 
 Every row advances by one token in each forward pass, whether that token was sampled or belongs to an observation, so
-that no row ever waits for another: a row's episode is asked for its next suffix the moment its action ends. Suffixes
-longer than ``chunk`` tokens (prompts, above all) are fed in passes of their own. A finished row gives its place to
-the last row, or to an episode that waits. Keys and values lie in one block at each row's own positions; the causal
-mask and the position ids are explicit, so nothing is padded between turns. What a prompt shares with that of another
-live row is copied, not computed again: the K rollouts of a group, and the tools' documentation of tasks that have the
-same tools. All of this is our choice.
+that no row ever waits for another: a row's episode is asked for its next suffix the moment its message ends. Suffixes
+longer than ``chunk`` tokens (prompts, above all) are fed in passes of their own. A finished row gives its slot to the
+last row, or to an episode that waits. Keys and values are kept in one block (``RowCache``) at each row's own positions;
+the causal mask and the position ids are explicit, so nothing is padded between turns. A prompt that begins like that of
+another live row copies its keys and values instead of computing them again. All of this is our choice.
 """
 
 from __future__ import annotations
@@ -21,22 +20,37 @@ from transformers.cache_utils import Cache
 
 from environments.base import InputError
 from training.preflight import check_attention
-from training.rendering.base import Prompt, Sampled, Speaker
+from training.rollout.sampling import EpisodeDriver, FinishReason, Prompt, Sampled, Sampler
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Keys and values of the episodes that a sampler decodes together, at each episode's own positions.
+__all__ = ["InProcessSampler", "RowCache", "inverse_cdf", "passes", "shared_length"]
+
+CHUNK = 3
+"""Tokens of a suffix up to which it is fed token by token beside the other rows; a longer one is fed in one pass of its
+own (measured on the tiny policy)."""
 
 GROWTH = 128
 """Positions by which the key-value block grows when a row outgrows it (our choice)."""
 
+TOKENS = 8192
+"""Tokens of one pass at most, padding included, which bounds the memory of its activations; a longer piece goes alone
+(our choice)."""
+
+SMALL = 64
+"""Tokens that cost less than another pass does: up to here, padding is not worth avoiding (measured on the tiny
+policy)."""
+
+SHARED = 32
+"""Ids that two different prompts must share before one of them waits for the other's keys and values (our choice)."""
+
 
 class RowCache(Cache):
-    """Keys and values of every live row at that row's own positions, as one block a layer.
+    """Keys and values of every live row at that row's own positions, one block per layer.
 
-    ``select`` says which rows and positions the next forward pass writes, and how far it reads. A block holds as many
-    rows and positions as its passes have needed: when one outgrows it, the live rows alone are copied.
+    ``select`` chooses the rows and positions that the next forward pass writes, and how far it reads. A block holds as
+    many rows and positions as its passes have needed: when it is outgrown, only the live rows are copied.
     """
 
     def __init__(self) -> None:
@@ -50,11 +64,12 @@ class RowCache(Cache):
         self.dense = True
 
     def select(self, slots: Sequence[int], positions: torch.Tensor, length: int, rows: int, capacity: int) -> None:
-        """The next pass writes ``positions`` (rows x tokens) of ``slots`` (ascending) and reads ``length`` positions.
+        """Let the next pass write ``positions`` (rows x tokens) of ``slots`` (ascending) and read ``length`` positions.
 
-        A padded token's position lies past its row's end: it is written, masked, and overwritten when the row gets
-        there. ``rows``: how many rows are live, of which these are some; ``capacity``: all positions lie below it.
+        ``rows``: the number of live rows, of which these are some; ``capacity``: all positions are below it.
         """
+        # A padded token's position is past its row's end: it is written, masked, and overwritten when the row gets
+        # there.
         self.slots = torch.tensor(slots, device=positions.device)
         self.positions, self.length, self.rows = positions, length, rows
         self.dense = len(slots) == slots[-1] + 1
@@ -63,11 +78,11 @@ class RowCache(Cache):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write this pass's keys and values; return all that its rows may attend to (the Cache contract)."""
+        """Write this pass's keys and values; return everything that its rows may attend to (the Cache contract)."""
         return self._write(layer_idx, "keys", key_states), self._write(layer_idx, "values", value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions that the current pass reads."""
+        """Return the number of positions that the current pass reads."""
         return self.length
 
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
@@ -89,35 +104,19 @@ class RowCache(Cache):
         return read[: self.slots.numel()] if self.dense else read[self.slots]
 
     def _hold(self, key: tuple[int, str], block: torch.Tensor, rows: int, capacity: int) -> torch.Tensor:
-        """``block``, or a larger one with its first ``rows`` rows, for that many rows and positions.
-
-        Zeros, not empty memory: masked positions still enter the weighted sum as 0 x value, and 0 x NaN is NaN.
-        """
+        """Return ``block``, or a larger copy of its first ``rows`` rows with that many rows and positions."""
         if block.shape[0] >= rows and block.shape[2] >= capacity:
             return block
         kept = block[:rows]
+        # Zeros, not empty memory: masked positions still enter the weighted sum as 0 x value, and 0 x NaN is NaN.
         grown = block.new_zeros(rows, block.shape[1], max(capacity, block.shape[2]), block.shape[3])
         grown[: len(kept), :, : kept.shape[2]] = kept
         self.blocks[key] = grown
         return grown
 
 
-# Which prompts and long suffixes go through the model together, and how much of a prompt another one has already.
-
-TOKENS = 8192
-"""Tokens of one pass at most, padding included, which bounds the memory of its activations; a longer piece goes alone
-(our choice)."""
-
-SMALL = 64
-"""Tokens that cost less than another pass does: up to here, padding is not worth avoiding (measured on the tiny
-policy)."""
-
-SHARED = 32
-"""Ids that two different prompts must share before one of them waits for the other's keys and values (our choice)."""
-
-
 def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many leading ids the two have in common."""
+    """Return the number of leading ids that the two have in common."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -129,9 +128,9 @@ def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def passes(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices of the pieces that are fed together, ascending in each pass: like lengths, so that little is padding.
+    """Return the indices of the pieces that are fed in each pass, ascending within a pass.
 
-    Padding at most doubles a pass, or fills it up to SMALL tokens.
+    Pieces of similar length go together, so that padding at most doubles a pass, or fills it up to SMALL tokens.
     """
     together: list[list[int]] = []
     tokens = 0
@@ -147,9 +146,9 @@ def passes(lengths: Sequence[int]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Row:
-    """One live episode: ids waiting to be fed, what was sampled of the current action, and its own generator."""
+    """One live episode: ids that wait to be fed, the current message so far, and the episode's own generator."""
 
-    speaker: Speaker
+    driver: EpisodeDriver
     draws: random.Random
     waiting: list[int]
     max_new_tokens: int
@@ -160,16 +159,17 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
 
     @classmethod
-    def open(cls, speaker: Speaker) -> _Row | None:
-        prompt = speaker.begin()
+    def open(cls, driver: EpisodeDriver) -> _Row | None:
+        """Open the episode; None when it is over at once."""
+        prompt = driver.observe()
         if prompt is None:
             return None
-        row = cls(speaker, random.Random(speaker.seed), [], 0, list(prompt.ids))
-        row.hear(prompt)
+        row = cls(driver, random.Random(driver.seed), [], 0, list(prompt.ids))
+        row.observe(prompt)
         return row
 
-    def hear(self, prompt: Prompt) -> None:
-        """Append a prompt or suffix; the last sampled id is not cached yet and goes before it."""
+    def observe(self, prompt: Prompt) -> None:
+        """Append a prompt or suffix to what waits. The last sampled id is not cached yet and goes before it."""
         if not prompt.ids or prompt.max_new_tokens < 1:
             raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.waiting.extend(prompt.ids)
@@ -178,65 +178,68 @@ class _Row:
         self.ids, self.logprobs = [], []
 
     def hold(self, length: int) -> None:
-        """The first ``length`` ids of the prompt are in the cache by now."""
+        """Note that the first ``length`` ids of the prompt are in the cache."""
         self.cached, self.waiting = length, self.prompt[length:]
 
     def take(self, token: int, logprob: float) -> bool:
-        """Add one sampled token; False when that ended the episode."""
+        """Add one sampled token to the message; return False when it ended the episode."""
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.waiting.append(token)
-        if token not in self.speaker.stop_ids and len(self.ids) < self.max_new_tokens:
+        stopped = token in self.driver.stop_ids
+        if not stopped and len(self.ids) < self.max_new_tokens:
             return True
-        prompt = self.speaker.reply(Sampled(self.ids, self.logprobs, self.context))
+        reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+        self.driver.act(Sampled(self.ids, self.logprobs, self.context, reason))
+        prompt = self.driver.observe()
         if prompt is not None:
-            self.hear(prompt)
+            self.observe(prompt)
         return prompt is not None
 
 
-class Sampler:
-    """Decodes episodes with ``model``, at most ``rows`` at a time.
+class InProcessSampler(Sampler):
+    """Decodes episodes with ``model``, which is the trainer's own: its weights are always the current ones.
 
-    Each token is drawn by inverse CDF with a uniform number of the episode's own generator, so a result depends on
-    the episode's seed and not on which episodes share the batch or in which order. What remains is float rounding:
-    kernels may differ in the last bits between batch sizes, which moves a draw only when its number falls within
-    about 1e-6 of a boundary between two tokens. ``temperature`` 0 takes the likeliest token.
+    Each token is drawn by inverse CDF with a uniform number of the episode's own generator, so a result depends on the
+    episode's seed and not on which episodes share the batch or in which order. Only float rounding remains: kernels may
+    differ in the last bits between batch sizes, which moves a draw only when its number is within about 1e-6 of a
+    boundary between two tokens. ``forward_passes``, ``fed_tokens`` and ``sampled_tokens`` count over all runs.
     """
 
-    def __init__(self, model: PreTrainedModel, temperature: float, rows: int = 128, chunk: int = 3) -> None:
-        """``chunk``: suffixes longer than this are fed in one pass of their own (measured on the tiny policy)."""
-        if temperature < 0:
-            raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
+    def __init__(self, model: PreTrainedModel, chunk: int = CHUNK) -> None:
+        """Raise InputError for a model that this sampler cannot decode."""
         check_attention(model.config)
         self.model = model
-        self.temperature = temperature
-        self.rows = rows
         self.chunk = chunk
         self.forward_passes = 0
         self.fed_tokens = 0
         self.sampled_tokens = 0
 
     @torch.inference_mode()
-    def run(self, speakers: Sequence[Speaker]) -> None:
-        """Drive every speaker until it is over. The model's training mode is restored afterwards."""
+    def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
+        """Drive every episode to its end (see Sampler). The model's training mode is restored afterwards."""
+        if temperature < 0:
+            raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
         was_training = self.model.training
+        # Dropout off: tokens are drawn from the policy itself, and their log-probabilities are its own.
         self.model.train(False)
         try:
-            self._run(iter(speakers), RowCache())
+            self._run(iter(drivers), RowCache(), temperature, concurrency)
         finally:
             self.model.train(was_training)
 
-    def _run(self, speakers: Iterator[Speaker], cache: RowCache) -> None:
+    def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
         live: list[_Row] = []
         while True:
-            live.extend(self._admit(speakers, self.rows - len(live)))
+            live.extend(self._admit(drivers, concurrency - len(live)))
             if not live:
                 return
             self._prefill(live, cache)
             tokens = [row.waiting.pop(0) for row in live]
             logits = self._forward(cache, live, list(range(len(live))), [[token] for token in tokens])
-            over = self._sample(live, logits)
+            over = self._sample(live, logits, temperature)
             for slot in reversed(over):
+                # The last row fills the gap, so that live rows stay one dense block: reading it is a slice, not a copy.
                 last = len(live) - 1
                 if slot != last:
                     cache.move(last, slot)
@@ -244,14 +247,14 @@ class Sampler:
                 live.pop()
 
     @staticmethod
-    def _admit(speakers: Iterator[Speaker], places: int) -> Iterator[_Row]:
-        while places > 0:
-            speaker = next(speakers, None)
-            if speaker is None:
+    def _admit(drivers: Iterator[EpisodeDriver], free: int) -> Iterator[_Row]:
+        while free > 0:
+            driver = next(drivers, None)
+            if driver is None:
                 return
-            row = _Row.open(speaker)
+            row = _Row.open(driver)
             if row is not None:
-                places -= 1
+                free -= 1
                 yield row
 
     def _prefill(self, live: list[_Row], cache: RowCache) -> None:
@@ -259,6 +262,9 @@ class Sampler:
 
         In waves: a new row waits while another one that is fed before it shares more of its prompt than the cache has.
         """
+        # Prompt sharing: the K rollouts of a group have equal prompts, and tasks with the same tools begin with the
+        # same documentation. Prompts are most of the tokens of a chat model's step, so each shared part is computed
+        # once and copied; causal attention makes the copy equal to what the row would have computed.
         held = [slot for slot, row in enumerate(live) if row.cached]
         new = [slot for slot, row in enumerate(live) if not row.cached]
         many = self.chunk if held else 1
@@ -278,9 +284,9 @@ class Sampler:
     def _copy_shared(
         live: list[_Row], cache: RowCache, held: Sequence[int], new: Sequence[int]
     ) -> tuple[list[int], list[int]]:
-        """Copy to ``new`` rows what those of ``held`` have of their prompts; who goes on, and who waits for them.
+        """Copy to ``new`` rows what the rows of ``held`` have of their prompts; return those to feed and those to wait.
 
-        All but the last id of a prompt can be shared: that one is fed to get the first logits.
+        All but the last id of a prompt can be shared: the last one is fed to get the first logits.
         """
         ready: list[int] = []
         later: list[int] = []
@@ -304,7 +310,7 @@ class Sampler:
         return ready, later
 
     def _forward(self, cache: RowCache, live: list[_Row], slots: list[int], pieces: list[list[int]]) -> torch.Tensor:
-        """One pass over ``pieces`` (right-padded ids of the rows in ``slots``); logits of the last column."""
+        """Feed ``pieces`` (right-padded ids of the rows in ``slots``) in one pass; return the last column's logits."""
         device = self.model.device
         width = max(len(piece) for piece in pieces)
         padded = [piece + piece[-1:] * (width - len(piece)) for piece in pieces]
@@ -329,25 +335,25 @@ class Sampler:
         return logits
 
     def _as_expected(self, mask: torch.Tensor) -> torch.Tensor:
-        """Boolean masks are sdpa's; eager attention adds its mask to the scores."""
+        """Return the mask as the model's attention takes it: sdpa a boolean one, eager one that is added to scores."""
         if self.model.config._attn_implementation == "sdpa":
             return mask
         zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
         return zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)
 
-    def _sample(self, live: list[_Row], logits: torch.Tensor) -> list[int]:
-        """Draw a token for every row that has fed all it had; the slots whose episode is over, ascending."""
+    def _sample(self, live: list[_Row], logits: torch.Tensor, temperature: float) -> list[int]:
+        """Draw a token for every row that has fed all it had; return the slots whose episode is over, ascending."""
         ready = [i for i, row in enumerate(live) if not row.waiting]
         if not ready:
             return []
         if len(ready) < len(live):
             logits = logits[torch.tensor(ready, device=logits.device)]
         self.sampled_tokens += len(ready)
-        if self.temperature == 0:
+        if temperature == 0:
             logprobs = torch.log_softmax(logits, dim=-1)
             tokens = logprobs.argmax(dim=-1)
         else:
-            logprobs = torch.log_softmax(logits / self.temperature, dim=-1)
+            logprobs = torch.log_softmax(logits / temperature, dim=-1)
             uniform = torch.tensor([live[i].draws.random() for i in ready], dtype=torch.float64, device=logits.device)
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
@@ -356,10 +362,8 @@ class Sampler:
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """The first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1)), for each row.
-
-    Sums in float64 and scales by their total, so a token of probability 0 is never drawn.
-    """
+    """Return for each row the first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1))."""
+    # Sums in float64, scaled by their total: a token of probability 0 is never drawn.
     cumulative = logprobs.double().exp().cumsum(dim=-1)
     threshold = uniform[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logprobs.shape[-1] - 1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
-    """The adapter of the settings for ``model``. Raises InputError for target modules that the model does not have."""
+    """Return peft's configuration of the adapter. Raises InputError for target modules that ``model`` does not have."""
     from peft import LoraConfig, TaskType
 
     names = [f".{name}" for name, _ in model.named_modules()]
@@ -33,7 +33,7 @@ def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
 
 
 def load_adapter(base: PreTrainedModel, path: str) -> None:
-    """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: rounding is that of training.
+    """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: it rounds as in training.
 
     Raises InputError for a folder without adapter weights, and for an adapter of another model.
     """

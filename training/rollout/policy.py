@@ -1,6 +1,6 @@
 """A policy on disk and in memory: model, tokenizer and the rendering that they were trained with.
 
-A folder that this project wrote names its rendering in ``coevolve.json``; any other model speaks its own chat template.
+A folder that this project wrote names its rendering in ``coevolve.json``; any other model uses its own chat template.
 A folder with a LoRA adapter loads as its base model with the adapter in place.
 """
 
@@ -32,8 +32,10 @@ _PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
 
 
 class PolicyCard(Record):
-    """``coevolve.json``: the rendering that a policy was trained with, the caps of the compact one, and the template's
-    ``enable_thinking`` of the other."""
+    """``coevolve.json``: the rendering that a policy was trained with.
+
+    ``compact`` are the limits of the compact rendering, ``thinking`` is ``enable_thinking`` of a chat template.
+    """
 
     rendering: Literal["compact", "chat_template"]
     compact: CompactSettings | None = None
@@ -56,7 +58,7 @@ class Policy:
 
     @property
     def positions(self) -> int | None:
-        """Tokens of one episode that the model was made for, None where its configuration does not say."""
+        """Return the tokens of one episode that the model was made for, None if its configuration has no number."""
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return positions if isinstance(positions, int) and positions > 0 else None
 
@@ -65,7 +67,7 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinkin
     """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
 
     ``thinking`` is ``enable_thinking`` of a chat template; None takes it from the policy's card, or leaves it open.
-    Raises InputError for a path that is neither, a folder without a model, a model that is no causal language model,
+    Raises InputError for a path that is neither, a folder without a model, a model that is not a causal language model,
     one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for ``thinking``
     where it would be ignored.
     """
@@ -103,11 +105,11 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinkin
 
 
 def load_starter(settings: PolicySettings) -> Policy:
-    """The policy that every round starts from, with its weights in the type that training keeps them in.
+    """Load the initial policy of a run, with its weights in the type in which training keeps them.
 
-    Steps of a small learning rate vanish in bfloat16's seven bits, so that weights that are trained stay float32.
     Raises InputError like ``load_policy``, and for a path that is an adapter.
     """
+    # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
     dtype = "float32" if settings.lora is None else settings.dtype
     policy = load_policy(settings.path, settings.device, dtype, settings.thinking)
     if policy.adapter:
@@ -121,7 +123,7 @@ def load_starter(settings: PolicySettings) -> Policy:
 def load_rendering(
     path: str, thinking: bool | None = None
 ) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
-    """The card, tokenizer and rendering of the policy at ``path``, without its weights. Raises like ``load_policy``."""
+    """Load card, tokenizer and rendering of the policy at ``path``, not its weights. Raises like ``load_policy``."""
     from transformers import AutoTokenizer
 
     path = policy_folder(path)
@@ -143,9 +145,9 @@ def load_rendering(
 
 
 def adapter_base(path: str) -> str | None:
-    """The model that the LoRA adapter in the folder ``path`` belongs to, None when it is no adapter.
+    """Return the base model of the LoRA adapter in the folder ``path``, None when the folder is not an adapter.
 
-    Raises InputError for an adapter that does not say, or whose base does not exist.
+    Raises InputError for an adapter that names no base, or one that does not exist.
     """
     file = Path(path) / ADAPTER
     if not file.is_file():
@@ -154,7 +156,7 @@ def adapter_base(path: str) -> str | None:
     try:
         return policy_folder(base)
     except InputError as error:
-        raise InputError(f"{file} names a base model that is not there: {error}") from error
+        raise InputError(f"{file} names a base model that does not exist: {error}") from error
 
 
 class _AdapterConfig(BaseModel):
@@ -164,7 +166,7 @@ class _AdapterConfig(BaseModel):
 
 
 def _stop_ids(path: str) -> tuple[int, ...]:
-    """Ids that end a message by the model's generation config; none when it has no such file."""
+    """Return the ids that end a message by the model's generation config; none when it has no such file."""
     from transformers import GenerationConfig
 
     try:
@@ -177,7 +179,7 @@ def _stop_ids(path: str) -> tuple[int, ...]:
 def save_policy(
     path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: PolicyCard | None
 ) -> None:
-    """Write a policy that ``load_policy`` reads; the card says how to render for it."""
+    """Write a policy that ``load_policy`` reads; the card names its rendering."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -188,9 +190,9 @@ def save_policy(
 
 
 def check_weights(folder: Path) -> None:
-    """Look at the weights in a folder before anything loads them; nothing for a hub id.
+    """Check the weights in a folder before anything loads them; a hub id is not checked.
 
-    Raises InputError that names the file which is cut or damaged, or is a pickle: those are never read.
+    Raises InputError that names a file which is cut or damaged, or is a pickle: those are never read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -210,9 +212,9 @@ def check_weights(folder: Path) -> None:
 
 @contextmanager
 def _found(path: str, what: str) -> Iterator[dict[str, bool]]:
-    """Options to load ``what`` of a policy with: from the cache alone where the hub is out of reach.
+    """Yield the options to load ``what`` of a policy with: from the cache alone when the hub is out of reach.
 
-    Raises InputError that says whose fault it is where it cannot be loaded.
+    Raises InputError when it cannot be loaded; the message separates a missing model from a hub out of reach.
     """
     from safetensors import SafetensorError
 

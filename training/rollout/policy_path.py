@@ -1,4 +1,4 @@
-"""Where a policy lies: a folder, one of this project's own, or a hub id. No torch, so that it is known at once."""
+"""Resolves the path of a policy: a folder, one of this project's own, or a hub id. Free of torch: it is fast."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _OURS = {
     *("agents", "benchmarks", "build", "environments", "evaluation", "graph", "memory"),
     *("notebooks", "recipes", "results", "runs", "tests", "training"),
 }
-"""The folders of this project. A name that begins with one is never asked for on the hub: an account there may have any
-of these names, and what it offers is not what was meant."""
+"""The folders of this project. A path that begins with one is never looked up on the hub: an account there may have any
+of these names, and its models are not what was meant."""
 
 ANSWER_WITHIN = 10.0
-"""Seconds that the hub has to answer before it counts as out of reach (ours)."""
+"""Timeout of the hub in seconds; without an answer it counts as out of reach (ours)."""
 
 
 def policy_folder(path: str) -> str:
-    """``path`` where it is a folder, the folder of this project that it names from anywhere, otherwise the hub id.
+    """Return ``path`` if it is a folder, the folder of this project that it names from anywhere, otherwise the hub id.
 
-    Raises InputError for a path that is none of these. A hub id is only believed where it is no mistyped folder.
+    Raises InputError for a path that is none of these. A hub id that looks like a mistyped folder is refused.
     """
     folder = Path(path)
     if folder.is_dir():
@@ -46,17 +46,17 @@ def policy_folder(path: str) -> str:
 
 
 def check_policy_path(path: str) -> None:
-    """Raises InputError like ``policy_folder``."""
+    """Raise InputError like ``policy_folder``."""
     policy_folder(path)
 
 
 @functools.cache
 def hub_trouble(path: str) -> str | None:
-    """Why the hub cannot be asked for the model ``path``, in a few words; None where it answers, and for a folder.
+    """Return why the hub cannot be asked for the model ``path``, in a few words; None if it answers, and for a folder.
 
-    One short question instead of the libraries' retries of every file. Raises InputError where the hub answers that it
-    has no such model.
+    Raises InputError when the hub answers that it has no such model.
     """
+    # One short request instead of the libraries' retries for every file.
     if Path(path).is_dir():
         return None
     from huggingface_hub import HfApi
@@ -68,7 +68,7 @@ def hub_trouble(path: str) -> str | None:
         raise InputError(
             f"the hub has no model {path} that may be read: check the name, or log in where it is private"
         ) from error
-    except Exception as error:  # noqa: BLE001 - whatever keeps the hub away; the cache may hold the model
+    except Exception as error:  # noqa: BLE001 - whatever the trouble is, the cache may hold the model
         said = (str(error).strip().splitlines() or [""])[0]
         return f"{type(error).__name__}: {said}"
     return None

@@ -26,7 +26,7 @@ from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, panel_score, score_before
 from memory.processes import ChildFailure
-from memory.records import Measured, Trajectory
+from memory.records import Measured, StopReason, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 from training.rollout.policy import PolicyCard as WrittenCard
@@ -175,6 +175,22 @@ async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended
         run = Run(scored, load_recipe(scored.settings_path), progress, Interruption(), resumed=True)
         await score_before(run, 1)
     assert read_json(scored.iteration(1) / "panel_before.json", PanelScore) == AFTER
+
+
+def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory) -> None:
+    assert summary_of(scored).stop_reasons == {}, "no sampler played the rollouts of this run"
+    path = scored.iteration(0) / RECORD_FILE
+    record = read_json(path, RoundRecord)
+    counted = {StopReason.END_OF_TURN: 40, StopReason.ACTIONS: 2}
+    write_json(path, record.model_copy(update={"stop_reasons": counted}))
+    try:
+        summary = summary_of(scored)
+    finally:
+        write_json(path, record)
+    assert summary.stop_reasons == counted
+    out = io.StringIO()
+    Console(file=out, width=140).print(iteration_table(summary))
+    assert "40 end_of_turn, 2 actions" in " ".join(out.getvalue().split())
 
 
 def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> None:

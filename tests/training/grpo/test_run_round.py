@@ -128,6 +128,7 @@ def test_kl_of_the_second_round_is_to_the_starter(two_rounds: SimpleNamespace) -
     import torch
 
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(1)
@@ -141,7 +142,8 @@ def test_kl_of_the_second_round_is_to_the_starter(two_rounds: SimpleNamespace) -
         for t in played
     ]
     limits = EpisodeLimits(max_new_tokens=16, max_tokens=120, max_actions=3)
-    results = run_episodes(policy, BFCLEnvironment(CLASSES), requests, limits, settings.temperature)
+    sampler = InProcessSampler(policy.model)
+    results = run_episodes(policy, sampler, BFCLEnvironment(CLASSES), requests, limits, settings.temperature)
     assert [result.turns for result in results] == [t.turns for t in played]
     total, tokens = 0.0, 0
     for result in results:

@@ -74,6 +74,7 @@ def test_rollouts_follow_the_plan(broken: SimpleNamespace) -> None:
 
 def test_a_rollout_depends_on_task_step_and_sample_alone(broken: SimpleNamespace, starter: Path) -> None:
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     task = small_tasks()[3]
@@ -84,7 +85,9 @@ def test_a_rollout_depends_on_task_step_and_sample_alone(broken: SimpleNamespace
     limits = EpisodeLimits(
         max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
     )
-    results = run_episodes(load_policy(str(starter), "cpu"), BFCLEnvironment(CLASSES), requests, limits, 0.9)
+    policy = load_policy(str(starter), "cpu")
+    sampler = InProcessSampler(policy.model)
+    results = run_episodes(policy, sampler, BFCLEnvironment(CLASSES), requests, limits, 0.9)
     trajectories = [t for t in broken.trajectories if t.task_id == task.id]
     assert [result.turns for result in results] == [trajectories[sample].turns for sample in (3, 1, 0)]
 

@@ -17,6 +17,7 @@ from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import Policy
 
 # Like Qwen3's: tools in the system message, tool answers inside a user message, and earlier thinking is dropped from
@@ -158,9 +159,8 @@ def test_a_random_model_rolls_out_through_its_chat_template() -> None:
     policy = Policy("made", Qwen3ForCausalLM(config), tokenizer(), ChatTemplateRendering(tokenizer()), None)
     tasks = [made.model_copy(update={"tools": made.tools[:2]}) for made in made_tasks()[:3]]
     asked = [EpisodeRequest(task=made, seed=place) for place, made in enumerate(tasks)]
-    results = run_episodes(
-        policy, environment(), asked, EpisodeLimits(max_new_tokens=6, max_tokens=4000, max_actions=2), 1.0
-    )
+    limits = EpisodeLimits(max_new_tokens=6, max_tokens=4000, max_actions=2)
+    results = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 1.0)
     for result in results:
         assert result.outcome is not None
         assert not result.outcome.success

@@ -9,19 +9,20 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chat_models import REAL, SPECIAL, TAGS, save_model, template, tokenizer
 from support.made_policy import call, environment, task
+from support.scripted_sampler import ScriptedSampler
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
-from training.rendering.base import EndTurn, Sampled, Speaker
+from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import call_message, tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import load_policy
 
 NAMES = ("pwd", "ls", "mkdir")
@@ -290,32 +291,11 @@ def test_llamas_prompt_is_the_same_on_every_day() -> None:
     assert "Today Date: 26 Jul 2024" in prompt
 
 
-class Scripted:
-    """A sampler that says what it is told, one text a message."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = texts
-
-    def __call__(self, *_: object, **__: object) -> SimpleNamespace:
-        return SimpleNamespace(run=self.run)
-
-    def run(self, speakers: Sequence[Speaker]) -> None:
-        for speaker in speakers:
-            prompt, context = speaker.begin(), 0
-            for text in self.texts:
-                if prompt is None:
-                    return
-                context += len(prompt.ids)
-                ids = encode(text)[: prompt.max_new_tokens]
-                prompt = speaker.reply(Sampled(ids, [-1.0] * len(ids), context))
-                context += len(ids)
-
-
-def play(monkeypatch, model, *texts: str, **limits: int) -> EpisodeResult:
-    monkeypatch.setattr("training.rollout.in_process.Sampler", Scripted(*texts))
+def play(model, *texts: str, **limits: int) -> EpisodeResult:
     made = task((call("pwd"), call("mkdir", dir_name="box")), group="GorillaFileSystem")
     bounds = EpisodeLimits.model_validate({"max_new_tokens": 500, "max_tokens": 30000, **limits})
-    (result,) = run_episodes(model, environment(), [EpisodeRequest(task=made, seed=0)], bounds, 1.0)
+    sampler = ScriptedSampler(encode, *texts)
+    (result,) = run_episodes(model, sampler, environment(), [EpisodeRequest(task=made, seed=0)], bounds, 1.0)
     return result
 
 
@@ -327,8 +307,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory):
 BOTH = written([call("pwd"), call("mkdir", dir_name="box")]) + "<|im_end|>"
 
 
-def test_calls_of_one_message_run_in_order_and_are_steps_of_their_own(monkeypatch, policy) -> None:
-    result = play(monkeypatch, policy, BOTH, "Done.<|im_end|>")
+def test_calls_of_one_message_run_in_order_and_are_steps_of_their_own(policy) -> None:
+    result = play(policy, BOTH, "Done.<|im_end|>")
     assert [step.action for step in result.turns[0].steps] == [call("pwd"), call("mkdir", dir_name="box")]
     assert result.outcome is not None
     assert result.outcome.success
@@ -339,9 +319,9 @@ def test_calls_of_one_message_run_in_order_and_are_steps_of_their_own(monkeypatc
     assert own == encode(BOTH) + encode("Done.<|im_end|>")
 
 
-def test_a_broken_call_between_sound_ones_is_answered_and_counted(monkeypatch, policy) -> None:
+def test_a_broken_call_between_sound_ones_is_answered_and_counted(policy) -> None:
     message = f"{written([call('pwd')])}\n<tool_call>\nmkdir box\n</tool_call>\n{BOTH}"
-    result = play(monkeypatch, policy, message, "Done.<|im_end|>")
+    result = play(policy, message, "Done.<|im_end|>")
     kinds = [type(step.action) for step in result.turns[0].steps]
     assert kinds == [ToolCall, MalformedCall, ToolCall, ToolCall]
     assert result.outcome is not None
@@ -349,16 +329,16 @@ def test_a_broken_call_between_sound_ones_is_answered_and_counted(monkeypatch, p
     assert decode(result.completion_ids).count("<tool_response>") == 4
 
 
-def test_the_limit_of_actions_holds_inside_a_message(monkeypatch, policy) -> None:
-    result = play(monkeypatch, policy, BOTH, "Done.<|im_end|>", max_actions=1)
+def test_the_limit_of_actions_holds_inside_a_message(policy) -> None:
+    result = play(policy, BOTH, "Done.<|im_end|>", max_actions=1)
     assert [step.action for step in result.turns[0].steps] == [call("pwd")]
     assert not result.turns[0].ended
     assert list(result.completion_ids) == encode(BOTH)
     assert all(result.mask)
 
 
-def test_a_call_that_the_token_limit_cuts_is_malformed(monkeypatch, policy) -> None:
-    result = play(monkeypatch, policy, BOTH, "Done.<|im_end|>", max_new_tokens=len(encode(BOTH)) - 1)
+def test_a_call_that_the_token_limit_cuts_is_malformed(policy) -> None:
+    result = play(policy, BOTH, "Done.<|im_end|>", max_new_tokens=len(encode(BOTH)) - 1)
     (step,) = result.turns[0].steps
     assert isinstance(step.action, MalformedCall)
     assert "cut off" in step.action.reason
@@ -376,7 +356,7 @@ def test_a_random_model_rolls_out_through_its_real_template(name: str, tmp_path)
     made = [each.model_copy(update={"tools": each.tools[:2]}) for each in made]
     asked = [EpisodeRequest(task=each, seed=place) for place, each in enumerate(made)]
     limits = EpisodeLimits(max_new_tokens=12, max_tokens=6000, max_actions=3)
-    for result in run_episodes(policy, environment(), asked, limits, 0.8):
+    for result in run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.8):
         ids = torch.tensor([[*result.prompt_ids, *result.completion_ids]])
         with torch.no_grad():
             logits = policy.model(input_ids=ids).logits[0, :-1].double() / 0.8

@@ -86,6 +86,7 @@ def test_the_second_round_goes_on_with_adapter_and_adam(rounds: SimpleNamespace)
 def episodes(policy, rounds: SimpleNamespace) -> list:
     """The first step of the second round, sampled by ``policy``."""
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+    from training.rollout.in_process import InProcessSampler
 
     by_id = {task.id: task for task in small_tasks()}
     played = [t for t in rounds.second.trajectories if t.step == STEPS + 1]
@@ -94,7 +95,8 @@ def episodes(policy, rounds: SimpleNamespace) -> list:
         for t in played
     ]
     limits = EpisodeLimits(max_new_tokens=16, max_tokens=120, max_actions=3)
-    return list(run_episodes(policy, BFCLEnvironment(CLASSES), asked, limits, 0.9))
+    sampler = InProcessSampler(policy.model)
+    return list(run_episodes(policy, sampler, BFCLEnvironment(CLASSES), asked, limits, 0.9))
 
 
 def test_a_checkpoint_loads_with_its_adapter_and_samples_with_it(rounds: SimpleNamespace) -> None:
@@ -259,7 +261,7 @@ def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_pa
     orphan = tmp_path / "orphan"
     orphan.mkdir()
     (orphan / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "gone")}))
-    with pytest.raises(InputError, match=r"adapter_config\.json names a base model that is not there"):
+    with pytest.raises(InputError, match=r"adapter_config\.json names a base model that does not exist"):
         load_policy(str(orphan), "cpu")
     (orphan / "adapter_config.json").write_text((rounds.checkpoint / "adapter_config.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", CARD):

@@ -20,6 +20,7 @@ from environments.base import InputError
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
+from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import CARD, PolicyCard, load_policy, save_policy
 from training.rollout.policy_path import _OURS, hub_trouble
 from training.settings import PolicySettings
@@ -77,7 +78,7 @@ def test_bfloat16_rolls_out(tmp_path: Path) -> None:
     policy = load_policy(str(saved(tmp_path / "p", card)), device="cpu", dtype="bfloat16")
     assert policy.model.dtype == torch.bfloat16
     asked = [EpisodeRequest(task=made, seed=0) for made in made_tasks()[:10]]
-    results = run_episodes(policy, environment(), asked, EpisodeLimits(), 0.0)
+    results = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, EpisodeLimits(), 0.0)
     assert sum(r.outcome is not None and r.outcome.success for r in results) >= 5
 
 
@@ -223,7 +224,7 @@ def test_episodes_beyond_the_models_positions_are_refused(tmp_path: Path) -> Non
     policy = load_policy(str(save_model(tmp_path, "qwen2_5")), "cpu")
     asked = [EpisodeRequest(task=made_tasks()[0], seed=0)]
     with pytest.raises(InputError, match=r"max_tokens is 32769 and .* has 32768 positions: lower max_tokens"):
-        run_episodes(policy, environment(), asked, EpisodeLimits(max_tokens=32769), 0.0)
+        run_episodes(policy, InProcessSampler(policy.model), environment(), asked, EpisodeLimits(max_tokens=32769), 0.0)
 
 
 def test_stop_ids_are_those_of_tokenizer_and_generation_config(tmp_path: Path) -> None:

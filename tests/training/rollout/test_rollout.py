@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from support.made_policy import environment, made_tasks, trained_policy
+from support.scripted_sampler import ScriptedSampler
 
 from environments.base import (
     Action,
@@ -22,9 +23,10 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from memory.records import Task
+from memory.records import StopReason, Task, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+from training.rollout.in_process import InProcessSampler
 
 LIMITS = EpisodeLimits()
 
@@ -36,7 +38,9 @@ def requests(tasks: Sequence[Task], seed: int = 100) -> list[EpisodeRequest]:
 def play(
     tasks: Sequence[Task], temperature: float = 0.9, limits: EpisodeLimits = LIMITS, world: Environment | None = None
 ) -> tuple[EpisodeResult, ...]:
-    return run_episodes(trained_policy(), world or environment(), requests(tasks), limits, temperature)
+    policy = trained_policy()
+    sampler = InProcessSampler(policy.model)
+    return run_episodes(policy, sampler, world or environment(), requests(tasks), limits, temperature)
 
 
 def segments(result: EpisodeResult) -> list[tuple[int, list[int]]]:
@@ -114,7 +118,9 @@ def test_equal_seeds_give_equal_episodes_in_any_batch_and_order() -> None:
     tasks = made_tasks()[:16]
     together = play(tasks)
     small = play(tasks, limits=EpisodeLimits(batch=3))
-    backwards = run_episodes(trained_policy(), environment(), requests(tasks)[::-1], LIMITS, 0.9)[::-1]
+    policy = trained_policy()
+    sampler = InProcessSampler(policy.model)
+    backwards = run_episodes(policy, sampler, environment(), requests(tasks)[::-1], LIMITS, 0.9)[::-1]
     for one, two, three in zip(together, small, backwards, strict=True):
         assert one.completion_ids == two.completion_ids == three.completion_ids
         assert one.turns == two.turns == three.turns
@@ -213,6 +219,65 @@ def test_the_token_budget_ends_the_episode() -> None:
         else:
             assert result.completion_ids == whole.completion_ids
         assert result.mask[-1] == 1
+
+
+LOOK, END = "A @pwd\n", "A end\n"
+
+
+def scripted(*texts: str, world: Environment | None = None, **limits: int) -> EpisodeResult:
+    """One episode of a task of two user turns in which the policy writes ``texts``."""
+    policy = trained_policy()
+    two = next(made for made in made_tasks() if len(made.turns) == 2 and "pwd" in made.tools)
+    sampler = ScriptedSampler(lambda text: policy.tokenizer.encode(text, add_special_tokens=False), *texts)
+    (result,) = run_episodes(policy, sampler, world or environment(), requests([two]), EpisodeLimits(**limits), 1.0)
+    return result
+
+
+def stops(result: EpisodeResult) -> list[StopReason | None]:
+    return [turn.stop_reason for turn in result.turns]
+
+
+def test_a_turn_that_the_policy_ends_stops_by_that() -> None:
+    result = scripted(LOOK, END, END)
+    assert stops(result) == [StopReason.END_OF_TURN] * 2
+    assert count_stops(result.turns) == {StopReason.END_OF_TURN: 2}
+
+
+def test_a_turn_stops_at_the_limit_that_was_reached() -> None:
+    assert stops(scripted(END, LOOK, LOOK, LOOK, max_actions=2)) == [StopReason.END_OF_TURN, StopReason.ACTIONS]
+    assert stops(scripted(LOOK, LOOK, LOOK, max_steps=3)) == [StopReason.EPISODE_STEPS]
+    assert stops(scripted(LOOK, END, END, max_steps=2)) == [StopReason.END_OF_TURN, StopReason.EPISODE_STEPS]
+    assert stops(scripted(LOOK, END, END, max_steps=3)) == [StopReason.END_OF_TURN] * 2, "the last message may end it"
+    whole = scripted(LOOK, LOOK, LOOK)
+    begins = len(whole.prompt_ids)
+    first = begins + whole.mask.index(0)
+    assert stops(scripted(LOOK, LOOK, max_tokens=first)) == [StopReason.EPISODE_TOKENS]
+    assert scripted(LOOK, LOOK, max_tokens=first).completion_ids == whole.completion_ids[: first - begins]
+
+
+def test_a_message_that_is_cut_off_where_no_other_fits_is_told_from_an_episode_that_is_full() -> None:
+    begins = len(scripted(LOOK).prompt_ids)
+    rambling = LOOK.strip() * 30
+    assert stops(scripted(rambling, max_new_tokens=8, max_tokens=begins + 9)) == [StopReason.MESSAGE_TOKENS]
+    assert stops(scripted(rambling, max_new_tokens=8, max_tokens=begins + 7)) == [StopReason.EPISODE_TOKENS]
+    cut = scripted(rambling, END, END, max_new_tokens=8)
+    assert cut.turns[0].steps[0].observation.status == "malformed"
+    assert stops(cut) == [StopReason.END_OF_TURN] * 2, "a cut message is answered where the episode has room"
+
+
+def test_a_turn_that_the_environment_fails_stops_by_a_fault() -> None:
+    two = next(made for made in made_tasks() if len(made.turns) == 2 and "pwd" in made.tools)
+    assert stops(scripted(LOOK, END, END, world=Faulty("", two.id))) == [StopReason.FAULT]
+    assert stops(scripted(LOOK, END, END, world=Faulty(two.id, ""))) == [], "no turn began"
+
+
+def test_stop_reasons_are_those_of_the_limits_that_sampled_episodes_reach() -> None:
+    for result in play(made_tasks()[:20], limits=EpisodeLimits(max_actions=1)):
+        assert [turn.ended for turn in result.turns] == [s is StopReason.END_OF_TURN for s in stops(result)]
+        assert {*stops(result)} <= {StopReason.END_OF_TURN, StopReason.ACTIONS, StopReason.EPISODE_TOKENS}
+    dumped = result.turns[0].model_dump_json()
+    assert '"stop_reason"' in dumped
+    assert "stop_reason" not in result.turns[0].model_copy(update={"stop_reason": None}).model_dump_json()
 
 
 def test_a_prompt_that_leaves_no_room_is_the_users_mistake() -> None:

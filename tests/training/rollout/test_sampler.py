@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from environments.base import InputError
-from training.rendering.base import Prompt, Sampled
-from training.rollout.in_process import SHARED, Sampler, inverse_cdf
+from training.rollout.in_process import SHARED, InProcessSampler, inverse_cdf
+from training.rollout.sampling import FinishReason, Prompt, Sampled
 
 STOP = 7
 
@@ -50,12 +50,14 @@ class Chatter:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
-    heard: list[Sampled] = field(default_factory=list)
+    acted: list[Sampled] = field(default_factory=list)
+    opened: bool = False
+    following: Prompt | None = None
 
-    def _say(self) -> Prompt:
-        rng = random.Random(f"{self.seed}/{len(self.heard)}")
+    def _suffix(self) -> Prompt:
+        rng = random.Random(f"{self.seed}/{len(self.acted)}")
         new = [rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
-        if self.opening and not self.heard:
+        if self.opening and not self.acted:
             new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
         return Prompt(new, self.max_new_tokens)
@@ -65,19 +67,29 @@ class Chatter:
         self.logprobs += logprobs
         self.sampled += [sampled] * len(ids)
 
-    def begin(self) -> Prompt | None:
-        return self._say() if self.actions else None
+    def observe(self) -> Prompt | None:
+        if not self.opened:
+            self.opened = True
+            self.following = self._suffix() if self.actions else None
+        return self.following
 
-    def reply(self, sampled: Sampled) -> Prompt | None:
-        assert sampled.context == len(self.ids)
-        self._add(sampled.ids, sampled.logprobs, True)
-        self.heard.append(sampled)
-        return self._say() if len(self.heard) < self.actions else None
+    def act(self, message: Sampled) -> None:
+        assert message.context == len(self.ids)
+        assert (message.ids[-1] in self.stop_ids) == (message.finish_reason is FinishReason.STOP)
+        self._add(message.ids, message.logprobs, True)
+        self.acted.append(message)
+        self.following = self._suffix() if len(self.acted) < self.actions else None
 
 
-def run(chatters: Sequence[Chatter], temperature: float = 0.9, attention: str = "sdpa", **limits: int) -> Sampler:
-    sampler = Sampler(model(attention), temperature, **limits)
-    sampler.run(chatters)
+def run(
+    chatters: Sequence[Chatter],
+    temperature: float = 0.9,
+    attention: str = "sdpa",
+    rows: int = 128,
+    **options: int,
+) -> InProcessSampler:
+    sampler = InProcessSampler(model(attention), **options)
+    sampler.run(chatters, temperature=temperature, concurrency=rows)
     return sampler
 
 
@@ -132,7 +144,7 @@ def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
-def fed(sampler: Sampler, chatters: Sequence[Chatter]) -> list[tuple[int, int]]:
+def fed(sampler: InProcessSampler, chatters: Sequence[Chatter], rows: int = 128) -> list[tuple[int, int]]:
     """Shapes (rows, tokens of each, padding included) of everything that the model was given, pass by pass."""
     shapes: list[tuple[int, int]] = []
 
@@ -140,7 +152,7 @@ def fed(sampler: Sampler, chatters: Sequence[Chatter]) -> list[tuple[int, int]]:
         shapes.append(tuple(given["input_ids"].shape))
 
     handle = sampler.model.register_forward_pre_hook(watch, with_kwargs=True)
-    sampler.run(chatters)
+    sampler.run(chatters, temperature=0.9, concurrency=rows)
     handle.remove()
     assert len(shapes) == sampler.forward_passes
     return shapes
@@ -148,9 +160,9 @@ def fed(sampler: Sampler, chatters: Sequence[Chatter]) -> list[tuple[int, int]]:
 
 def test_no_token_is_fed_twice() -> None:
     """One row at a time has no padding: every token but the last sampled one is fed, and fed once."""
-    sampler = Sampler(model(), 0.9, rows=1)
+    sampler = InProcessSampler(model())
     chatters = [Chatter(seed, actions=5) for seed in range(4)]
-    shapes = fed(sampler, chatters)
+    shapes = fed(sampler, chatters, rows=1)
     assert sum(rows * width for rows, width in shapes) == sum(len(chatter.ids) - 1 for chatter in chatters)
     assert max(width for _, width in shapes) < 31, "no pass is longer than the longest suffix: history stays cached"
 
@@ -165,10 +177,10 @@ def test_no_token_is_fed_twice_in_a_batch(rows: int, chunk: int) -> None:
 
 def test_finished_episodes_leave_the_batch() -> None:
     """Fed token by token, each pass holds exactly the episodes that are not over yet."""
-    sampler = Sampler(model(), 0.9, chunk=1000)
+    sampler = InProcessSampler(model(), chunk=1000)
     chatters = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
     first = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
-    prompts = [chatter.begin().ids for chatter in first]
+    prompts = [chatter.observe().ids for chatter in first]
     shapes = fed(sampler, chatters)
     lengths = [len(chatter.ids) - len(prompt) for chatter, prompt in zip(chatters, prompts, strict=True)]
     decoding = shapes[-max(lengths) :]
@@ -231,7 +243,7 @@ def test_greedy_takes_the_likeliest_token() -> None:
 def test_an_action_ends_at_its_stop_id_or_at_its_limit() -> None:
     chatters = [Chatter(seed, actions=6) for seed in range(12)]
     run(chatters)
-    actions = [said.ids for chatter in chatters for said in chatter.heard]
+    actions = [message.ids for chatter in chatters for message in chatter.acted]
     assert any(STOP in ids for ids in actions)
     assert any(len(ids) == 9 and STOP not in ids for ids in actions)
     for ids in actions:
@@ -242,9 +254,9 @@ def test_an_action_ends_at_its_stop_id_or_at_its_limit() -> None:
 def test_counts_what_it_did_and_restores_training_mode() -> None:
     trained = model()
     trained.train(True)
-    sampler = Sampler(trained, 0.9)
+    sampler = InProcessSampler(trained)
     chatters = [Chatter(seed) for seed in range(3)]
-    sampler.run(chatters)
+    sampler.run(chatters, temperature=0.9, concurrency=128)
     assert trained.training
     assert sampler.sampled_tokens == sum(sum(chatter.sampled) for chatter in chatters)
     longest = max(len(chatter.ids) for chatter in chatters)
@@ -258,7 +270,7 @@ def test_nothing_to_sample_is_no_error() -> None:
 
 def test_an_empty_suffix_is_a_mistake_of_the_caller() -> None:
     class Mute(Chatter):
-        def begin(self) -> Prompt:
+        def observe(self) -> Prompt:
             return Prompt([], 4)
 
     with pytest.raises(ValueError, match="at least one id"):
@@ -267,10 +279,10 @@ def test_an_empty_suffix_is_a_mistake_of_the_caller() -> None:
 
 def test_refuses_what_it_cannot_decode() -> None:
     with pytest.raises(InputError, match="temperature is -1"):
-        Sampler(model(), -1)
+        run([], temperature=-1)
     sliding = model(use_sliding_window=True, sliding_window=8, max_window_layers=0)
     with pytest.raises(InputError, match="without full attention"):
-        Sampler(sliding, 1.0)
+        InProcessSampler(sliding)
 
 
 def test_draws_follow_the_probabilities() -> None:

@@ -44,6 +44,7 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     from training.grpo import trainer as module
     from training.grpo.group_rollouts import GroupRollouts
     from training.grpo.record import RoundPlan, Stopwatch
+    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(1)
@@ -53,8 +54,9 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     environment = BFCLEnvironment(CLASSES)
     seal = Seal(settings.seal, environment, first_state(settings.seal), kept.steps.append)
     policy = load_policy(str(starter), "cpu")
+    sampler = InProcessSampler(policy.model)
     rollouts = GroupRollouts(
-        plan, policy, environment, settings, kept.played.extend, lambda lent: None, Stopwatch(), seal
+        plan, policy, sampler, environment, settings, kept.played.extend, lambda lent: None, Stopwatch(), seal
     )
     real, bare = module.RoundTrainer._generate_and_score_completions, module.GRPOTrainer._generate_and_score_completions
 
@@ -74,7 +76,7 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
         config = module.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
         trainer = module.train(config, rollouts, callback, None)
     kept.batch, kept.advantages = kept.batches[0], kept.plain[0]
-    kept.begins = [row.begins for row in rollouts._rows]
+    kept.begins = [row.begins for row in trainer.batch.rows]
     kept.loss = trainer.state.log_history[0]["loss"]
     return kept
 
@@ -162,5 +164,5 @@ def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) 
         assert 0.0 < record.measured.seal_share < 0.02, "diagnosis and weights cost less than 2 % of a round"
     (run.iteration(0) / SEAL_FILE).unlink()
     (run.iteration(1) / RECORD_FILE).unlink()
-    with pytest.raises(InputError, match="which SEAL goes on from, is missing"):
+    with pytest.raises(InputError, match="which SEAL continues from, is missing"):
         run_round(run.root, 1, True, lambda progress: None)

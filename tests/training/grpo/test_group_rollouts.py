@@ -1,0 +1,84 @@
+"""What the rollouts of a step hand to the trainer, with a sampler that is not the in-process one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.scripted_sampler import ScriptedSampler
+from support.small_policy import CLASSES, small_settings, small_tasks
+
+from environments.bfcl.environment import BFCLEnvironment
+from memory.records import StopReason
+from training.grpo.record import RoundPlan, StepLog, Stopwatch, round_record, step_record
+
+os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+torch = pytest.importorskip("torch")
+
+K = 3
+DONE = 4  # global steps before this one
+PARTS = 2  # micro-batches
+
+
+def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
+    """One step of two tasks, of which the first is solved by ``pwd``, in which every rollout writes ``texts``."""
+    from training.grpo.group_rollouts import GroupRollouts
+    from training.rollout.policy import load_policy
+
+    torch.set_num_threads(1)
+    policy, tasks = load_policy(str(starter), "cpu"), small_tasks()[:2]
+    settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, **training).training
+    kept = SimpleNamespace(trajectories=[], lent=[], policy=policy)
+    kept.sampler = ScriptedSampler(lambda text: policy.tokenizer.encode(text, add_special_tokens=False), *texts)
+    rollouts = GroupRollouts(
+        RoundPlan(run_seed=3, iteration=0, first_step=DONE + 1, steps=(tasks,)),
+        policy,
+        kept.sampler,
+        BFCLEnvironment(CLASSES),
+        settings,
+        kept.trajectories.extend,
+        kept.lent.extend,
+        Stopwatch(),
+    )
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(global_step=DONE), args=SimpleNamespace(bf16=False, gradient_accumulation_steps=PARTS)
+    )
+    kept.batch = rollouts.step([task.id for task in tasks for _ in range(K)], trainer)
+    kept.weights = rollouts.token_weights(kept.batch, [0.0] * 2 * K, 8)
+    return kept
+
+
+def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch(starter: Path) -> None:
+    played = step(starter, "A @pwd\n", "A end\n")
+    assert played.sampler.versions == [DONE]
+    columns = played.batch.columns()
+    assert set(columns) == {"prompt_ids", "completion_ids", "logprobs", "env_mask", "reward"}
+    assert {len(column) for column in columns.values()} == {2 * K}
+    assert columns["reward"] == [1.0] * K + [0.0] * K
+    for row in played.batch.rows:
+        written = [token for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
+        assert played.policy.tokenizer.decode(written) == "A @pwd\nA end\n"
+        assert [logprob for logprob, own in zip(row.logprobs, row.mask, strict=True) if own] == [-1.0] * len(written)
+    assert (played.batch.lent, played.weights) == (frozenset(), None)
+    assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
+
+
+def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
+    played = step(starter, "A end\n", lend_reference="supervised")
+    assert [t.success for t in played.lent] == [True, True]
+    assert [len(part) for part in played.batch.references] == [1, 1]
+    assert len(played.batch.rows) == 2 * K, "rollouts stay as they are"
+    assert step(starter, "A end\n").batch.references == ((),) * PARTS
+
+
+def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> None:
+    ended = step(starter, "A end\n").trajectories
+    cut = step(starter, "A @pwd\n", "A @pwd\n", max_actions=1).trajectories
+    assert step_record(5, ended, StepLog()).stop_reasons == {StopReason.END_OF_TURN: 2 * K}
+    both = [*ended, *(one.model_copy(update={"step": 6}) for one in cut)]
+    record = round_record(iteration=0, policy="p", tasks=2, trajectories=both, logs={}, measured=Stopwatch().before)
+    assert [one.stop_reasons for one in record.steps] == [{StopReason.END_OF_TURN: 6}, {StopReason.ACTIONS: 6}]
+    assert record.stop_reasons == {StopReason.END_OF_TURN: 6, StopReason.ACTIONS: 6}
+    assert '"stop_reasons":{"end_of_turn":6,"actions":6}' in record.model_dump_json()

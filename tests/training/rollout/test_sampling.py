@@ -1,0 +1,37 @@
+"""A sampler is injected: which one samples is chosen where a round or an evaluation is put together, nowhere else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support import ROOT
+
+from training.rollout.sampling import EpisodeDriver, Sampler
+
+CHOOSE = {"training/grpo/round.py", "evaluation/attempts.py"}
+ROOMS = ("agents", "environments", "evaluation", "graph", "memory", "training")
+
+
+def test_only_what_puts_a_round_or_an_evaluation_together_names_a_sampler() -> None:
+    naming = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"\brollout(\.| import )in_process\b|\bInProcessSampler\b", path.read_text())
+    }
+    assert naming == CHOOSE | {"training/rollout/in_process.py"}
+
+
+def test_a_sampler_without_weights_of_its_own_needs_no_more_than_run() -> None:
+    class Silent(Sampler):
+        def run(self, drivers: list[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
+            pass
+
+    Silent().load_weights(3)
+
+    class Nothing(Sampler):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Nothing()

@@ -1,0 +1,108 @@
+"""The contract between rollouts and a sampler: drive these episodes to their end, token in, token out.
+
+An ``EpisodeDriver`` is one rollout: it opens an episode, renders what the policy reads, and executes what the policy
+writes. A ``Sampler`` writes the messages. It needs to know nothing of tasks, tools or rewards: ids go in, ids and their
+log-probabilities come out. The loop of one episode is::
+
+    while (prompt := driver.observe()) is not None:
+        driver.act(<a message sampled after all ids so far and prompt.ids>)
+
+Rollouts, evaluation and references are written against these protocols alone, so that an engine in this process, a
+server, several servers and an engine that shares the trainer's GPU are exchanged without touching them. Free of torch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+__all__ = ["EpisodeDriver", "FinishReason", "Prompt", "Sampled", "Sampler"]
+
+
+class FinishReason(StrEnum):
+    """Why a sampler ended a message. A message that an engine aborts is not sampled: it is sampled again."""
+
+    STOP = "stop"
+    """The last id is one of the driver's ``stop_ids``."""
+    LENGTH = "length"
+    """The message has ``max_new_tokens`` ids and no stop id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids that the policy reads before its next message.
+
+    ``ids`` (at least one) are appended to all ids of the episode so far: the whole prompt of the first message, a
+    suffix of observations afterwards. ``max_new_tokens`` (at least one) limits the message.
+    """
+
+    ids: list[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One sampled message.
+
+    ``ids`` include the stop id. ``logprobs`` are theirs, in nats, of logits divided by the sampling temperature, over
+    the whole vocabulary: no top-k, no top-p, no penalty. ``context`` is the number of ids that the sampler held before
+    the message; the driver compares it with its own count, so that the two cannot drift apart unnoticed.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    context: int
+    finish_reason: FinishReason
+
+
+class EpisodeDriver(Protocol):
+    """One episode as a sampler sees it; single use.
+
+    ``seed`` decides every draw of the episode, in whichever batch and order it is sampled: a sampler that sends one
+    request per message derives the seed of each from it and the message's number. ``stop_ids`` end a message. Calls of
+    one driver follow each other; drivers of one run share no state but their environment.
+    """
+
+    seed: int
+    stop_ids: frozenset[int]
+
+    def observe(self) -> Prompt | None:
+        """Return what to append and sample after; None when the episode is over.
+
+        The first call opens the episode. Further calls change nothing until ``act`` is called.
+        """
+        ...
+
+    def act(self, message: Sampled) -> None:
+        """Execute the message that was sampled after the last observation. Release the episode when it is over."""
+        ...
+
+
+class Sampler(Protocol):
+    """Samples the messages of many episodes from one policy.
+
+    An engine that fails (a dead server, a timeout) fails the run: it raises, and never masks an episode as the
+    environment's fault would.
+    """
+
+    @abstractmethod
+    def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
+        """Drive every episode to its end.
+
+        Episodes are opened in the given order, at most ``concurrency`` (at least 1) at a time. ``temperature`` 0 is
+        greedy. Raises InputError for a negative one, and whatever a driver raises.
+        """
+        ...
+
+    def load_weights(self, version: int) -> None:
+        """Sample from the policy's weights after ``version`` global steps from now on.
+
+        Rollouts call it before every training step, in each process of the trainer, so that it may gather sharded
+        weights. A sampler with weights of its own returns when every engine has confirmed ``version``, and raises
+        where one does not: the log-probabilities of other weights would be trained on. Optional: one that shares the
+        trainer's weights, or is never trained, inherits this method, which does nothing.
+        """
+        return
