@@ -31,8 +31,8 @@ def studio_run() -> Path:
     named = os.environ.get(STUDIO_RUN)
     if named:
         return Path(named)
-    found = (path for path in RUNS.glob("*/settings.yaml") if not RunDirectory(path.parent).fork_path.exists())
-    runs = sorted(found, key=lambda path: path.stat().st_mtime)
+    found = (run.settings_path for run in map(RunDirectory, RUNS.glob("*")) if not run.fork_path.exists())
+    runs = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run below {RUNS}/: make one with python -m graph.run_iteration or set {STUDIO_RUN}")
     return runs[-1].parent

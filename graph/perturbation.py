@@ -18,8 +18,6 @@ from environments.base import Environment, Record, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Draft
 
-PERTURBATIONS_FILE = "perturbations.jsonl"
-"""Stands beside drafts.jsonl where drafts are perturbed; the drafts there are as perturbed."""
 _DRAWS = 8
 _LARGEST = 1e9
 

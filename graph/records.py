@@ -10,9 +10,6 @@ from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_seri
 from environments.base import Record
 from memory.records import SignalKind
 
-FAILURE_FILE = "failure.json"
-"""Stands in a branch's folder exactly when the branch failed."""
-
 
 class KnownTasks(Record):
     """Fingerprints of the tasks that were there when a stage began; a draft among them is a duplicate."""
@@ -89,12 +86,6 @@ class PanelScore(Record):
     success: float
     interval: tuple[float, float]
     shared_interval: tuple[float, float] | None = Field(None, exclude_if=operator.not_)
-
-
-class PolicyCard(BaseModel):
-    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
-
-    rendering: str
 
 
 class PrintedScore(BaseModel):

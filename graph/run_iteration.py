@@ -88,7 +88,6 @@ def open_run(
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
-    from training.grpo.record import RECORD_FILE
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
@@ -96,7 +95,7 @@ def open_run(
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
         return RunDirectory.create(root, settings), settings, False
-    if not (root / "settings.yaml").is_file():
+    if not RunDirectory(root).settings_path.is_file():
         raise InputError(f"{root} is no run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
@@ -106,7 +105,7 @@ def open_run(
     settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
     if changed := difference(settings, asked.model_copy(update={"iterations": total})):
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
-    if not (directory.iteration(0) / RECORD_FILE).exists():
+    if not directory.iteration(0).round.exists():
         check_run(settings)
     return directory, settings, True
 

@@ -47,6 +47,7 @@ def main(
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
     from agents.spending import RepeatedFailure
+    from memory.run import RunDirectory
 
     with exit_statuses(RepeatedFailure):
         try:
@@ -57,7 +58,7 @@ def main(
             raise typer.Exit(stop.status) from None
     lengths = Counter(sum(map(len, task.reference)) for task in tasks)
     told = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
-    print(f"{len(tasks)} tasks ({told}) in {output or (run and run / 'tasks.jsonl')}")
+    print(f"{len(tasks)} tasks ({told}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
 def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
@@ -88,7 +89,8 @@ def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
     from memory.jsonl import write_atomically
     from memory.run import RunDirectory
 
-    kept, used = output.with_name(f"{output.name}.spending.jsonl"), RunDirectory(folder).spending_path
+    used = RunDirectory(folder).spending_path
+    kept = output.with_name(f"{output.name}.{used.name}")
     if kept.exists():
         read_requests(kept)  # a file of something else is refused by its own name
         shutil.copyfile(kept, used)
@@ -114,7 +116,7 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
         except InputError:
             directory.unmake()
             if directory.spending_path.exists():
-                progress.say("what was paid is kept and counts at the next start: see spending.jsonl")
+                progress.say(f"{directory.spending_path} is kept: what was paid counts at the next start")
             raise
         except BudgetReached as reached:
             told = str(reached).partition(":")[0]

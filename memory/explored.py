@@ -22,9 +22,9 @@ class Explored:
 def explored_in(run: RunDirectory, iteration: int) -> Explored:
     """What one finished iteration explored."""
     folder = run.iteration(iteration)
-    new = {one.context_id for one in read_jsonl(folder / "judgements.jsonl", Judgement) if one.status == "new"}
-    contexts = (one for one in read_jsonl(folder / "contexts.jsonl", FailureContext) if one.id in new)
-    verdicts = read_jsonl(folder / "verdicts.jsonl", Verdict)
+    new = {one.context_id for one in read_jsonl(folder.judgements, Judgement) if one.status == "new"}
+    contexts = (one for one in read_jsonl(folder.contexts, FailureContext) if one.id in new)
+    verdicts = read_jsonl(folder.verdicts, Verdict)
     return Explored(tuple(contexts), Counter(verdict.context_id for verdict in verdicts if verdict.accepted))
 
 

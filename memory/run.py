@@ -1,17 +1,6 @@
-"""The run directory: where everything of one run lies, who may write there, and how it is written.
+"""The run directory: where the files of one run are, who may write there, and how they are written.
 
-settings.yaml         the whole recipe of the run
-settings.recorded.yaml  the same as it was recorded, and its hash: an edited settings.yaml is noticed
-fork.json             in a copy that LangGraph Studio made of a run: of which, and in which iteration
-tasks.jsonl           the task set, append only
-seed/                 how D_0 was made: *.jsonl
-iterations/000/       one folder an iteration: *.jsonl, summary.json
-checkpoints.sqlite    LangGraph's checkpoints, rebuildable
-policy/               checkpoints of the policy
-failures/             the Chroma index of failure contexts, rebuildable
-spending.jsonl        what chat roles spent, a line a request
-run.lock              held by the one process that works on the run
-round.lock            held by the process that trains, a child of that one
+``python -m memory.run`` prints ``docs/run-directory.md``, which lists every file.
 """
 
 from __future__ import annotations
@@ -21,7 +10,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any, Self, TypeVar
@@ -40,11 +28,33 @@ from memory.jsonl import (
     write_jsonl,
 )
 from memory.processes import exclusive, forget
+from memory.run_files import (
+    ITERATIONS,
+    SEED_STAGE,
+    BranchDirectory,
+    EvaluationFiles,
+    Folder,
+    IterationDirectory,
+    PolicyDirectory,
+    RunFile,
+    StageDirectory,
+    iteration_of,
+    iteration_stage,
+)
 from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
+    "SEED_STAGE",
+    "BranchDirectory",
+    "EvaluationFiles",
+    "IterationDirectory",
+    "PolicyDirectory",
     "RunDirectory",
+    "StageDirectory",
     "append_jsonl",
+    "document",
+    "iteration_of",
+    "iteration_stage",
     "read_json",
     "read_jsonl",
     "write_json",
@@ -58,11 +68,91 @@ Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class RunDirectory:
-    """The layout of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
+class RunDirectory(Folder):
+    """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
 
-    root: Path
+    settings_path = RunFile(
+        "settings.yaml",
+        "graph.settings.RunSettings",
+        written_by=("memory.run",),
+        read_by=("memory.run", "graph.run_iteration", "graph.assembly", "training.grpo.round"),
+        meaning="The whole recipe of the run; a folder with this file is a run.",
+    )
+    recorded_path = RunFile(
+        "settings.recorded.yaml",
+        "graph.settings.RunSettings",
+        written_by=("memory.run",),
+        read_by=("memory.run",),
+        meaning="The recipe as it was recorded, with its hash, which reveals an edited `settings.yaml`.",
+    )
+    fork_path = RunFile(
+        "fork.json",
+        "graph.forks.Fork",
+        written_by=("graph.forks",),
+        read_by=("graph.forks", "graph.checkpoints"),
+        meaning="Of which run this one is a copy; only in copies that LangGraph Studio's forks and edits make.",
+    )
+    tasks_path = RunFile(
+        "tasks.jsonl",
+        "memory.records.Task",
+        written_by=("memory.tasks",),
+        read_by=("memory.tasks",),
+        meaning="The task set, append only.",
+    )
+    checkpoints_path = RunFile(
+        "checkpoints.sqlite",
+        "LangGraph's database",
+        written_by=("graph.checkpoints",),
+        read_by=("graph.checkpoints",),
+        meaning="LangGraph's checkpoints, expendable; a damaged one is renamed to `checkpoints.sqlite.damaged-N`.",
+    )
+    spending_path = RunFile(
+        "spending.jsonl",
+        "agents.spending.Request",
+        written_by=("agents.spending",),
+        read_by=("agents.spending", "graph.report.costs", "graph.forks"),
+        meaning="The requests of chat roles with their costs; exists once one was made.",
+    )
+    failures_path = RunFile(
+        "failures/",
+        "Chroma's files",
+        written_by=("graph.nodes.update",),
+        read_by=("graph.nodes.deduplicate",),
+        meaning="The failure memory's index, rebuilt from the records when it is missing.",
+    )
+    policy_path = RunFile(
+        "policy/",
+        "memory.run_files.PolicyDirectory",
+        written_by=("training.grpo.round",),
+        read_by=("training.grpo.round",),
+        meaning="The policy's checkpoints, `checkpoint-STEP/` each.",
+    )
+    seed_path = RunFile(
+        f"{SEED_STAGE}/",
+        "memory.run_files.StageDirectory",
+        written_by=("graph.run.initial_tasks",),
+        read_by=("graph.report.costs", "evaluation.study.arm", "graph.forks"),
+        meaning="The records behind D_0 where unguided exploration made it.",
+    )
+    iterations_path = RunFile(
+        f"{ITERATIONS}/",
+        "memory.run_files.IterationDirectory",
+        written_by=("graph.run.stages", "training.grpo.round"),
+        read_by=("graph.report.summary",),
+        meaning="One folder per iteration, `000/` first.",
+    )
+    lock_path = RunFile(
+        "run.lock",
+        "a lock",
+        written_by=("memory.run", "graph.forks"),
+        meaning="Held by the one process that works on the run; `run.lock.pid` beside it holds its process id.",
+    )
+    round_lock_path = RunFile(
+        "round.lock",
+        "a lock",
+        written_by=("training.grpo.round",),
+        meaning="Held by the process that trains; `round.lock.json` beside it holds its process and parent.",
+    )
 
     @classmethod
     def create(cls, root: Path, settings: BaseModel) -> Self:
@@ -117,7 +207,7 @@ class RunDirectory:
 
     def _parts(self) -> tuple[Path, ...]:
         """What only a run has, beside its settings and locks."""
-        folders = (self.seed_path, self._iterations_path, self.policy_path, self.failures_path)
+        folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
         return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
 
     @classmethod
@@ -131,67 +221,17 @@ class RunDirectory:
         return run
 
     @property
-    def settings_path(self) -> Path:
-        """The run's recipe."""
-        return self.root / "settings.yaml"
-
-    @property
-    def recorded_path(self) -> Path:
-        """The recipe as it was recorded, with its hash."""
-        return self.root / "settings.recorded.yaml"
-
-    @property
-    def fork_path(self) -> Path:
-        """What says of which run this one is a copy; most are none."""
-        return self.root / "fork.json"
-
-    @property
-    def tasks_path(self) -> Path:
-        """The task set."""
-        return self.root / "tasks.jsonl"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        """LangGraph's checkpoints."""
-        return self.root / "checkpoints.sqlite"
-
-    @property
-    def policy_path(self) -> Path:
-        """The folder of the policy's checkpoints."""
-        return self.root / "policy"
-
-    @property
-    def failures_path(self) -> Path:
-        """The folder of the failure memory's index."""
-        return self.root / "failures"
-
-    @property
-    def spending_path(self) -> Path:
-        """The ledger of the chat roles: a line for each request. It is there once one was made."""
-        return self.root / "spending.jsonl"
-
-    @property
-    def lock_path(self) -> Path:
-        """The lock of the one process that works on the run."""
-        return self.root / "run.lock"
-
-    @property
-    def round_lock_path(self) -> Path:
-        """The lock of the process that trains."""
-        return self.root / "round.lock"
-
-    @property
-    def seed_path(self) -> Path:
+    def seed(self) -> StageDirectory:
         """The folder of the records behind D_0."""
-        return self.root / "seed"
+        return StageDirectory(self.seed_path)
 
-    @property
-    def _iterations_path(self) -> Path:
-        return self.root / "iterations"
+    def iteration(self, number: int) -> IterationDirectory:
+        """Return the folder of iteration ``number``, counted from 0. The first file written there makes it."""
+        return IterationDirectory(self.root / iteration_stage(number))
 
-    def iteration(self, number: int) -> Path:
-        """The folder of iteration ``number``, counted from 0. It is made by the first file written there."""
-        return self._iterations_path / f"{number:03d}"
+    def stage(self, name: str) -> StageDirectory:
+        """Return the folder of the stage ``name``, which is relative to the run directory."""
+        return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:
         """Replace settings.yaml atomically, for a run that is created, or continued with more iterations.
@@ -298,3 +338,58 @@ class _Absent:
 
 
 _ABSENT = _Absent()
+
+
+_INTRODUCTION = """# The run directory
+
+Generated by `make docs` from `memory/run.py` and `memory/run_files.py`; do not edit.
+
+A run is a folder with `settings.yaml`. Each file has one writer at a time, is written whole or appended to, and can be
+read while the run is going on. A `.jsonl` file has one record per line, a `.json` file holds one record. SQLite and
+Chroma files can be deleted: they are rebuilt from the records. Modules are named without `.py`; "-" stands for people.
+"""
+
+
+def document() -> str:
+    """Return ``docs/run-directory.md``: a table for each folder of a run."""
+    folders = (
+        ("RUN", RunDirectory),
+        ("RUN/seed and RUN/iterations/NNN", StageDirectory),
+        ("RUN/iterations/NNN, in addition", IterationDirectory),
+        ("branches/CONTEXT of a stage", BranchDirectory),
+        ("RUN/policy/checkpoint-STEP", PolicyDirectory),
+    )
+    return "\n".join((_INTRODUCTION, *(_table(heading, folder) for heading, folder in folders)))
+
+
+def _table(heading: str, folder: type[Folder]) -> str:
+    summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
+    rows = [one for one in vars(folder).values() if isinstance(one, RunFile)]
+    return "\n".join(
+        (
+            f"## {heading}",
+            "",
+            f"`{folder.__module__ if folder is not RunDirectory else 'memory.run'}.{folder.__name__}`: {summary}",
+            "",
+            "| attribute | file | record | written by | read by | |",
+            "|---|---|---|---|---|---|",
+            *(
+                f"| `{one.attribute}` | `{one.name}{'/' if one.is_folder else ''}` | {_record(one)} | "
+                f"{_modules(one.written_by)} | {_modules(one.read_by)} | {one.meaning} |"
+                for one in rows
+            ),
+            "",
+        )
+    )
+
+
+def _record(file: RunFile) -> str:
+    return file.record if " " in file.record or "." not in file.record else f"`{file.record}`"
+
+
+def _modules(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

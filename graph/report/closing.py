@@ -16,7 +16,7 @@ from graph.settings import RunSettings
 from memory.records import FailureContext, Signal, SignalKind, Task
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks
-from training.grpo.record import RECORD_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 from training.signals import GroupScore
 
 Read = TypeVar("Read", bound=Record)
@@ -81,12 +81,12 @@ def find_story(run: RunDirectory, iterations: int) -> Story | None:
     """
     tasks = load_tasks(run)
     by_id = {task.id: task for task in tasks}
-    scores = {i: _read(run.iteration(i) / "scores.jsonl", GroupScore) for i in range(iterations)}
+    scores = {i: _read(run.iteration(i).scores, GroupScore) for i in range(iterations)}
     found: list[Story] = []
     for number in range(iterations):
         folder = run.iteration(number)
-        signals = {one.id: one for one in _read(folder / "signals.jsonl", Signal)}
-        contexts = {one.id: one for one in _read(folder / "contexts.jsonl", FailureContext)}
+        signals = {one.id: one for one in _read(folder.signals, Signal)}
+        contexts = {one.id: one for one in _read(folder.contexts, FailureContext)}
         for task in (task for task in tasks if task.admitted_at == number):
             context = next((contexts[parent] for parent in task.parents if parent in contexts), None)
             signal = signals.get(context.signal_id) if context is not None else None
@@ -123,7 +123,8 @@ def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
     yield "Where things are"
     yield f"  policy     {policy}"
     yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
-    yield f"  records    {run.iteration(summaries[-1].iteration)} and its neighbours: trajectories, signals, contexts,"
+    folder = run.iteration(summaries[-1].iteration).root
+    yield f"  records    {folder} and its neighbours: trajectories, signals, contexts,"
     yield "             interactions, drafts, verdicts, one JSON object a line; settings.yaml is the whole recipe"
 
 
@@ -190,7 +191,7 @@ def _python() -> str:
 
 
 def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
-    return read_json(run.iteration(summaries[-1].iteration) / RECORD_FILE, RoundRecord).policy
+    return read_json(run.iteration(summaries[-1].iteration).round, RoundRecord).policy
 
 
 def _course(scores: dict[int, float]) -> str:

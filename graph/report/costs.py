@@ -8,10 +8,8 @@ from typing import TypeVar
 
 from agents.spending import Request, read_requests
 from environments.base import Record
-from graph.state import SEED_STAGE
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_jsonl
-from training.grpo.record import LENT_FILE, TRAJECTORIES_FILE
 
 Row = TypeVar("Row", bound=Record)
 
@@ -95,10 +93,11 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
     for role, stage in STAGES.items():
         stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
     whole = _sum(requests)
-    folders = [run.iteration(iteration)] + ([run.root / SEED_STAGE] if iteration == 0 else [])
-    interactions = [one for folder in folders for one in _read(folder / "interactions.jsonl", Interaction)]
-    trajectories = _read(run.iteration(iteration) / TRAJECTORIES_FILE, Trajectory)
-    played = [*trajectories, *_read(run.iteration(iteration) / LENT_FILE, Trajectory)]
+    folder = run.iteration(iteration)
+    stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
+    interactions = [one for stage in stages_of_it for one in _read(stage.interactions, Interaction)]
+    trajectories = _read(folder.trajectories, Trajectory)
+    played = [*trajectories, *_read(folder.lent, Trajectory)]
     return Cost(
         model_calls=whole.calls,
         prompt_tokens=whole.prompt_tokens,

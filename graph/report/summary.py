@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -14,13 +13,14 @@ from agents.chat.http import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
-from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
+from graph.records import Evolution, PanelScore, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import SignalKind, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, RoundSeconds
+from training.grpo.record import RoundRecord, RoundSeconds
+from training.rollout.policy import PolicyCard
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,7 +93,6 @@ def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
 
 
-SUMMARY_FILE = "summary.json"
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
 COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost")
@@ -161,8 +160,8 @@ class Summary(Record):
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
     """The summary of an iteration whose stages are all done, from the files that they wrote."""
     folder = run.iteration(iteration)
-    evolution = read_json(folder / "evolution.json", Evolution)
-    record = read_json(folder / RECORD_FILE, RoundRecord)
+    evolution = read_json(folder.evolution, Evolution)
+    record = read_json(folder.round, RoundRecord)
     return Summary(
         iteration=iteration,
         tasks=len(tasks_at(load_tasks(run), iteration)),
@@ -171,20 +170,20 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
         panel=_panel(folder, settings),
-        seconds=_seconds(folder / "seconds.json"),
+        seconds=_seconds(folder),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
         seal=seal_summary(record),
-        without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
+        without_success=_without_success(run, folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
     )
 
 
-def _faulted(folder: Path) -> str:
+def _faulted(folder: IterationDirectory) -> str:
     """How many rollouts of a round the environment ended, on how many tasks, and why most often."""
-    rollouts = read_jsonl(folder / TRAJECTORIES_FILE, Trajectory)
+    rollouts = read_jsonl(folder.trajectories, Trajectory)
     faults = [(one.task_id, one.infrastructure_error) for one in rollouts if one.infrastructure_error is not None]
     tasks = Counter(task for task, _ in faults)
     (often, times), (cause, alike) = tasks.most_common(1)[0], Counter(cause for _, cause in faults).most_common(1)[0]
@@ -195,9 +194,9 @@ def _faulted(folder: Path) -> str:
     )
 
 
-def _without_success(folder: Path, settings: RunSettings) -> str:
+def _without_success(run: RunDirectory, folder: IterationDirectory, settings: RunSettings) -> str:
     """What the rollouts of a round without any success have in common, and what may help."""
-    rollouts = [one for one in read_jsonl(folder / TRAJECTORIES_FILE, Trajectory) if one.infrastructure_error is None]
+    rollouts = [one for one in read_jsonl(folder.trajectories, Trajectory) if one.infrastructure_error is None]
     mute = sum(not one.calls() for one in rollouts)
     training = settings.training
     if 2 * mute > len(rollouts):
@@ -212,20 +211,20 @@ def _without_success(folder: Path, settings: RunSettings) -> str:
     return (
         f"none of the {len(rollouts)} rollouts of this round succeeded ({mute} made no call that can be read), so that "
         f"the loop has nothing to work on. To change that, {advice}. What the policy did is in "
-        f"iterations/{folder.name}/{TRAJECTORIES_FILE}, for example in lines 1 and {len(rollouts)}"
+        f"{folder.trajectories.relative_to(run.root)}, for example in lines 1 and {len(rollouts)}"
     )
 
 
-def _seconds(path: Path) -> dict[str, float]:
-    """Of the stages that ended in peace: one killed right after it wrote its result has no entry."""
-    return read_json(path, StageSeconds).seconds if path.exists() else {}
+def _seconds(folder: IterationDirectory) -> dict[str, float]:
+    """Return wall seconds per completed stage; a stage killed right after it wrote its result is missing."""
+    return read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
 
 
-def _panel(folder: Path, settings: RunSettings) -> Panel | None:
+def _panel(folder: IterationDirectory, settings: RunSettings) -> Panel | None:
     if settings.evaluation.scored is None:
         return None
-    before = read_json(folder / "panel_before.json", PanelScore)
-    after = read_json(folder / "panel_after.json", PanelScore)
+    before = read_json(folder.panel_before, PanelScore)
+    after = read_json(folder.panel_after, PanelScore)
     return Panel(
         name=after.name,
         n=after.n,
@@ -246,7 +245,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if chat:
         models = sorted({model_of(role, name) for name, role in chat.items()})
         labels.append(f"chat roles on {', '.join(models)}")
-    card = run.root / record.policy / "coevolve.json"
+    card = PolicyDirectory(run.root / record.policy).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
-from graph.report.summary import SUMMARY_FILE, Summary, summarise
+from graph.report.summary import Summary, summarise
 from graph.run.stages import Run, evolve, make_tasks, score_after, score_before, train
 from memory.jsonl import check_end
 from memory.run import read_json, write_json
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RECORD_FILE
 
 
 async def iterate(run: Run) -> AsyncIterator[Summary]:
@@ -56,7 +55,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
                 run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
-        path = run.directory.iteration(iteration) / SUMMARY_FILE
+        path = run.directory.iteration(iteration).summary
         if not path.exists():
             await _train(run, iteration)
             await score_after(run, iteration)
@@ -72,8 +71,8 @@ def check_ends(run: Run) -> None:
     """
     for iteration in range(run.settings.iterations):
         folder = run.directory.iteration(iteration)
-        if (folder / SUMMARY_FILE).exists():
-            for path in sorted(folder.glob("*.jsonl")):
+        if folder.summary.exists():
+            for path in sorted(folder.root.glob("*.jsonl")):
                 check_end(path)
 
 
@@ -84,7 +83,7 @@ def check_tasks(run: Run) -> None:
     """
     tasks = load_tasks(run.directory)
     for iteration in reversed(range(run.settings.iterations)):
-        path = run.directory.iteration(iteration) / SUMMARY_FILE
+        path = run.directory.iteration(iteration).summary
         if path.exists():
             summary = read_json(path, Summary)
             there, left = len(tasks_at(tasks, iteration + 1)), summary.tasks + summary.admitted
@@ -95,7 +94,7 @@ def check_tasks(run: Run) -> None:
 
 
 async def _train(run: Run, iteration: int) -> None:
-    if not (run.directory.iteration(iteration) / RECORD_FILE).exists():
+    if not run.directory.iteration(iteration).round.exists():
         Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)

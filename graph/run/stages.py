@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from agents.settings import RolesSettings
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
@@ -26,15 +26,13 @@ from memory.processes import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
 from memory.tasks import admit
-from training.grpo.record import RECORD_FILE, RoundProgress, RoundRecord
+from training.grpo.record import RoundProgress, RoundRecord
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    from graph.run.progress import Stage
-
-# Runs the graph of one iteration, from its beginning or from where its checkpoints stand.
+    from graph.assembly import RunServices
 
 
 def thread_id(iteration: int) -> str:
@@ -45,8 +43,10 @@ def thread_id(iteration: int) -> str:
     return f"00000000-0000-4000-8000-{iteration:012d}"
 
 
-async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interruption: Interruption) -> None:
-    """Run the graph until ``update`` is done. The caller holds the run's lock.
+async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
+    """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
+
+    The caller holds the run's lock.
 
     A signal stops it at the edge of a superstep; every superstep is on the disk before the next one begins.
     Raises CancelledError for that, InputError for a user's mistake, RepeatedFailure for work that only fails,
@@ -55,11 +55,12 @@ async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interrupt
     from graph.checkpoints import run_checkpoints
     from graph.forks import refuse_unfinished
 
+    run = services.run
     refuse_unfinished(run, iteration)
     try:
         with writing(run.checkpoints_path):
             async with run_checkpoints(run) as saver:
-                await _evolve(run, iteration, stage, interruption, saver)
+                await _evolve(services, iteration, stage, interruption, saver)
     except sqlite3.DatabaseError as error:
         # What is no OperationalError says that the file is no database, or a torn one.
         if isinstance(error, sqlite3.OperationalError):
@@ -69,22 +70,22 @@ async def evolve_once(run: RunDirectory, iteration: int, stage: Stage, interrupt
 
 
 async def _evolve(
-    run: RunDirectory, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
+    services: RunServices, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
 ) -> None:
     from langgraph.errors import GraphDrained
     from langgraph.runtime import RunControl
 
     from graph.iteration import iteration_graph
-    from graph.state import IterationState, RunContext
+    from graph.state import IterationState
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, run.section("roles", RolesSettings).concurrency)
-    begun = await _has_begun(graph, saver, config, run)
+    config = _config(iteration, services.settings.roles.concurrency)
+    begun = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
         None if begun else IterationState(iteration=iteration),
         config,
-        context=RunContext(run=str(run.root)),
+        context=services,
         stream_mode=["tasks"],
         version="v2",
         durability="sync",
@@ -163,6 +164,13 @@ class Run:
     interruption: Interruption
     resumed: bool
 
+    @cached_property
+    def services(self) -> RunServices:
+        """What the nodes of this run work with; made when a stage first needs it, then kept for the whole command."""
+        from graph.assembly import assemble
+
+        return assemble(RunDirectory(self.directory.root.resolve()), self.settings)
+
 
 async def make_tasks(run: Run) -> None:
     """D_0 into tasks.jsonl: the benchmark's own, from the user's file, or by unguided exploration.
@@ -171,21 +179,19 @@ async def make_tasks(run: Run) -> None:
     """
     if run.directory.tasks_path.exists():
         return
-    from graph.assembly import assemble
     from graph.run.initial_tasks import make_seeds, official_tasks, verify_given
 
-    rooms = assemble(run.directory.root.resolve())
     initial = run.settings.tasks.initial
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
             with run.progress.stage("D_0: official tasks"):
-                tasks = await official_tasks(rooms, run.progress.say)
+                tasks = await official_tasks(run.services, run.progress.say)
         elif initial is not None:
             with run.progress.stage(f"verifying {initial}"):
-                tasks = await verify_given(Path(initial), rooms, run.progress.say)
+                tasks = await verify_given(Path(initial), run.services, run.progress.say)
         else:
             with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
-                seeds = await make_seeds(rooms, run.settings.tasks.initial_count, stage)
+                seeds = await make_seeds(run.services, run.settings.tasks.initial_count, stage)
             if seeds.failures:
                 run.progress.say(seeds.failed())
             tasks = tuple(seeds.tasks)
@@ -195,11 +201,11 @@ async def make_tasks(run: Run) -> None:
 async def score_before(run: Run, iteration: int) -> None:
     """panel_before.json: the last iteration's score after its round, or that of the policy that the run starts with."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.scored is None or (folder / "panel_before.json").exists():
+    if run.settings.evaluation.scored is None or folder.panel_before.exists():
         return
     if iteration > 0:
-        previous = run.directory.iteration(iteration - 1) / "panel_after.json"
-        write_json(folder / "panel_before.json", read_json(previous, PanelScore))
+        previous = run.directory.iteration(iteration - 1).panel_after
+        write_json(folder.panel_before, read_json(previous, PanelScore))
         return
     await _score(run, iteration, "before", run.settings.policy.path)
 
@@ -207,43 +213,41 @@ async def score_before(run: Run, iteration: int) -> None:
 async def train(run: Run, iteration: int) -> None:
     """The round of GRPO: trajectories.jsonl, round.json and a checkpoint of the policy, by a process of its own."""
     folder = run.directory.iteration(iteration)
-    if (folder / RECORD_FILE).exists():
+    if folder.round.exists():
         return
     command = ["training.run_round", "--run", str(run.directory.root), "--iteration", str(iteration)]
     if run.resumed:
         command.append("--resume")
     steps = run.settings.training.steps
     with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
-        await _child(run, command, folder / "training.log", run.settings.deadlines.round, _reporter(stage))
+        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
 async def score_after(run: Run, iteration: int) -> None:
     """panel_after.json: the score of the policy that the round made."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.scored is None or (folder / "panel_after.json").exists():
+    if run.settings.evaluation.scored is None or folder.panel_after.exists():
         return
-    policy = read_json(folder / RECORD_FILE, RoundRecord).policy
+    policy = read_json(folder.round, RoundRecord).policy
     await _score(run, iteration, "after", str(run.directory.root / policy))
 
 
 async def evolve(run: Run, iteration: int) -> None:
     """The graph: signals of the round in, tasks of the next round out; evolution.json ends it."""
-    if (run.directory.iteration(iteration) / "evolution.json").exists():
+    if run.directory.iteration(iteration).evolution.exists():
         return
-    from graph.run.stages import evolve_once
-
     with _timed(run, iteration, "evolve"), run.progress.stage(f"iteration {iteration}: graph") as stage:
-        await evolve_once(run.directory, iteration, stage, run.interruption)
+        await evolve_once(run.services, iteration, stage, run.interruption)
 
 
-async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
+async def _score(run: Run, iteration: int, when: Literal["before", "after"], policy: str) -> None:
     settings = run.settings
     scored = settings.evaluation.scored
     assert scored is not None
-    folder = run.directory.iteration(iteration)
+    files = run.directory.iteration(iteration).evaluation(when)
     what = ("--panel", scored) if settings.evaluation.tasks is None else ("--tasks", settings.evaluation.tasks)
     command = ["evaluation.run", "--environment", settings.environment.name, *what, "--model", policy]
-    command += ["--output", str(folder / f"panel_{when}.jsonl"), "--json"]
+    command += ["--output", str(files.outcomes), "--json"]
     command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
     command += ["--threads", str(settings.training.threads)]
     command += ["--progress", *_limits(settings)]
@@ -255,14 +259,14 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
         command += ["--batch", str(settings.evaluation.batch)]
     if settings.evaluation.limit is not None:
         command += ["--limit", str(settings.evaluation.limit)]
-    (folder / f"panel_{when}.jsonl").unlink(missing_ok=True)  # of an evaluation that was killed before its score
+    files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: panel {when} training"
     with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
-        await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, shown)
-        score = panel_score(scored, lines, folder / f"panel_{when}.log")
-    write_json(folder / f"panel_{when}.json", score)
+        await _child(run, command, files.log, settings.deadlines.evaluation, shown)
+        score = panel_score(scored, lines, files.log)
+    write_json(files.score, score)
 
 
 def _limits(settings: RunSettings) -> list[str]:
@@ -338,6 +342,6 @@ def _timed(run: Run, iteration: int, stage: str) -> Iterator[None]:
     """Add the stage's wall seconds to the iteration's seconds.json, when it succeeds."""
     started = time.perf_counter()
     yield
-    path = run.directory.iteration(iteration) / "seconds.json"
+    path = run.directory.iteration(iteration).seconds
     before = read_json(path, StageSeconds).seconds if path.exists() else {}
     write_json(path, StageSeconds(seconds=before | {stage: round(time.perf_counter() - started, 2)}))

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support.made_run import CAR, ENVIRONMENT, make_run
+from support.made_run import CAR, ENVIRONMENT, make_run, services_of
 
 from environments.base import StartState
-from graph.assembly import assemble
 from graph.iteration import seed_graph
 from graph.records import KnownTasks
 from graph.state import SEED_STAGE, RunContext, SeedState
@@ -58,7 +57,7 @@ async def explore(run: RunDirectory, contexts: Sequence[FailureContext]) -> floa
 
     Left out are those in which the event loop had work and the machine gave the processor to other processes.
     """
-    at_once = assemble(run.root.resolve()).settings.roles.concurrency
+    at_once = services_of(run).settings.roles.concurrency
     state = SeedState(contexts=tuple(one.id for one in contexts))
     started, waited = time.time(), waited_for_a_processor()
     await seed_graph().compile().ainvoke(state, {"max_concurrency": at_once}, context=RunContext(run=str(run.root)))

@@ -36,12 +36,6 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
-RECORD_FILE = "round.json"
-TRAJECTORIES_FILE = "trajectories.jsonl"
-LENT_FILE = "lent.jsonl"
-"""References that were played for groups without any success, apart from what the policy did."""
-
-
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 

@@ -146,9 +146,6 @@ def _draw_step(evolved: _Dealing, others: _Dealing, per_step: int, wanted: int) 
     return tuple(drawn)
 
 
-SCORES_FILE = "scores.jsonl"
-
-
 def round_tasks(
     run: RunDirectory,
     iteration: int,
@@ -200,7 +197,7 @@ def earlier_attempts(run: RunDirectory, iteration: int) -> list[Attempt]:
     """Every attempt of the rounds before ``iteration``. Raises InputError for a round without its scores."""
     attempts = []
     for number in range(iteration):
-        path = run.iteration(number) / SCORES_FILE
+        path = run.iteration(number).scores
         if not path.exists():
             raise InputError(
                 f"{path} is missing, and tasks.sampling or tasks.retire_above looks back on it: finish iteration "
