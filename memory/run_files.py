@@ -238,7 +238,7 @@ class IterationDirectory(StageDirectory):
     panel_before_outcomes = RunFile(
         "panel_before.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        written_by=("evaluation.run",),
+        written_by=(_STAGES,),
         meaning="One outcome per task of the evaluation before the round; iteration 0 only.",
     )
     panel_before_log = RunFile(
@@ -285,7 +285,7 @@ class IterationDirectory(StageDirectory):
     panel_after_outcomes = RunFile(
         "panel_after.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        written_by=("evaluation.run",),
+        written_by=(_STAGES,),
         meaning="One outcome per task of the evaluation after the round.",
     )
     panel_after_log = RunFile(
