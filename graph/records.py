@@ -1,4 +1,4 @@
-"""The records that only the graph writes: what a stage knew, which branches failed, what an iteration changed."""
+"""The records that only the graph writes: known tasks, failures, signals in numbers, an iteration's changes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from memory.records import SignalKind
 
 
 class KnownTasks(Record):
-    """Fingerprints of the tasks that were there when a stage began; a draft among them is a duplicate."""
+    """Fingerprints of the tasks that existed when a stage began; an equal draft is a duplicate."""
 
     fingerprints: tuple[str, ...]
 
 
 class Failure(Record):
-    """One reflection or one branch that gave up, its siblings untouched.
+    """One reflection or one branch that gave up.
 
     ``id`` is the signal's or the context's, ``node`` where it failed, ``cause`` the class of the error.
     """
@@ -30,7 +30,7 @@ class Failure(Record):
 
 
 class ExtractionRecord(Record):
-    """The signals of a round in numbers, by kind, and the ids of those that were chosen.
+    """The signals of a round in numbers, by kind, and the ids of the chosen ones.
 
     ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget of contexts.
     ``pattern_occurrences`` is N of the rare signal; trajectories with an ``infrastructure_error`` were not read.
@@ -45,12 +45,12 @@ class ExtractionRecord(Record):
 
 
 class Evolution(Record):
-    """What the graph made of one round's trajectories.
+    """The result of the graph for one round's trajectories.
 
-    ``signals``: found, by kind. ``left_out``: signals that the budget of contexts did not follow up. ``refused``:
-    drafts by reason. ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the
-    budget that was spent by then, None while there is some left. ``shortfall``: tasks that a quota
-    (``tasks.admissions``) asked for and that were not there; None, and not written, without a quota.
+    ``signals``: found, by kind. ``left_out``: signals beyond the budget of contexts. ``refused``: drafts by reason.
+    ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by
+    then, None while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not
+    written, without a quota.
     """
 
     iteration: int
@@ -113,6 +113,6 @@ class PrintedProgress(BaseModel):
 
 
 class StageSeconds(Record):
-    """Wall seconds of each stage of an iteration; of a stage that was killed, only its last attempt counts."""
+    """Wall seconds of each stage of an iteration; for a killed stage, those of its last attempt."""
 
     seconds: dict[str, float] = {}

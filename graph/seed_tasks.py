@@ -1,4 +1,4 @@
-"""`python -m graph.seed_tasks`: makes D_0 by unguided exploration, through the branch that evolved tasks go through."""
+"""`python -m graph.seed_tasks`: makes D_0 by unguided exploration, through the branch of evolved tasks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(
 
     with exit_statuses(RepeatedFailure):
         try:
-            with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
                 tasks = _seed(recipe, given, run, output)
         except Interrupted as stop:
             print(f"stopped by {stop.received.name}", file=sys.stderr)
@@ -84,7 +84,7 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
 
 @contextmanager
 def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
-    """Count what earlier attempts at ``output`` paid to chat roles, and keep what this one pays, beside the file."""
+    """Count the chat roles' costs of earlier attempts at ``output``, and keep those of this one, beside the file."""
     from agents.spending import read_requests
     from memory.jsonl import write_atomically
     from memory.run import RunDirectory
@@ -92,7 +92,7 @@ def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
     used = RunDirectory(folder).spending_path
     kept = output.with_name(f"{output.name}.{used.name}")
     if kept.exists():
-        read_requests(kept)  # a file of something else is refused by its own name
+        read_requests(kept)  # names this file in an error, not its copy
         shutil.copyfile(kept, used)
     try:
         yield

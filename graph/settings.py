@@ -1,4 +1,4 @@
-"""The whole of a recipe: every section, read from YAML plus overrides, strict about unknown keys."""
+"""The sections of a recipe, read from YAML plus overrides, strict about unknown keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 
 
 class DeadlineSettings(Section):
-    """How long a child process may take before it is ended and the command fails, in seconds (our choice)."""
+    """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
     evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation of the panel")

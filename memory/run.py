@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
-"""Settings that a run may be continued with more of."""
+"""Settings that a resumed run may have higher values of."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
@@ -158,10 +158,10 @@ class RunDirectory(Folder):
 
     @classmethod
     def create(cls, root: Path, settings: BaseModel) -> Self:
-        """A new run with ``settings``; of two processes that try at once, one succeeds.
+        """Make a new run with ``settings``; of two processes that try at once, one succeeds.
 
-        Raises InputError for a run that exists, a folder that holds parts of one, and a path that can be no folder.
-        On OSError (a full disk) a folder that was not there before is not left behind.
+        Raises InputError for an existing run, a folder that holds parts of one, and a path that cannot be a folder. On
+        OSError (a full disk) a folder that this call made is removed.
         """
         run = cls(root)
         existed = root.exists()
@@ -173,7 +173,7 @@ class RunDirectory(Folder):
             with run.lock():
                 if run.settings_path.exists():
                     raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
-                # What an earlier start paid stays and counts, see unmake.
+                # Costs of an earlier start stay and count, see unmake.
                 if any(part.exists() for part in run._parts() if part != run.spending_path):
                     raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
                 run.save_settings(settings)
@@ -184,17 +184,17 @@ class RunDirectory(Folder):
         return run
 
     def vacate(self) -> None:
-        """Remove the locks of a run that is unmade, and its folder when nothing else is in it."""
+        """Remove the locks of a run that was unmade, and its folder when that is empty."""
         forget(self.round_lock_path)
         forget(self.lock_path)
         with suppress(OSError):
             self.root.rmdir()
 
     def unmake(self) -> None:
-        """Remove what a run which never began has left, for the holder of its lock.
+        """Remove the files of a run that never began; the caller holds its lock.
 
-        spending.jsonl stays: what was paid is paid, and the next start in this folder counts it against its budgets.
-        settings.yaml goes first, because it is what makes a folder a run.
+        spending.jsonl stays: the next start in this folder counts its costs against the budgets. settings.yaml goes
+        first, because it makes a folder a run.
         """
         self.settings_path.unlink(missing_ok=True)
         self.recorded_path.unlink(missing_ok=True)
@@ -208,13 +208,13 @@ class RunDirectory(Folder):
         self.vacate()
 
     def _parts(self) -> tuple[Path, ...]:
-        """What only a run has, beside its settings and locks."""
+        """Return the files and folders that only a run has, beside its settings and locks."""
         folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
         return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
 
     @classmethod
     def open(cls, root: Path) -> Self:
-        """The run that ``create`` made at ``root``. Raises InputError for a folder that is no run."""
+        """Return the run that ``create`` made at ``root``. Raises InputError for another folder."""
         run = cls(root)
         if not run.settings_path.is_file():
             raise InputError(
@@ -224,7 +224,7 @@ class RunDirectory(Folder):
 
     @property
     def seed(self) -> StageDirectory:
-        """The folder of the records behind D_0."""
+        """Return the folder of the records behind D_0."""
         return StageDirectory(self.seed_path)
 
     def iteration(self, number: int) -> IterationDirectory:
@@ -236,10 +236,10 @@ class RunDirectory(Folder):
         return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:
-        """Replace settings.yaml atomically, for a run that is created, or continued with more iterations.
+        """Replace settings.yaml atomically, for a new run, or one resumed with higher values.
 
-        The record of it follows: a process killed between the two leaves values that were raised, which
-        ``check_settings`` permits.
+        The recorded copy follows: a process killed between the two leaves raised values, which ``check_settings``
+        permits.
         """
         plain = settings.model_dump(mode="json")
         text = dump_yaml(plain)
@@ -248,9 +248,9 @@ class RunDirectory(Folder):
         write_atomically(self.recorded_path, [recorded.encode()])
 
     def check_settings(self) -> None:
-        """Raises InputError naming the key of settings.yaml that is another than when the run's settings were recorded.
+        """Raises InputError naming the key of settings.yaml that changed since the run's settings were recorded.
 
-        What ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
+        Values that ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
         passes: see ``recorded_path``.
         """
         if not self.recorded_path.exists():
@@ -267,13 +267,13 @@ class RunDirectory(Folder):
             )
 
     def settings(self, model: type[Model]) -> Model:
-        """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
+        """Return all of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
         checked = self._checked(self._mapping(self.settings_path), model, within="")
         self.check_settings()
         return checked
 
     def section(self, name: str, model: type[Value]) -> Value:
-        """One section of settings.yaml, or a plain value such as ``section("seed", int)``.
+        """Return one section of settings.yaml, or a plain value such as ``section("seed", int)``.
 
         Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
@@ -300,10 +300,9 @@ class RunDirectory(Folder):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that works on the run, and clear away what killed writers left half-written.
+        """Hold the run's lock while the block runs, and remove the temporary files of killed writers.
 
-        Reading needs no lock, nor does writing records: every file has one writer. Raises InputError naming the
-        process that holds it.
+        Only one process works on a run. Reading needs no lock. Raises InputError naming the process that holds it.
         """
         with exclusive(self.lock_path, str(self.root)):
             remove_leftovers(self.root)
@@ -311,12 +310,12 @@ class RunDirectory(Folder):
 
 
 def _sha256(plain: object) -> str:
-    """Hash of JSON values; the order of keys does not count."""
+    """Return the hash of JSON values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
-    """The first dotted key that is another now, with both values; None where nothing but ``MAY_RISE`` differs."""
+    """Return the first changed dotted key with both values; None where only raised ``MAY_RISE`` values differ."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)

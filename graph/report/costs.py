@@ -1,4 +1,4 @@
-"""What one iteration cost: by stage and per admitted task, from the ledger of the chat roles and the records."""
+"""The cost of one iteration by stage and per admitted task, from the ledger of the chat roles and the records."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STAGES = {"reflector": "reflect", "explorer": "explore", "abstractor": "abstract
 
 
 class StageCost(Record):
-    """What the requests of one stage cost, those that ended in a refusal or failure included.
+    """The cost of one stage's requests, refused and failed ones included.
 
     ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply,
-    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, added up over requests that
-    ran side by side. ``money`` is in the currency of the settings' prices.
+    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, summed over concurrent
+    requests. ``money`` is in the currency of the settings' prices.
     """
 
     requests: int = 0
@@ -35,7 +35,7 @@ class StageCost(Record):
     money: float = 0.0
 
     def words(self) -> str:
-        """One line of a table."""
+        """Return one line of a table."""
         counts = {"without a usable reply": self.refused, "cached": self.cached}
         asides = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         parts = [f"{self.requests} requests" + (f" ({asides})" if asides else ""), f"{self.calls} calls"]
@@ -51,15 +51,18 @@ class PerTask(Record):
     money: float
 
     def words(self) -> str:
-        """One line of a table."""
+        """Return one line of a table."""
         return ", ".join([f"{self.calls:.1f} calls", f"{self.tokens:.0f} tokens", *_money(self.money)])
 
 
 class Cost(Record):
-    """What was paid. Model calls, their tokens and money are those of chat roles, ``environment_calls`` those of
-    rollouts, lent references and exploration (verification replays and evaluation are not counted),
-    ``sampled_tokens`` those of rollouts. ``stages`` splits what chat roles spent: seed (D_0, in the first iteration),
-    reflect, explore, abstract, solve. ``per_admitted`` is None where no task was admitted or no model asked."""
+    """The cost of an iteration.
+
+    Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
+    demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts.
+    ``stages`` splits the chat roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve.
+    ``per_admitted`` is None where no task was admitted or no model asked.
+    """
 
     model_calls: int = 0
     prompt_tokens: int = 0
@@ -71,7 +74,7 @@ class Cost(Record):
     per_admitted: PerTask | None = None
 
     def words(self, separator: str) -> str:
-        """What is not zero, as a cell of a table."""
+        """Return the figures above zero, as a cell of a table."""
         counts = {
             "model calls": str(self.model_calls),
             "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
@@ -83,7 +86,7 @@ class Cost(Record):
 
 
 def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
-    """The cost of an iteration that admitted ``admitted`` tasks; the first one's includes that of making D_0."""
+    """Return the cost of an iteration that admitted ``admitted`` tasks; the first one's includes D_0's."""
     requests = [
         request
         for request in read_requests(run.spending_path)

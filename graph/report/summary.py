@@ -1,4 +1,4 @@
-"""What one iteration did, as a record, as a line of JSON and as rows of a table."""
+"""The summary of one iteration: a record, a line of JSON and rows of a table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from training.rollout.policy import PolicyCard
 if TYPE_CHECKING:
     from rich.table import Table
 
-# The words that say which arm of a study a run is: what it leaves out, or puts in place of the full loop's part.
-
 
 def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
-    """A label for each deviation from the full loop in how tasks are made, and for SEAL; none for the full loop."""
+    """Return the labels that name a run's arm in a study.
+
+    One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
+    """
     signals, verification = settings.signals, settings.verification
     labels = []
     if signals.contexts == "random":
@@ -56,23 +57,20 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     return labels
 
 
-# What SEAL did in the round of an iteration, as a part of its summary and as rows of its table.
-
-
 class SealSummary(Record):
-    """What SEAL saw and showed in the round, and the round's seconds by stage, its own among them."""
+    """SEAL's figures of the round, and the round's seconds by stage, SEAL's included."""
 
     figures: SealFigures
     measured: RoundSeconds
 
 
 def seal_summary(done: RoundRecord) -> SealSummary | None:
-    """SEAL's part of a round; None where it is off."""
+    """Return SEAL's part of a round; None where it is off."""
     return None if done.seal is None else SealSummary(figures=done.seal, measured=done.measured)
 
 
 def seal_rows(summary: SealSummary) -> Iterator[tuple[str, str]]:
-    """Rows of the iteration's table: what turns became, what the interface was of use for, what all of it cost."""
+    """Yield rows of the iteration's table: labels of turns, use of the interface, costs."""
     figures, errors = summary.figures, summary.figures.errors
     yield "SEAL: turns", _counts(figures.labels)
     yield "  causes", _counts(figures.causes)
@@ -121,13 +119,12 @@ class Panel(Record):
 
 
 class Summary(Record):
-    """One iteration. ``tasks`` were trained on, ``admitted`` came to them for the next one.
+    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
-    ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
-    ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
-    what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
-    succeeded, in words; None for any other. ``faulted``: what is known of rollouts that the environment ended, in
-    words; None where there are none.
+    ``failed``: reflections and branches that gave up, by cause. ``labels``: the conditions that the figures hold for.
+    ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
+    SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
+    for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     """
 
     iteration: int
@@ -148,17 +145,17 @@ class Summary(Record):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What somebody must hear of the iteration, in words."""
+        """Return the sentences about the iteration that a user has to see."""
         return tuple(words for words in (self.without_success, self.faulted) if words)
 
     @property
     def made_nothing(self) -> bool:
-        """Whether neither a task came of the iteration nor anything that a policy could learn from."""
+        """Whether the iteration admitted no task and gave the policy nothing to learn from."""
         return self.admitted == 0 and self.without_success is not None
 
 
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
-    """The summary of an iteration whose stages are all done, from the files that they wrote."""
+    """Return the summary of an iteration whose stages are all done, from the files that they wrote."""
     folder = run.iteration(iteration)
     evolution = read_json(folder.evolution, Evolution)
     record = read_json(folder.round, RoundRecord)
@@ -182,7 +179,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
 
 
 def _faulted(folder: IterationDirectory) -> str:
-    """How many rollouts of a round the environment ended, on how many tasks, and why most often."""
+    """Return a sentence: how many rollouts the environment ended, on how many tasks, and the commonest cause."""
     rollouts = read_jsonl(folder.trajectories, Trajectory)
     faults = [(one.task_id, one.infrastructure_error) for one in rollouts if one.infrastructure_error is not None]
     tasks = Counter(task for task, _ in faults)
@@ -195,7 +192,7 @@ def _faulted(folder: IterationDirectory) -> str:
 
 
 def _without_success(run: RunDirectory, folder: IterationDirectory, settings: RunSettings) -> str:
-    """What the rollouts of a round without any success have in common, and what may help."""
+    """Return advice about a round without any success, from what its rollouts have in common."""
     rollouts = [one for one in read_jsonl(folder.trajectories, Trajectory) if one.infrastructure_error is None]
     mute = sum(not one.calls() for one in rollouts)
     training = settings.training
@@ -258,7 +255,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
 
 
 def iteration_table(summary: Summary) -> Table:
-    """One iteration, a row a figure."""
+    """Return the table of one iteration, one row per figure."""
     from rich.table import Table
 
     table = Table(title=f"iteration {summary.iteration}", show_header=False, caption=_caption([summary]))
@@ -280,7 +277,7 @@ def iteration_table(summary: Summary) -> Table:
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
-    """All iterations, a row each."""
+    """Return the table of all iterations, one row each."""
     from rich.table import Table
 
     table = Table(title="summary", show_lines=True, caption=_caption(summaries))

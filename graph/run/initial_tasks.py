@@ -1,4 +1,11 @@
-"""Makes tasks by unguided exploration, through the same branch that evolved tasks go through."""
+"""Makes D_0: by unguided exploration, from a user's file, or from the benchmark's own training tasks.
+
+``make_seeds`` explores start states without a guide, through the branch that evolved tasks go through. ``verify_given``
+verifies each line of the user's file. ``official_tasks`` takes BFCL's tasks of the training split, in all four
+categories, as they are: verification's demands on a draft (a call in every turn, few calls, grounded arguments) do not
+apply, only that the task opens, plays, can be judged and is not held out. The index decides whether a task belongs to
+the training split; all four categories share it.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +35,18 @@ from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import append_jsonl, read_json, read_jsonl, write_json
 from memory.tasks import read_given
 
-# Starts a task set from a user's own file: each line is verified, or refused with its reason.
-
 NAMED = 20  # held-out tasks that an error names
-LINES_AT_ONCE = 25  # lines verified between two looks at the event loop
+LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
+CHUNK = 32  # start states explored in one invocation of the graph
+CHUNK_OF_APPWORLD = 8  # verifying the drafts of one takes half a minute there
+BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
+BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
 
 async def verify_given(path: Path, services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """The tasks of ``path`` that verification accepts, in the order of the file.
+    """Return the tasks of ``path`` that verification accepts, in the order of the file.
 
-    ``tell`` is given one line, ``file:line: reason: detail``, for each task that is refused.
+    ``tell`` receives one line, ``file:line: reason: detail``, for each task that is refused.
     Raises InputError when the file cannot be read or none of its tasks is accepted.
     """
     lines = await asyncio.to_thread(read_given, path)
@@ -63,7 +72,7 @@ async def verify_given(path: Path, services: RunServices, tell: Callable[[str], 
 
 
 def _refusals(tasks: Sequence[Task | str], services: RunServices, known: set[str]) -> list[str | None]:
-    """Why each task is refused, None where it is accepted; fingerprints of those are added to ``known``."""
+    """Return the reason for each refused task, None for an accepted one, whose fingerprint is added to ``known``."""
     refusals = []
     for task in tasks:
         refusal = task if isinstance(task, str) else _refusal(task, services, known)
@@ -82,18 +91,11 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
     return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
 
 
-# Starts a task set from BFCL's own tasks of the training split (``tasks.initial: official``), in all four categories.
-#
-# They are the benchmark's and are taken as they are: what verification asks of a draft (a call in every turn, few
-# calls, grounded arguments) is not asked of them. That they open, play and can be judged is, and that none is on a
-# held-out panel. Whether one is of the training split is decided by its index, which all four categories share.
-
-
 async def official_tasks(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """The official training tasks whose classes the settings name, category by category.
+    """Return the official training tasks whose classes the settings name, category by category.
 
-    ``tell`` is given one line for each that is refused, and one with the number of those of other classes. Raises
-    InputError when none is left.
+    ``tell`` receives one line for each refused task, and one with the number of tasks that need other classes. Raises
+    InputError when no task is left.
     """
     return await asyncio.to_thread(_official, services, tell)
 
@@ -119,15 +121,9 @@ def _official(services: RunServices, tell: Callable[[str], None]) -> tuple[Task,
     return tuple(tasks)
 
 
-CHUNK = 32  # start states explored in one invocation of the graph
-CHUNK_OF_APPWORLD = 8  # verifying what comes of one takes it half a minute
-BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
-BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
-
-
 @dataclass
 class Seeds:
-    """What unguided exploration has made so far. ``drafts`` is every draft, ``refused`` those refused, by reason."""
+    """The results of unguided exploration so far. ``drafts`` counts all drafts, ``refused`` those refused by reason."""
 
     tasks: list[Task] = field(default_factory=list)
     contexts: int = 0
@@ -137,7 +133,7 @@ class Seeds:
     last_failure: str = ""
 
     def failed(self) -> str:
-        """One sentence on the contexts whose branches failed: D_0 was made without them."""
+        """Return one sentence on the contexts whose branches failed; D_0 was made without them."""
         causes = ", ".join(f"{n} {cause}" for cause, n in self.failures.most_common())
         return (
             f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them; "
@@ -146,9 +142,9 @@ class Seeds:
 
 
 async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
-    """``count`` tasks, equal for equal settings: start states in turn, a chunk of them at a time.
+    """Make ``count`` tasks, equal for equal settings: start states in turn, in chunks.
 
-    Where a model is asked for each, a chunk has no more start states than there are tasks missing.
+    Where each start state costs a question to a model, a chunk has no more of them than tasks are missing.
 
     Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
     a budget of the chat roles is spent before there are enough.
@@ -182,10 +178,10 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
 
 
 def start_states(whole: int, missing: int, barren: int, asks: bool) -> int:
-    """How many start states the next chunk explores, ``whole`` at most.
+    """Return how many start states the next chunk explores, at most ``whole``.
 
-    Where each costs a question to a model (``asks``), one for each task that is missing, and one more for each that
-    came to nothing since the last task was found (``barren``), so that a rare task is not looked for one by one.
+    Where each costs a question to a model (``asks``): one for each missing task, and one more for each that gave no
+    task since the last one was found (``barren``), so that the search for a rare task widens.
     """
     return min(whole, missing + barren) if asks else whole
 
@@ -193,7 +189,7 @@ def start_states(whole: int, missing: int, barren: int, asks: bool) -> int:
 def _prepare(
     services: RunServices, starts: Sequence[StartState], places: range, known: set[str]
 ) -> list[FailureContext]:
-    """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
+    """Write the next chunk of contexts, each into its branch's folder, and the known tasks' fingerprints."""
     folder = services.run.seed
     contexts = [_context(services, starts, position) for position in places]
     write_json(folder.known, KnownTasks(fingerprints=tuple(sorted(known))))
@@ -203,7 +199,7 @@ def _prepare(
 
 
 def _context(services: RunServices, starts: Sequence[StartState], position: int) -> FailureContext:
-    """Unguided, or around a tool: those are spread evenly, as many as the settings ask for."""
+    """Return an unguided context, or one around a tool; the settings' share of those is spread evenly."""
     share = services.settings.tasks.initial_guided
     number = floor(position * share)
     if floor((position + 1) * share) > number:
@@ -212,9 +208,9 @@ def _context(services: RunServices, starts: Sequence[StartState], position: int)
 
 
 def _join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
-    """Add what the branches of one chunk made, and keep it in the stage's files.
+    """Add the results of one chunk's branches to ``seeds`` and to the stage's files.
 
-    The first task of every context comes before the second of any, so that a small count still spreads over the
+    The first task of every context comes before the second of any, so that a small count still covers many
     start states.
     """
     folder = services.run.seed

@@ -1,4 +1,4 @@
-"""The stages of one iteration, each a piece of work that leaves a file behind and is not done again once it has."""
+"""The stages of one iteration. Each writes a file when it is done, and is skipped once the file exists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def thread_id(iteration: int) -> str:
-    """The thread of an iteration: one each, because running a thread again appends to what its branches returned.
+    """Return the thread of an iteration; running a thread again would append to the results of its branches.
 
     Studio's server takes UUIDs only: this one ends in the iteration's number.
     """
@@ -48,7 +48,7 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage, inter
 
     The caller holds the run's lock.
 
-    A signal stops it at the edge of a superstep; every superstep is on the disk before the next one begins.
+    A signal stops it at the end of a superstep; every superstep is on disk before the next one begins.
     Raises CancelledError for that, InputError for a user's mistake, RepeatedFailure for work that only fails,
     StorageError and OSError where the disk takes no more, and whatever a node outside the fan-out raises.
     """
@@ -62,7 +62,7 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage, inter
             async with run_checkpoints(run) as saver:
                 await _evolve(services, iteration, stage, interruption, saver)
     except sqlite3.DatabaseError as error:
-        # What is no OperationalError says that the file is no database, or a torn one.
+        # Any other DatabaseError means that the file is damaged or not a database.
         if isinstance(error, sqlite3.OperationalError):
             raise
         path = run.checkpoints_path
@@ -100,7 +100,7 @@ async def _evolve(
         raise asyncio.CancelledError from None
     except Exception as error:
         if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
-            # Checkpoints keep what failed as failed: once the mistake is put right, the graph begins afresh.
+            # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
             await saver.adelete_thread(thread_id(iteration))
         raise
 
@@ -115,10 +115,10 @@ async def _has_begun(
     config: RunnableConfig,
     run: RunDirectory,
 ) -> bool:
-    """Whether the thread stands in its middle.
+    """Whether the thread can be resumed; one that cannot is deleted.
 
-    One that is at its end is forgotten: its files are not there. So is one whose state was edited in Studio, since the
-    run's records are made from its own, and one that a full disk ended, where not even that could be written down.
+    A thread at its end has lost its files. One whose state was edited in Studio does not fit the run's records. One
+    that a full disk ended could not record that.
     """
     state = await graph.aget_state(config)
     stands = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
@@ -145,7 +145,7 @@ class _Branches:
         self._ended = 0
 
     def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
-        """Take one event: a node that begins, or its result."""
+        """Show one event: a node that begins, or its result."""
         node = task["name"]
         if node == "branch" and "input" in task:
             self._begun.add(task["id"])
@@ -156,7 +156,7 @@ class _Branches:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: where it is, what it does, who watches. ``resumed``: an earlier process worked on it."""
+    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it."""
 
     directory: RunDirectory
     settings: RunSettings
@@ -173,7 +173,7 @@ class Run:
 
 
 async def make_tasks(run: Run) -> None:
-    """D_0 into tasks.jsonl: the benchmark's own, from the user's file, or by unguided exploration.
+    """Write D_0 into tasks.jsonl: the benchmark's own, from the user's file, or by unguided exploration.
 
     Raises InputError when no task of the file is accepted or exploration finds too few.
     """
@@ -199,7 +199,7 @@ async def make_tasks(run: Run) -> None:
 
 
 async def score_before(run: Run, iteration: int) -> None:
-    """panel_before.json: the last iteration's score after its round, or that of the policy that the run starts with."""
+    """Write panel_before.json: the last iteration's score after its round, or the initial policy's score."""
     folder = run.directory.iteration(iteration)
     if run.settings.evaluation.scored is None or folder.panel_before.exists():
         return
@@ -211,7 +211,7 @@ async def score_before(run: Run, iteration: int) -> None:
 
 
 async def train(run: Run, iteration: int) -> None:
-    """The round of GRPO: trajectories.jsonl, round.json and a checkpoint of the policy, by a process of its own."""
+    """Run the round of GRPO in a process of its own: trajectories.jsonl, round.json and a checkpoint of the policy."""
     folder = run.directory.iteration(iteration)
     if folder.round.exists():
         return
@@ -224,7 +224,7 @@ async def train(run: Run, iteration: int) -> None:
 
 
 async def score_after(run: Run, iteration: int) -> None:
-    """panel_after.json: the score of the policy that the round made."""
+    """Write panel_after.json: the score of the policy that the round made."""
     folder = run.directory.iteration(iteration)
     if run.settings.evaluation.scored is None or folder.panel_after.exists():
         return
@@ -233,7 +233,7 @@ async def score_after(run: Run, iteration: int) -> None:
 
 
 async def evolve(run: Run, iteration: int) -> None:
-    """The graph: signals of the round in, tasks of the next round out; evolution.json ends it."""
+    """Run the graph: signals of the round in, tasks of the next round out; it writes evolution.json last."""
     if run.directory.iteration(iteration).evolution.exists():
         return
     with _timed(run, iteration, "evolve"), run.progress.stage(f"iteration {iteration}: graph") as stage:
@@ -270,7 +270,7 @@ async def _score(run: Run, iteration: int, when: Literal["before", "after"], pol
 
 
 def _limits(settings: RunSettings) -> list[str]:
-    """Where an evaluation cuts episodes off: as its section says, else as training does; actions as the benchmark."""
+    """Return the limits of an evaluation's episodes: its section's, else training's; for actions the benchmark's."""
     own, training = settings.evaluation, settings.training
     actions = own.max_actions or settings.environment.max_steps
     limits = ["--max-new-tokens", str(own.max_new_tokens or training.max_new_tokens)]
@@ -279,7 +279,7 @@ def _limits(settings: RunSettings) -> list[str]:
 
 
 def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
-    """The score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
+    """Return the score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
     for line in reversed(lines):
         try:
             (score,) = PrintedReport.model_validate_json(line).scores
@@ -292,9 +292,9 @@ def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
 async def _child(
     run: Run, command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]
 ) -> None:
-    """One of the project's own commands in a process of its own.
+    """Run one of the project's own commands in a process of its own.
 
-    Raises InputError where it calls its input wrong, StorageError where a disk refused to take what it wrote.
+    Raises InputError where it reports a user's mistake, StorageError where a disk refused what it wrote.
     """
     argv = [sys.executable, "-m", *command]
     log_start = log_path.stat().st_size if log_path.exists() else 0
@@ -303,13 +303,13 @@ async def _child(
         said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines()
         if not said:
             raise StorageError(f"{command[0]} could not write why it ended to {log_path}: is the disk full?")
-        # The child's stdout takes another way into the log: what was said last need not stand last.
+        # The child's stdout reaches the log by another way than stderr, so the reason need not be the last line.
         reason = next((line for line in reversed(said) if line.startswith("error: ")), said[-1]).removeprefix("error: ")
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 
 def _reporter(stage: Stage) -> Callable[[str], None]:
-    """Shows the progress lines of a round; anything else that it prints stands in its log."""
+    """Return a function that shows the progress lines of a round; the log holds the other lines."""
     successes: list[float] = []
 
     def on_line(line: str) -> None:
@@ -324,7 +324,7 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
 
 
 def _evaluation_reporter(stage: Stage, other: Callable[[str], None]) -> Callable[[str], None]:
-    """Shows the progress lines of an evaluation and hands every other line on."""
+    """Return a function that shows the progress lines of an evaluation and passes on every other line."""
 
     def on_line(line: str) -> None:
         try:
