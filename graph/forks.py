@@ -165,11 +165,11 @@ def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> Ru
         return base
     number = iteration_of(state.stage)
     if number is None or Path(state.context_id).name != state.context_id:
-        raise InputError(f"stage: {state.stage}/branches/{state.context_id} is no branch of an iteration")
+        raise InputError(f"stage: {state.stage}/branches/{state.context_id} is not a branch of an iteration")
     copies = _copies(base, thread, number)
     given = next((run for run in copies if run.root.name == state.run), None if state.run else base)
     if given is None:
-        raise InputError(f"run: {state.run} is no copy of {base.root} for this thread: take one that is")
+        raise InputError(f"run: {state.run} is not a copy of {base.root} for this thread: take one that is")
     if not is_done(given, number):
         return given
     if copies and not is_done(copies[-1], number):
@@ -183,11 +183,13 @@ def _check(state: IterationState) -> None:
     """Refuse a wrong state here: values that its schema refused would make a thread unreadable for good."""
     number = state.iteration
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise InputError(f"iteration: {number!r} is no number of an iteration: give one from 0, that has trajectories")
+        raise InputError(
+            f"iteration: {number!r} is not the number of an iteration: give one from 0, that has trajectories"
+        )
     for name in ("signals", "contexts", "new"):
         ids = getattr(state, name)
         if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in ids):
-            raise InputError(f"{name}: {ids!r:.80} is no list of ids")
+            raise InputError(f"{name}: {ids!r:.80} is not a list of ids")
 
 
 def is_done(run: RunDirectory, number: int) -> bool:

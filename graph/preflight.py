@@ -45,7 +45,9 @@ def _check_embedder(settings: MemorySettings) -> None:
     if path is None:
         return
     if not Path(path).is_dir():
-        raise InputError(f"memory.embedder_path: {path} is no folder: name the folder of a sentence-transformers model")
+        raise InputError(
+            f"memory.embedder_path: {path} is not a folder: name the folder of a sentence-transformers model"
+        )
     if find_spec("sentence_transformers") is None:
         raise InputError(
             "memory.embedder: the package sentence-transformers is not installed: run pip install "

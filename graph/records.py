@@ -77,7 +77,7 @@ class PanelScore(Record):
     """Success of one policy on the fixed panel, in [0, 1], with its 95 % intervals.
 
     ``interval`` is Wilson's, ``shared_interval`` resamples start states and functions (``evaluation.outcomes.Score``);
-    None, and not written, where the evaluation told none.
+    None, and not written, where the evaluation reports none.
     """
 
     name: str

@@ -96,7 +96,7 @@ def open_run(
         check_run(settings)
         return RunDirectory.create(root, settings), settings, False
     if not RunDirectory(root).settings_path.is_file():
-        raise InputError(f"{root} is no run, there is nothing to resume: name another --run or leave --resume out")
+        raise InputError(f"{root} is not a run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
     directory.check_settings()

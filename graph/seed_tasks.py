@@ -34,11 +34,11 @@ def main(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
     ] = None,
 ) -> None:
-    """Make tasks without a weakness to aim at: D_0, and the file that the starter policy is warm-started on.
+    """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
 
     A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
-    of that file are verified instead, and those refused are named by line. Equal options make equal files. What chat
-    roles are paid is kept in the run, or in FILE.spending.jsonl, and counts against the budgets of the next attempt.
+    of that file are verified instead, and refused ones are named by line. Equal options make equal files. The chat
+    roles' costs are kept in the run, or in FILE.spending.jsonl, and count against the budgets of the next attempt.
 
     Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
     """

@@ -58,11 +58,11 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _reward_can_be_told(self) -> Self:
+    def _reward_is_reported(self) -> Self:
         if self.training.reward == "checks" and self.environment.name == BFCL:
             raise ValueError(
-                f"training.reward: checks needs an environment that tells which checks passed (appworld), {BFCL} tells "
-                "success alone: set it to success"
+                f"training.reward: checks needs an environment that reports which checks passed (appworld), {BFCL} "
+                "reports success alone: set it to success"
             )
         return self
 
@@ -76,7 +76,7 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _baselines_ask_no_model_in_vain(self) -> Self:
+    def _baselines_ask_only_their_models(self) -> Self:
         unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector", "explorer")}
         for name in unasked[self.signals.contexts]:
             if name in self.roles.chat():

@@ -218,7 +218,7 @@ class RunDirectory(Folder):
         run = cls(root)
         if not run.settings_path.is_file():
             raise InputError(
-                f"{root} is no run, it has no settings.yaml: name a run's folder, or start a new run there"
+                f"{root} is not a run, it has no settings.yaml: name a run's folder, or start a new run there"
             )
         return run
 

@@ -39,7 +39,7 @@ class MemorySettings(Section):
         keys = ("embedder", "duplicate_above", "recur_after")
         given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
         if not self.deduplicate and given:
-            raise ValueError(f"'{given[0]}' says how contexts are told apart, deduplicate: false ignores it: remove it")
+            raise ValueError(f"'{given[0]}' says how contexts are compared, deduplicate: false ignores it: remove it")
         return self
 
 

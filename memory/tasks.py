@@ -79,7 +79,7 @@ def _parsed(run: RunDirectory) -> tuple[Task, ...]:
     lines: dict[str, int] = {}
     for number, task in enumerate(tasks, start=1):
         if task.id in lines:
-            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} stands in line {lines[task.id]} already")
+            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} is in line {lines[task.id]} already")
         lines[task.id] = number
     return tasks
 
@@ -131,7 +131,7 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     first_lines: dict[str, int] = {}
     for number, task in given:
         if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
-            read.append((number, f"task {task.id} stands in line {first} already"))
+            read.append((number, f"task {task.id} is in line {first} already"))
         else:
             read.append((number, task))
     return read

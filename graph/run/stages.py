@@ -121,8 +121,8 @@ async def _has_begun(
     that a full disk ended could not record that.
     """
     state = await graph.aget_state(config)
-    stands = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
-    if stands and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
+    resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
+    if resumable and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
         return True
     await saver.adelete_thread(config["configurable"]["thread_id"])
     return False

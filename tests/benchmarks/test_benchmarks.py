@@ -50,7 +50,7 @@ def test_help_answers_at_once():
     [
         (("--only", "speed"), "error: --only speed: there is no such benchmark: choose from environment, "),
         (("--only", "environment", "--run", "."), "error: --run has no effect on what --only names: leave it out"),
-        (("--only", "evolution-share", "--run", "tests"), "error: tests is no run, it has no settings.yaml: "),
+        (("--only", "evolution-share", "--run", "tests"), "error: tests is not a run, it has no settings.yaml: "),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(options, sentence, tmp_path):

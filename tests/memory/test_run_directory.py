@@ -65,7 +65,7 @@ def test_a_folder_that_is_no_run_is_not_opened(tmp_path, kind):
         path.mkdir()
     elif kind == "file":
         path.write_text("")
-    with pytest.raises(InputError, match=r"somewhere is no run, it has no settings\.yaml"):
+    with pytest.raises(InputError, match=r"somewhere is not a run, it has no settings\.yaml"):
         RunDirectory.open(path)
 
 
