@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunDirect
     run = make_run(folder / "run")
     run_graph(run)
     copy = (run.iteration(0) / "trajectories.jsonl").read_text().replace('"iteration": 0', '"iteration": 1')
-    run.iteration(1).mkdir()
+    run.iteration(1).root.mkdir()
     (run.iteration(1) / "trajectories.jsonl").write_text(copy)
     port = free_port()
     command = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser", "--no-reload"]
