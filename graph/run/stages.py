@@ -46,11 +46,11 @@ def thread_id(iteration: int) -> str:
 async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
     """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
 
-    The caller holds the run's lock.
+    The caller holds the run's lock. A signal stops the graph at the end of a superstep; every superstep is on disk
+    before the next one begins.
 
-    A signal stops it at the end of a superstep; every superstep is on disk before the next one begins.
-    Raises CancelledError for that, InputError for a user's mistake, RepeatedFailure for work that only fails,
-    StorageError and OSError where the disk takes no more, and whatever a node outside the fan-out raises.
+    Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work that only fails,
+    StorageError and OSError for a full disk, and any error of a node outside the fan-out.
     """
     from graph.checkpoints import run_checkpoints
     from graph.forks import refuse_unfinished
@@ -181,17 +181,17 @@ async def make_tasks(run: Run) -> None:
         return
     from graph.run.initial_tasks import make_seeds, official_tasks, verify_given
 
-    initial = run.settings.tasks.initial
+    initial, services = run.settings.tasks.initial, run.services
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
             with run.progress.stage("D_0: official tasks"):
-                tasks = await official_tasks(run.services, run.progress.say)
+                tasks = await official_tasks(services, run.progress.say)
         elif initial is not None:
             with run.progress.stage(f"verifying {initial}"):
-                tasks = await verify_given(Path(initial), run.services, run.progress.say)
+                tasks = await verify_given(Path(initial), services, run.progress.say)
         else:
             with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
-                seeds = await make_seeds(run.services, run.settings.tasks.initial_count, stage)
+                seeds = await make_seeds(services, run.settings.tasks.initial_count, stage)
             if seeds.failures:
                 run.progress.say(seeds.failed())
             tasks = tuple(seeds.tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from langgraph.runtime import Runtime
+from support import ROOT
 from support.made_run import ENVIRONMENT, act, first_tasks
 
 from agents.roles import RoleRefused
@@ -127,6 +129,18 @@ async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: 
     assert await verify(state, services(run, held_out)) == {"finished": [CONTEXT.id]}
     (verdict,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, Verdict)
     assert (verdict.accepted, verdict.reason) == (reason is None, reason)
+
+
+def test_only_forks_resolve_a_path_to_services() -> None:
+    """Rule 8: nodes, routers and error handlers see their dependencies in ``runtime.context``."""
+    users = {
+        path.relative_to(ROOT / "graph").as_posix()
+        for path in (ROOT / "graph").rglob("*.py")
+        if re.search(r"\bservices_at\b|\bstudio_run\b", path.read_text())
+    }
+    assert users == {"assembly.py", "forks.py", "checkpoints.py", "studio.py"}
+    for path in (*(ROOT / "graph" / "nodes").glob("*.py"), ROOT / "graph" / "branches.py"):
+        assert "RunContext" not in path.read_text(), path
 
 
 def test_a_branch_is_a_folder_of_its_stage(run: RunDirectory) -> None:
