@@ -14,7 +14,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall run run-appworld starter starter-seal benchmark study test check format studio clean
+.PHONY: help install appworld wall run run-appworld starter starter-seal benchmark study test check docs format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -93,6 +93,9 @@ check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: install  ## generate the documents that follow from the code
+	$(BIN)/python -m memory.run > docs/run-directory.md
 
 format: install  ## format the code
 	$(BIN)/ruff format .

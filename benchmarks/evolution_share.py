@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import iteration_seconds, run_iterations
-from graph.report.summary import SUMMARY_FILE
 from memory.run import RunDirectory, read_json
 
 __all__ = ["measure"]
@@ -42,7 +41,7 @@ def _share(run: RunDirectory) -> Measurement:
         name: median(getattr(one, name) for one in iterations)
         for name in ("start", "rollouts", "optimisation", "save", "graph")
     }
-    summary = run.iteration(0) / SUMMARY_FILE
+    summary = run.iteration(0).summary
     labels = read_json(summary, _Labels).labels if summary.exists() else ()
     seconds = ", ".join(f"{value:.1f} {name}" for name, value in parts.items())
     return of_pairs(

@@ -57,7 +57,7 @@ def interleaved(
     Raises RuntimeError when a side ends early, or when the sides' prompts are not equally long.
     """
     with TemporaryDirectory(prefix="benchmark-") as folder:
-        policy = Path(folder) / "policy"
+        policy = Path(folder) / "chat-policy"
         make_chat_policy(policy)
         started = {side: _start(work, side, policy, Path(folder) / side, repeats + 1) for side in sides}
         try:

@@ -21,7 +21,7 @@ from benchmarks.runs import Command, IterationSeconds, iteration_seconds, run_it
 from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import record_id
 from memory.records import Task
-from memory.run import RunDirectory, read_jsonl
+from memory.run import IterationDirectory, RunDirectory, read_jsonl
 from memory.tasks import admit
 
 __all__ = ["measure"]
@@ -29,7 +29,12 @@ __all__ = ["measure"]
 SIZES = (100, 1_000, 10_000)
 GROWTH = 1.1  # times the iteration of the smallest set that one of a larger may take
 STEPS = 20  # the quickstart's
-COMPARED = ("trajectories.jsonl", "signals.jsonl", "drafts.jsonl", "verdicts.jsonl")
+COMPARED = (
+    IterationDirectory.trajectories,
+    IterationDirectory.signals,
+    IterationDirectory.drafts,
+    IterationDirectory.verdicts,
+)
 
 
 def measure(
@@ -84,7 +89,7 @@ def _variant(task: Task, number: int) -> Task:
 
 def _expect_equal(run: RunDirectory, done: dict[str, list[Any]]) -> None:
     """Hold what an iteration wrote, without what it measured, against what the first one wrote."""
-    for name in COMPARED:
+    for name in (file.name for file in COMPARED):
         lines = (run.iteration(0) / name).read_text().splitlines()
         rows = [{key: value for key, value in json.loads(line).items() if key != "measured"} for line in lines]
         if done.setdefault(name, rows) != rows:

@@ -89,7 +89,7 @@ def _embedded(repeats: int) -> Measurement:
 
 def _tasks() -> tuple[Task, ...]:
     with TemporaryDirectory() as folder:
-        output = Path(folder) / "tasks.jsonl"
+        output = Path(folder) / "drawn.jsonl"
         command = [sys.executable, "-m", "graph.seed_tasks", "--count", str(TASKS), "--output", str(output)]
         subprocess.run(command, check=True, capture_output=True)
         return tuple(read_jsonl(output, Task))

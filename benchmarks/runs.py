@@ -13,7 +13,7 @@ from environments.base import InputError, Record
 from graph.records import StageSeconds
 from memory.processes import run_child
 from memory.run import RunDirectory, read_json
-from training.grpo.record import RECORD_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 
 __all__ = ["Command", "IterationSeconds", "iteration_seconds", "run_iterations"]
 
@@ -59,10 +59,10 @@ def iteration_seconds(run: RunDirectory) -> list[IterationSeconds]:
     """The seconds of every finished iteration. Raises InputError for a run that has none."""
     found = []
     number = 0
-    while (run.iteration(number) / "evolution.json").exists():
+    while run.iteration(number).evolution.exists():
         folder = run.iteration(number)
-        measured = read_json(folder / RECORD_FILE, RoundRecord).measured
-        stages = read_json(folder / "seconds.json", StageSeconds).seconds
+        measured = read_json(folder.round, RoundRecord).measured
+        stages = read_json(folder.seconds, StageSeconds).seconds
         found.append(
             IterationSeconds(
                 start=measured.load,

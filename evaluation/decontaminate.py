@@ -57,7 +57,7 @@ class Audit(Record):
 
 @app.command()
 def main(
-    path: Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks as a run's tasks.jsonl")],
+    path: Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks with a run's keys")],
     environment: Annotated[
         str | None, typer.Option(help="module:callable, for a file of tasks of an environment of your own")
     ] = None,

@@ -1,4 +1,4 @@
-"""Turns accepted drafts into tasks, settles drafts that branches proposed twice, and holds a quota."""
+"""Turns accepted drafts into tasks, refuses drafts that branches proposed twice, and applies a quota."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from memory.settings import TaskSettings
 
 
 def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known: Iterable[str] = ()) -> list[Verdict]:
-    """The verdicts, with every accepted draft refused that equals an earlier accepted one or is ``known``.
+    """Return the verdicts, refusing every accepted draft that equals an earlier accepted one or is ``known``.
 
-    ``drafts`` and ``verdicts`` belong together, place by place. Branches verify side by side, so that each knows the
-    tasks that were there before but not what its siblings propose. ``known`` are fingerprints.
+    ``verdicts[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
+    before, but not its siblings' drafts. ``known`` are fingerprints.
     """
     seen = dict.fromkeys(known, "")
     resolved = []
@@ -35,12 +35,12 @@ def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known:
 
 
 def quota_of(settings: TaskSettings, iteration: int) -> int | None:
-    """How many tasks ``iteration`` admits, None without a quota."""
+    """Return how many tasks ``iteration`` admits, None without a quota."""
     return None if settings.admissions is None else settings.admissions[iteration]
 
 
 def within_quota(verdicts: Sequence[Verdict], quota: int, seed: int) -> list[Verdict]:
-    """The verdicts, with accepted drafts beyond ``quota`` refused: those that stay are drawn by ``seed``.
+    """Return the verdicts, refusing accepted drafts beyond ``quota``; ``seed`` draws those that stay.
 
     The draw does not depend on the order of ``verdicts``.
     """
@@ -57,10 +57,10 @@ def within_quota(verdicts: Sequence[Verdict], quota: int, seed: int) -> list[Ver
 def admitted_task(
     draft: Draft, context: FailureContext, origin: Literal["seed", "evolved"], iteration: int | None
 ) -> Task:
-    """The task that an accepted draft becomes.
+    """Return the task that an accepted draft becomes.
 
-    Its parents lead back to what caused it: draft, context, signal, trajectory, task; the last three only where the
-    context has a weakness behind it.
+    Its parents are draft, context, signal, trajectory and task; the last three only where the context comes from a
+    signal.
     """
     lineage = (draft.id, context.id, context.signal_id, context.trajectory_id, context.task_id)
     return Task(

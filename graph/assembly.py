@@ -1,4 +1,4 @@
-"""Builds the rooms of one run from its settings, once a process."""
+"""Builds what the nodes of a run work with, from its settings."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from environments.registry import open_environment
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
-from graph.checkpoints import studio_run
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
-from graph.state import BranchState, RunContext
 from memory.records import FailureContext, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """What the nodes call: the run directory, its settings, the environment, the roles and what they spent.
+class RunServices:
+    """What the nodes work with; they find it in ``runtime.context``.
 
-    ``unguided`` serve D_0 and the unguided baseline, with the budget that D_0 was measured with. ``sealed`` are the
-    held-out sets: every panel and held-out official task, and the file of held-out tasks that the settings name.
-    ``breaker`` counts the branches that fail in a row.
+    Args:
+        run: the run directory that the nodes read and write.
+        settings: the run's settings.
+        environment: where explorers act and drafts are verified.
+        roles: reflector, explorer, abstractor and solver of contexts with a weakness.
+        unguided: the same for D_0 and the unguided baseline, with the budget that D_0 was measured with.
+        held_out: decontamination: every held-out task of the environment and of the file that the settings name.
+        ledger: what chat roles have spent.
+        breaker: counts branches that fail in a row.
+        copy: name of the run's copy in which a fork works; empty for the run itself.
     """
 
     run: RunDirectory
@@ -36,57 +41,59 @@ class Rooms:
     environment: Environment
     roles: Roles
     unguided: Roles
-    sealed: Collection[str]
+    held_out: Collection[str]
     ledger: Ledger
     breaker: Breaker
+    copy: str = ""
 
     @property
     def deduplicates(self) -> bool:
-        """Whether contexts are told apart and remembered; those of unguided exploration are all alike."""
+        """Whether contexts are compared and remembered; those of unguided exploration are all alike."""
         return self.settings.memory.deduplicate and self.settings.signals.contexts != "unguided"
 
     def roles_for(self, context: FailureContext) -> Roles:
-        """Who explores and abstracts ``context``."""
+        """Return the roles that explore and abstract ``context``."""
         return self.unguided if context.kind in (None, Unsignalled.UNGUIDED) else self.roles
 
-    def branch_folder(self, state: BranchState) -> Path:
-        """The folder that only this branch writes."""
-        return self.run.root / state.stage / "branches" / state.context_id
 
+def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
+    """Open the environment and build the roles of ``run``.
 
-def open_rooms(context: RunContext | None) -> Rooms:
-    """The rooms of the run that ``context`` names (without one: Studio's run).
-
-    Raises InputError when there is no such run or its settings are not valid.
+    Raises InputError when a chat role lacks its key, or the file of held-out tasks or the ledger cannot be read.
     """
-    path = Path(context.run) if context is not None and context.run else studio_run()
-    return assemble(path.resolve())
-
-
-@lru_cache(maxsize=4)
-def assemble(root: Path) -> Rooms:
-    """The rooms of the run at ``root``, an absolute path."""
-    run = RunDirectory.open(root)
-    settings = load_recipe(run.settings_path)
-    run.check_settings()
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
     unguided = unguided_exploration(settings.roles.exploration, environment.name)
-    return Rooms(
+    return RunServices(
         run=run,
         settings=settings,
         environment=environment,
         roles=build_roles(settings.roles, ledger),
         unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
-        sealed=_held_out(environment, settings.evaluation.tasks),
+        held_out=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
         breaker=Breaker(settings.roles.failures_in_a_row),
     )
 
 
+@lru_cache(maxsize=4)
+def services_at(root: Path) -> RunServices:
+    """Return the services of the run at ``root``, an absolute path; for LangGraph Studio, whose form holds a path.
+
+    Cached because every node of a graph asks for them. Raises InputError when there is no such run or its settings are
+    not valid.
+    """
+    run = RunDirectory.open(root)
+    settings = load_recipe(run.settings_path)
+    run.check_settings()
+    return assemble(run, settings)
+
+
 def _held_out(environment: Environment, path: str | None) -> HeldOut:
-    """What the environment holds out, with a file of tasks. Raises InputError when a file cannot be read or a line of
-    it is no task."""
+    """Return what the environment holds out, joined with a file of tasks.
+
+    Raises InputError when a file cannot be read or a line is not a task.
+    """
     sets = held_out(environment.name)
     if path is None:
         return sets

@@ -1,4 +1,4 @@
-"""The fan-out: a branch a context, each with its deadline, and what is kept of a branch that fails."""
+"""The fan-out: one branch per context, each with a timeout, and the record of a branch that fails."""
 
 from __future__ import annotations
 
@@ -17,73 +17,72 @@ from agents.roles import RoleRefused
 from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
-from graph.assembly import Rooms, open_rooms
-from graph.forks import copy_name, on_its_run, working_run
-from graph.records import FAILURE_FILE, Failure
+from graph.assembly import RunServices
+from graph.records import Failure
 from graph.run.interruption import expect_dropped_branches
-from graph.state import SEED_STAGE, BranchState, BranchUpdate, IterationState, RunContext, SeedState, iteration_stage
-from memory.run import write_json
+from graph.state import BranchState, BranchUpdate, IterationState, SeedState
+from memory.run import SEED_STAGE, BranchDirectory, iteration_stage, write_json
 
-TRACEBACK_FILE = "failure.log"
 DEADLINE = "deadline"
 
 
-async def send_branches(state: IterationState, runtime: Runtime[RunContext]) -> list[Send] | str:
-    """A branch for each new context; straight to ``update`` when there is none (an empty list would end the graph)."""
-    async with working_run(state, runtime, "send_branches") as run:
-        # Empty for the run itself, so that a run may be moved between two processes that work on it.
-        copy = await asyncio.to_thread(copy_name, run, runtime.context)
-        return await _sends(iteration_stage(state.iteration), state.new, runtime, copy) or "update"
+async def send_branches(state: IterationState, runtime: Runtime[RunServices]) -> list[Send] | str:
+    """Send a branch for each new context; go straight to ``update`` when there is none.
+
+    An empty list would end the graph.
+    """
+    return _sends(iteration_stage(state.iteration), state.new, runtime.context) or "update"
 
 
-async def send_seeds(state: SeedState, runtime: Runtime[RunContext]) -> list[Send]:
-    """A branch for each unguided context."""
-    return await _sends(SEED_STAGE, state.contexts, runtime)
+async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:
+    """Send a branch for each unguided context."""
+    return _sends(SEED_STAGE, state.contexts, runtime.context)
 
 
-async def _sends(stage: str, contexts: Iterable[str], runtime: Runtime[RunContext], copy: str = "") -> list[Send]:
-    rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    timeout = rooms.settings.roles.branch_timeout
-    return [Send("branch", BranchState(stage=stage, context_id=one, run=copy), timeout=timeout) for one in contexts]
+def _sends(stage: str, contexts: Iterable[str], services: RunServices) -> list[Send]:
+    timeout = services.settings.roles.branch_timeout
+    # The copy by name, empty for the run itself: a run may be moved between two processes that work on it.
+    return [
+        Send("branch", BranchState(stage=stage, context_id=one, run=services.copy), timeout=timeout) for one in contexts
+    ]
 
 
 class Node(Protocol):
     """A node of a branch."""
 
-    async def __call__(self, state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
-        """Reads and writes the branch's folder."""
+    async def __call__(self, state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
+        """Read and write the branch's folder."""
         ...
 
 
 def may_pass(error: Exception) -> bool:
-    """A dead worker is worth another attempt; a bug of the environment's code, and anything else, would fail again."""
+    """Whether to retry: a dead worker may work the next time; a bug of the environment, or anything else, would not."""
     return isinstance(error, EnvironmentFault) and not isinstance(error, EnvironmentDefect)
 
 
 def stopping(node: Node) -> Node:
-    """The node of a branch; none begins any more once one found a bug of the environment or a role gave up for good.
+    """Return ``node`` behind the run's breaker: it does not begin once a branch found a bug or a role gave up for good.
 
-    The handler of a failed branch is asked only when those that wait had their turn.
+    LangGraph calls the handler of a failed branch only after the waiting branches, which would all begin first.
     """
 
     @wraps(node)
-    async def guarded(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
-        rooms = await asyncio.to_thread(open_rooms, runtime.context)
-        rooms.breaker.check()
+    async def guarded(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
+        breaker = runtime.context.breaker
+        breaker.check()
         try:
             return await node(state, runtime)
         except (EnvironmentDefect, RepeatedFailure) as error:
-            rooms.breaker.stop(error)
+            breaker.stop(error)
             raise
 
     return guarded
 
 
-@on_its_run
-async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunContext]) -> BranchUpdate:
-    """Writes the cause of a failed branch into its folder; its siblings go on.
+async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunServices]) -> BranchUpdate:
+    """Write the cause of a failed branch into its folder; its siblings continue.
 
-    Where they would only fail too, the run stops, and its resumption makes the branches again: raises StorageError for
+    Where they would only fail, too, the run stops, and its resumption makes the branches again: raises StorageError for
     a branch that a full disk or the like ended, InputError for one that a bug of the user's environment ended, and
     RepeatedFailure when a role gave up for good or too many branches in a row failed alike.
     """
@@ -94,49 +93,49 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
         raise error.error
     if isinstance(error.error, EnvironmentDefect):
         raise InputError(str(error.error))
-    rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    folder = rooms.branch_folder(state)
-    failure = describe(error.error, state.context_id, _failed_node(folder), rooms.settings.roles.branch_timeout)
-    await asyncio.to_thread(write_json, folder / FAILURE_FILE, failure)
+    services = runtime.context
+    branch = services.run.stage(state.stage).branch(state.context_id)
+    failure = describe(error.error, state.context_id, _failed_node(branch), services.settings.roles.branch_timeout)
+    await asyncio.to_thread(write_json, branch.failure, failure)
     if isinstance(error.error, BaseException):  # a resumed graph gets its text only
         lines = traceback.format_exception(error.error)
-        await asyncio.to_thread((folder / TRACEBACK_FILE).write_text, "".join(lines))
-    _stop_where_hopeless(rooms, failure, error.error)
+        await asyncio.to_thread(branch.traceback.write_text, "".join(lines))
+    _stop_where_hopeless(services, failure, error.error)
     return {"failed": [state.context_id]}
 
 
 async def fail_to_update(
-    state: BranchState, error: NodeError, runtime: Runtime[RunContext]
+    state: BranchState, error: NodeError, runtime: Runtime[RunServices]
 ) -> Command[Literal["update"]]:
-    """Like ``record_failure``, and on to ``update``: the branch's own edge is not followed when every branch fails."""
+    """Do what ``record_failure`` does, then go to ``update``: a failed branch's own edge is not followed."""
     return Command(update=await record_failure(state, error, runtime), goto="update")
 
 
-def _stop_where_hopeless(rooms: Rooms, failure: Failure, error: BaseException | str) -> None:
+def _stop_where_hopeless(services: RunServices, failure: Failure, error: BaseException | str) -> None:
     """Raises RepeatedFailure after too many branches in a row that failed alike.
 
-    What roles refuse is counted where it happens, and a user's mistake is told when it ended every branch.
+    Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
     """
     if isinstance(error, RoleRefused | InputError):
         return
-    row = rooms.breaker.failed(failure.cause)
+    row = services.breaker.failed(failure.cause)
     if row is not None:
         stopped = RepeatedFailure(
             f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}"
             f"{'' if failure.cause == DEADLINE else _place(error)}: put that right and go on with --resume"
         )
-        rooms.breaker.stop(stopped)
+        services.breaker.stop(stopped)
         raise stopped
 
 
 def _place(error: BaseException | str) -> str:
-    """`` at FILE:LINE``, where an error was raised; empty for one that is known as text alone."""
+    """Return `` at FILE:LINE``, where an error was raised; empty for one that is known as text alone."""
     steps = [] if isinstance(error, str) else traceback.extract_tb(error.__traceback__)
     return f" at {Path(steps[-1].filename).name}:{steps[-1].lineno}" if steps else ""
 
 
 def describe(error: BaseException | str, of: str, node: str, deadline: float) -> Failure:
-    """The record of one failure; equal for the error itself and for its text, which is what a resumed graph gets."""
+    """Return the record of one failure; equal for the error itself and for its text, which a resumed graph gets."""
     text = error if isinstance(error, str) else repr(error)
     cause = text.partition("(")[0]
     if cause in ("NodeTimeoutError", "TimeoutError"):
@@ -151,7 +150,7 @@ def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
         raise InputError(f"every branch failed, the first one with {failures[0].detail}")
 
 
-def _failed_node(folder: Path) -> str:
-    """The error names the branch, not the node in it: the first output that is missing does."""
-    outputs = {"explore": "interactions.jsonl", "abstract": "drafts.jsonl", "verify": "verdicts.jsonl"}
-    return next((node for node, name in outputs.items() if not (folder / name).exists()), "verify")
+def _failed_node(branch: BranchDirectory) -> str:
+    """The error names the branch, not the node in it: the first missing output does."""
+    outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
+    return next((node for node, path in outputs.items() if not path.exists()), "verify")

@@ -1,4 +1,4 @@
-"""`python -m graph.check_recipe`: says whether recipes are right, without running them."""
+"""`python -m graph.check_recipe`: checks recipes without running them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def main(
 ) -> None:
     """Check recipes as a run does before it begins, and stop at the first mistake.
 
-    All keys and values, then what this machine must have for them: the environment, the keys of chat roles, the tasks
-    that are scored, the policy with its tokenizer and chat template, its device. No weights are loaded.
+    All keys and values, then their needs on this machine: the environment, the keys of chat roles, the scored tasks,
+    the policy with its tokenizer and chat template, its device. No weights are loaded.
 
     Exit status: 0, or 2 with one sentence that names the file and the key.
     """

@@ -24,25 +24,25 @@ RUNS = Path("runs")
 
 
 def studio_run() -> Path:
-    """The run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/ that is no fork's copy.
+    """Return the run that Studio opens: the one that COEVOLVE_RUN names, else the newest below runs/ except copies.
 
     Raises InputError when there is none.
     """
     named = os.environ.get(STUDIO_RUN)
     if named:
         return Path(named)
-    found = (path for path in RUNS.glob("*/settings.yaml") if not RunDirectory(path.parent).fork_path.exists())
-    runs = sorted(found, key=lambda path: path.stat().st_mtime)
+    found = (run.settings_path for run in map(RunDirectory, RUNS.glob("*")) if not run.fork_path.exists())
+    runs = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run below {RUNS}/: make one with python -m graph.run_iteration or set {STUDIO_RUN}")
     return runs[-1].parent
 
 
 def set_damaged_aside(path: Path) -> Path | None:
-    """Give a database that cannot be read another name, so that it is made anew; the new name, None for a whole one.
+    """Rename a database that cannot be read, so that a new one is made; return the new name, None for a sound one.
 
-    Nothing that counts is lost: every record is in the JSON lines, an iteration's graph begins afresh. Raises
-    sqlite3.OperationalError where the disk, not the file, is the cause.
+    No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
+    where the disk, not the file, is the cause.
     """
     if not path.exists() or (path.is_file() and _is_whole(path)):
         return None
@@ -66,9 +66,9 @@ def _is_whole(path: Path) -> bool:
 
 @asynccontextmanager
 async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
-    """The checkpointer of ``run``, for whoever holds the run's lock. One that is damaged is made anew, with a warning.
+    """Open the checkpointer of ``run``; the caller holds the run's lock. A damaged one is replaced, with a warning.
 
-    It is looked at before the library opens it in a thread of its own, which cannot be told of a failure.
+    It is checked first, because the library opens it in a thread of its own, whose failure would go unnoticed.
     """
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -81,7 +81,7 @@ async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
 
 @asynccontextmanager
 async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
-    """The checkpointer of Studio's run, named in langgraph.json; the run's lock is held while the server has it.
+    """Open the checkpointer of Studio's run, named in langgraph.json; the run's lock is held while the server has it.
 
     Raises InputError when there is no run, or when another process works on it.
     """
@@ -93,13 +93,13 @@ async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
         await asyncio.to_thread(_release, run)
 
 
-# The server opens its checkpointer once an event loop, and it may have several: they share the process's lock.
+# The server opens its checkpointer once per event loop, and may have several loops: they share the process's lock.
 _guard = threading.Lock()
 _held: dict[Path, tuple[int, ExitStack]] = {}
 
 
 def served_runs() -> tuple[Path, ...]:
-    """Paths of the runs whose checkpoints a server in this process has opened; none in a command."""
+    """Return the paths of the runs whose checkpoints a server in this process has opened; none in a command."""
     with _guard:
         return tuple(_held)
 

@@ -1,14 +1,17 @@
-"""Which run a node works in: the run itself, or a copy that forks and edits get, under a lock in both cases.
+"""Resolves the run that LangGraph Studio names to the services of the run that a node may write, under its lock.
 
-The records of an iteration whose graph is done are never written again, and those of another are written only from the
-state that its own nodes left. Any other call of a node, a fork in LangGraph Studio or a state that was edited there,
-works in ``RUN@THREAD`` beside the run, a run of its own that can be scored and continued. A further fork on the same
-thread gets ``RUN@THREAD.2``, and so on.
+That is the run itself, or a copy for forks and edits. The records of an iteration whose graph is done are never written
+again, and those of another are written only from the state that its own nodes left. Any other call of a node, a fork in
+Studio or a state that was edited there, works in ``RUN@THREAD`` beside the run, a run of its own that can be scored and
+continued. A further fork on the same thread gets ``RUN@THREAD.2``, and so on.
+
+Commands give their nodes services and hold the run's lock: for them nothing is resolved here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import shutil
@@ -18,69 +21,92 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agents.spending import read_requests
 from environments.base import InputError, Record
+from graph.assembly import RunServices, services_at
 from graph.checkpoints import served_runs, studio_run
-from graph.perturbation import PERTURBATIONS_FILE
-from graph.records import FAILURE_FILE, ExtractionRecord
-from graph.state import SEED_STAGE, BranchState, IterationState, RunContext
+from graph.records import ExtractionRecord
+from graph.state import BranchState, IterationState, RunContext
 from memory.failures import Judgement
 from memory.processes import shared
 from memory.records import FailureContext, Signal
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import (
+    SEED_STAGE,
+    IterationDirectory,
+    RunDirectory,
+    iteration_of,
+    read_json,
+    read_jsonl,
+    write_json,
+    write_jsonl,
+)
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
-P = ParamSpec("P")
 Update = TypeVar("Update")
 
 _READS = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
 _ALL = ("signals", "contexts", "new")
-"""What each node, by name, takes from the state: ids of records that the nodes before it wrote. Later ones take all."""
+"""The ids that each node, by name, takes from the state; nodes before it wrote their records. Later nodes take all."""
 
-_OF_AN_END = ("interactions.jsonl", "drafts.jsonl", "verdicts.jsonl", "branch_failures.jsonl", PERTURBATIONS_FILE)
-_DONE = ("evolution.json", "summary.json")
-_LARGE = (TRAJECTORIES_FILE, LENT_FILE)
-_STAGE = re.compile(r"iterations/(\d{3,})")
-_choosing = threading.Lock()  # branches come at once: the first one makes the copy
+_OF_AN_END = (
+    IterationDirectory.interactions,
+    IterationDirectory.drafts,
+    IterationDirectory.verdicts,
+    IterationDirectory.branch_failures,
+    IterationDirectory.perturbations,
+)
+_DONE = (IterationDirectory.evolution, IterationDirectory.summary)
+_LARGE = (IterationDirectory.trajectories.name, IterationDirectory.lent.name)
+_choosing = threading.Lock()  # branches begin at once: the first one makes the copy
 
 
 class Fork(Record):
-    """Of which run a copy was made, for which thread, and the iteration whose graph works in it."""
+    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it."""
 
     of: str
     thread: str
     iteration: int
 
 
-def on_its_run(node: Callable[P, Awaitable[Update]]) -> Callable[P, Coroutine[Any, Any, Update]]:
-    """Let a node, a router or an error handler find in ``runtime.context`` the run that it may write, locked."""
+def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Coroutine[Any, Any, Update]]:
+    """Return ``node`` as LangGraph calls it, with ``RunServices`` in ``runtime.context``.
+
+    ``node`` is a node, a router or an error handler with the parameters ``state`` and ``runtime``. Services that a
+    command gave are passed on. A ``RunContext`` (or None) from LangGraph Studio is resolved to those of the run that
+    the node may write, whose lock is held while it works.
+    """
     called = signature(node)
 
     @wraps(node)
-    async def on_run(*args: P.args, **kwargs: P.kwargs) -> Update:
+    async def resolved(*args: Any, **kwargs: Any) -> Update:  # noqa: ANN401 - as the library calls it
         call = called.bind(*args, **kwargs)
         state, runtime = call.arguments["state"], call.arguments["runtime"]
+        if isinstance(runtime.context, RunServices):
+            return await node(*args, **kwargs)
         async with working_run(state, runtime, node.__name__) as run:
-            call.arguments["runtime"] = runtime.override(context=RunContext(run=str(run.root)))
+            base = await asyncio.to_thread(_named, runtime.context)
+            services = await asyncio.to_thread(services_at, run.root)
+            copy = "" if run == base else run.root.name
+            call.arguments["runtime"] = runtime.override(context=dataclasses.replace(services, copy=copy))
             return await node(*call.args, **call.kwargs)
 
-    return on_run
+    return resolved
 
 
 @asynccontextmanager
 async def working_run(
     state: IterationState | BranchState, runtime: Runtime[RunContext], node: str
 ) -> AsyncIterator[RunDirectory]:
-    """The run that ``node`` writes, held against other processes while the block runs.
+    """Give the run that ``node`` writes, held against other processes while the block runs.
 
     Raises InputError for a run that another process holds (which it names) or that is not the one a server opened, for
-    an iteration that cannot be, and for a state with ids that no record has.
+    an iteration that cannot exist, and for a state with ids that no record has.
     """
     async with AsyncExitStack() as held:
         base = await asyncio.to_thread(_named, runtime.context)
@@ -111,11 +137,6 @@ def _named(context: RunContext | None) -> RunDirectory:
     return run
 
 
-def copy_name(run: RunDirectory, context: RunContext | None) -> str:
-    """The name of ``run`` where it is a copy of the run that ``context`` names, else empty."""
-    return "" if run == _named(context) else run.root.name
-
-
 def _choose(base: RunDirectory, thread: str | None, state: IterationState | BranchState, node: str) -> RunDirectory:
     with _choosing:
         if isinstance(state, BranchState):
@@ -133,59 +154,64 @@ def _of_iteration(base: RunDirectory, thread: str | None, state: IterationState,
         return copies[-1]
     source = next((run for run in (base, *reversed(copies)) if _holds(run, state, node)), None)
     if source is None:
-        raise InputError(f"{base.iteration(number)} has no records of the ids in the state: take those that it has")
+        raise InputError(
+            f"{base.iteration(number).root} has no records of the ids in the state: take those that it has"
+        )
     return _copy(source, base, thread, number)
 
 
 def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> RunDirectory:
     if state.stage == SEED_STAGE:
         return base
-    stage = _STAGE.fullmatch(state.stage)
-    if stage is None or Path(state.context_id).name != state.context_id:
-        raise InputError(f"stage: {state.stage}/branches/{state.context_id} is no branch of an iteration")
-    number = int(stage[1])
+    number = iteration_of(state.stage)
+    if number is None or Path(state.context_id).name != state.context_id:
+        raise InputError(f"stage: {state.stage}/branches/{state.context_id} is not a branch of an iteration")
     copies = _copies(base, thread, number)
     given = next((run for run in copies if run.root.name == state.run), None if state.run else base)
     if given is None:
-        raise InputError(f"run: {state.run} is no copy of {base.root} for this thread: take one that is")
+        raise InputError(f"run: {state.run} is not a copy of {base.root} for this thread: take one that is")
     if not is_done(given, number):
         return given
-    begun = Path("branches") / state.context_id / "context.json"
-    if copies and not is_done(copies[-1], number) and (copies[-1].iteration(number) / begun).exists():
-        return copies[-1]
+    if copies and not is_done(copies[-1], number):
+        begun = copies[-1].iteration(number).branch(state.context_id).context
+        if begun.exists():
+            return copies[-1]
     return _copy(given, base, thread, number)
 
 
 def _check(state: IterationState) -> None:
-    """The state's schema leaves this to the nodes: what it refuses itself makes a thread unreadable for good."""
+    """Refuse a wrong state here: values that its schema refused would make a thread unreadable for good."""
     number = state.iteration
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise InputError(f"iteration: {number!r} is no number of an iteration: give one from 0, that has trajectories")
+        raise InputError(
+            f"iteration: {number!r} is not the number of an iteration: give one from 0, that has trajectories"
+        )
     for name in ("signals", "contexts", "new"):
         ids = getattr(state, name)
         if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in ids):
-            raise InputError(f"{name}: {ids!r:.80} is no list of ids")
+            raise InputError(f"{name}: {ids!r:.80} is not a list of ids")
 
 
 def is_done(run: RunDirectory, number: int) -> bool:
     """Whether the graph of an iteration is done: its records are read-only from then on."""
-    return any((run.iteration(number) / name).exists() for name in _DONE)
+    folder = run.iteration(number)
+    return any((folder / file.name).exists() for file in _DONE)
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
-    """Whether what ``node`` takes from the state is what the nodes before it wrote into ``run``."""
+    """Whether the ids that ``node`` takes from the state are those that the nodes before it wrote into ``run``."""
     folder = run.iteration(state.iteration)
 
     def written(name: str) -> list[str]:
         if name == "signals":
-            return list(read_json(folder / "extraction.json", ExtractionRecord).chosen)
+            return list(read_json(folder.extraction, ExtractionRecord).chosen)
         if name == "contexts":
-            return _ids(read_jsonl(folder / "contexts.jsonl", FailureContext))
-        return [one.context_id for one in read_jsonl(folder / "judgements.jsonl", Judgement) if one.status == "new"]
+            return _ids(read_jsonl(folder.contexts, FailureContext))
+        return [one.context_id for one in read_jsonl(folder.judgements, Judgement) if one.status == "new"]
 
-    files = {"signals": "extraction.json", "contexts": "contexts.jsonl", "new": "judgements.jsonl"}
+    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
     return all(
-        (folder / files[name]).exists() and sorted(getattr(state, name)) == sorted(written(name))
+        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
         for name in _READS.get(node, _ALL)
     )
 
@@ -194,13 +220,14 @@ def _holds(run: RunDirectory, state: IterationState, node: str) -> bool:
     """Whether ``run`` has the records of all ids that ``node`` takes from the state."""
     folder = run.iteration(state.iteration)
     reads = _READS.get(node, _ALL)
-    if "signals" in reads and not _has(folder / "signals.jsonl", Signal, state.signals):
+    if "signals" in reads and not _has(folder.signals, Signal, state.signals):
         return False
-    if "contexts" in reads and not _has(folder / "contexts.jsonl", FailureContext, state.contexts):
+    if "contexts" in reads and not _has(folder.contexts, FailureContext, state.contexts):
         return False
-    branches = [folder / "branches" / one for one in state.new] if "new" in reads else []
-    ends = ("verdicts.jsonl", FAILURE_FILE) if node == "update" else ("context.json",)
-    return all(any((branch / end).exists() for end in ends) for branch in branches)
+    branches = [folder.branch(one) for one in state.new] if "new" in reads else []
+    if node == "update":
+        return all(branch.verdicts.exists() or branch.failure.exists() for branch in branches)
+    return all(branch.context.exists() for branch in branches)
 
 
 def _has(path: Path, model: type[Signal] | type[FailureContext], ids: Iterable[str]) -> bool:
@@ -212,7 +239,7 @@ def _ids(rows: Iterable[Signal | FailureContext]) -> list[str]:
 
 
 def _copies(base: RunDirectory, thread: str | None, iteration: int) -> list[RunDirectory]:
-    """The copies of ``base`` that were made for forks of this iteration on this thread, oldest first."""
+    """Return the copies of ``base`` that were made for forks of this iteration on this thread, oldest first."""
     found = []
     for run in _numbered(base, thread) if thread is not None else ():
         if not run.fork_path.exists():
@@ -231,14 +258,14 @@ def _numbered(base: RunDirectory, thread: str) -> Iterable[RunDirectory]:
 
 
 def _copy(source: RunDirectory, base: RunDirectory, thread: str | None, iteration: int) -> RunDirectory:
-    """A run as ``source`` was before the end of ``iteration``, whole or not at all.
+    """Make a run that is as ``source`` was before the end of ``iteration``, whole or not at all.
 
-    Files that nobody writes any more are links where the disk has them, so that weights take no room twice.
+    Files that are not written any more become hard links where the disk has them, so that weights are stored once.
     """
     if thread is None:
         raise InputError(
-            f"{source.iteration(iteration)} is done or its state was edited: for a copy of the run to work in, call "
-            "the graph with a checkpointer and a thread_id"
+            f"{source.iteration(iteration).root} is done or its state was edited: for a copy of the run to work in, "
+            "call the graph with a checkpointer and a thread_id"
         )
     target = next(run for run in _numbered(base, thread) if not run.root.exists())
     partial = RunDirectory(base.root.with_name(f".{target.root.name}.partial"))
@@ -255,7 +282,7 @@ def _copy(source: RunDirectory, base: RunDirectory, thread: str | None, iteratio
 
 
 def _fill(copy: RunDirectory, source: RunDirectory, iteration: int) -> None:
-    """Everything that ``iteration`` is made from; the indexes, which are made anew, and later iterations are not."""
+    """Copy everything that ``iteration`` is made from, without later iterations and the indexes, which are rebuilt."""
     for path in (source.settings_path, source.recorded_path):
         if path.exists():
             shutil.copy2(path, copy.root)
@@ -265,17 +292,17 @@ def _fill(copy: RunDirectory, source: RunDirectory, iteration: int) -> None:
         write_jsonl(copy.spending_path, paid)
     _link_tree(source.seed_path, copy.seed_path)
     for number in range(iteration):
-        _link_tree(source.iteration(number), copy.iteration(number))
+        _link_tree(source.iteration(number).root, copy.iteration(number).root)
     folder = source.iteration(iteration)
-    left_out = shutil.ignore_patterns(*_OF_AN_END, *_DONE, ".*.tmp")
+    left_out = shutil.ignore_patterns(*(file.name for file in (*_OF_AN_END, *_DONE)), ".*.tmp")
     shutil.copytree(
-        folder,
-        copy.iteration(iteration),
-        ignore=lambda at, names: left_out(at, names) if Path(at) == folder else set(),
+        folder.root,
+        copy.iteration(iteration).root,
+        ignore=lambda at, names: left_out(at, names) if Path(at) == folder.root else set(),
         copy_function=lambda one, other: (_link if Path(one).name in _LARGE else shutil.copy2)(one, other),
     )
-    if (folder / RECORD_FILE).exists():
-        policy = read_json(folder / RECORD_FILE, RoundRecord).policy
+    if folder.round.exists():
+        policy = read_json(folder.round, RoundRecord).policy
         _link_tree(source.root / policy, copy.root / policy)
 
 

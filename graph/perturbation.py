@@ -1,7 +1,7 @@
-"""Spoils a share of drafts: one argument or one call of the reference is changed, as a careless author would.
+"""Injects errors into a share of drafts: one argument or one call of the reference is changed.
 
-A stress test of verification (our choice): scripted abstractors cut references out of what really ran, so that next to
-nothing of theirs is wrong, while a language model confuses values, forgets calls and names the wrong tool.
+A stress test of verification (ours): scripted abstractors cut references out of calls that ran, so that hardly any is
+wrong, while a language model confuses values, forgets calls and names the wrong tool.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from environments.base import Environment, Record, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Draft
 
-PERTURBATIONS_FILE = "perturbations.jsonl"
-"""Stands beside drafts.jsonl where drafts are perturbed; the drafts there are as perturbed."""
 _DRAWS = 8
 _LARGEST = 1e9
 
 
 class Change(StrEnum):
-    """What was done to a reference. ``argument``: another value for one argument. ``replaced``: a call of another tool
-    in a call's place. ``left_out``: a call less."""
+    """The change of a reference. ``argument``: another value for one argument. ``replaced``: a call of another tool.
+    ``left_out``: one call less."""
 
     ARGUMENT = "argument"
     REPLACED = "replaced"
@@ -34,7 +32,7 @@ class Change(StrEnum):
 
 
 class Perturbation(Record):
-    """One draft that was changed: at (turn, call), counted from 0, ``before`` stood where ``after`` stands.
+    """One changed draft: at (turn, call), counted from 0, ``after`` replaces ``before``.
 
     ``after`` is None for a call that was left out.
     """
@@ -48,10 +46,10 @@ class Perturbation(Record):
 
 
 def perturb(draft: Draft, share: float, seed: int, environment: Environment) -> tuple[Draft, Perturbation | None]:
-    """The draft with one change of its reference and the record of it, or as it is with None.
+    """Return the draft with one change of its reference and the change's record, or unchanged with None.
 
-    The draft is among the ``share`` of those changed, and how, by ``seed`` and its id. Where a call has arguments,
-    every second change is one of an argument. Values are drawn as the unguided explorer draws them, from those
+    ``seed`` and the draft's id decide whether and how it is changed. Where a call has arguments, every second change is
+    one of an argument. Values are drawn as the unguided explorer draws them, from those
     documented and those in the draft's initial state and calls. Equal arguments give equal results; text and setup
     stay as they are.
     """
@@ -82,7 +80,7 @@ def perturb(draft: Draft, share: float, seed: int, environment: Environment) -> 
 def perturb_all(
     drafts: Iterable[Draft], share: float, seed: int, environment: Environment
 ) -> tuple[tuple[Draft, ...], list[Perturbation]]:
-    """Every draft as ``perturb`` leaves it, and the records of those changed, in the order of ``drafts``."""
+    """Return every draft as ``perturb`` leaves it, and the records of the changes, in the order of ``drafts``."""
     changed = [perturb(draft, share, seed, environment) for draft in drafts]
     return tuple(draft for draft, _ in changed), [record for _, record in changed if record is not None]
 
@@ -102,7 +100,7 @@ def _replacing(call: ToolCall, name: str, value: JsonValue) -> ToolCall:
 
 
 def _next_to(value: JsonValue) -> JsonValue:
-    """A value of the same JSON type that is another one: where nothing else was drawn."""
+    """Return another value of the same JSON type, for a draw that found none."""
     match value:
         case bool():
             return not value
@@ -119,7 +117,7 @@ def _next_to(value: JsonValue) -> JsonValue:
 
 
 def _values(draft: Draft) -> tuple[Scalar, ...]:
-    """Each value of the initial state and of the calls once."""
+    """Return each value of the initial state and of the calls once."""
     sightings = Sightings()
     sightings.see_state(draft.initial_state)
     seen: list[Scalar] = [sighting.value for sighting in sightings if not sighting.piece]

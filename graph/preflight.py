@@ -1,7 +1,7 @@
-"""One look at everything that a run will need, before anything is written or paid.
+"""Checks everything that a run will need, before anything is written or paid.
 
-Environment, evaluation set, keys of the roles, files and policy that a recipe names are checked together, as far as
-that takes no weights and a second or two. What passes here can still fail later, on another machine or another day.
+That is the environment, evaluation set, keys of the roles, files and policy of a recipe, without loading weights and
+within a second or two. A run that passes can still fail later, on another machine or another day.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from memory.settings import OFFICIAL, MemorySettings
 
 
 def check_run(settings: RunSettings, *, trains: bool = True) -> None:
-    """Raises InputError that names the key of the first thing that a run with ``settings`` would fail for.
+    """Raises InputError that names the first key for which a run with ``settings`` would fail.
 
-    ``trains`` is False where no policy is needed: D_0 alone is made.
+    ``trains`` is False where no policy is needed, to make D_0 alone.
     """
     environment = open_environment(settings.environment)
     for name, role in settings.roles.chat().items():
@@ -45,7 +45,9 @@ def _check_embedder(settings: MemorySettings) -> None:
     if path is None:
         return
     if not Path(path).is_dir():
-        raise InputError(f"memory.embedder_path: {path} is no folder: name the folder of a sentence-transformers model")
+        raise InputError(
+            f"memory.embedder_path: {path} is not a folder: name the folder of a sentence-transformers model"
+        )
     if find_spec("sentence_transformers") is None:
         raise InputError(
             "memory.embedder: the package sentence-transformers is not installed: run pip install "

@@ -21,14 +21,14 @@ from graph.settings import RunSettings
 from memory.strict_yaml import parse_yaml, read_yaml
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
-"""The recipe that is used when none is named."""
+"""The default recipe."""
 
 ENVIRONMENT_NAME = ("environment", "name")
 Tree = dict[str, Any]
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
-    """The settings in the file at ``path`` with ``overrides`` (each ``dotted.key=value``) on top.
+    """Return the settings in the file at ``path`` with ``overrides`` (each ``dotted.key=value``) on top.
 
     Raises InputError with one sentence that names the file or override and the key.
     """
@@ -49,7 +49,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
 
 
 def difference(left: RunSettings, right: RunSettings) -> str | None:
-    """Dotted name of the first setting in which the two differ, or None."""
+    """Return the dotted name of the first setting in which the two differ, or None."""
 
     def first(a: object, b: object, prefix: str) -> str | None:
         if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
@@ -61,7 +61,7 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
-    """``kept`` with every budget of its chat roles that ``asked`` sets higher; one is not taken away, nor added."""
+    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``; none is added or removed."""
     budgets = kept.roles.budget.model_dump()
     for key, limit in asked.roles.budget.model_dump().items():
         if limit is not None and budgets[key] is not None:
@@ -88,7 +88,10 @@ def _apply(tree: Tree, override: str) -> tuple[str, ...]:
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
-    """Where an override names an environment, and the recipe is wrong for it: say first whether it is there at all."""
+    """Raises InputError when an override names an environment that cannot be imported.
+
+    Called for a recipe that is wrong for that environment: the missing import is the likelier mistake.
+    """
     section = tree.get("environment")
     name = section.get("name") if isinstance(section, dict) else None
     if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
@@ -103,7 +106,7 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
     )
     source = f"--set {override}" if override else str(path)
     if override is None and location[:1] == ("environment",) and ENVIRONMENT_NAME in given:
-        # The file is right for the environment that it names; another one was asked for on top of it.
+        # The file is right for its own environment; the override named another one.
         source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
@@ -113,7 +116,7 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
 
 
 def _suggestion(location: tuple[str, ...]) -> str:
-    """What the section does have, the nearest name first."""
+    """Return a hint: the nearest key of the section, else all of them."""
     model: type[BaseModel] = RunSettings
     for part in location[:-1]:
         inner = model.model_fields[part].annotation if part in model.model_fields else None

@@ -1,4 +1,4 @@
-"""The records that only the graph writes: what a stage knew, which branches failed, what an iteration changed."""
+"""The records that only the graph writes: known tasks, failures, signals in numbers, an iteration's changes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_seri
 from environments.base import Record
 from memory.records import SignalKind
 
-FAILURE_FILE = "failure.json"
-"""Stands in a branch's folder exactly when the branch failed."""
-
 
 class KnownTasks(Record):
-    """Fingerprints of the tasks that were there when a stage began; a draft among them is a duplicate."""
+    """Fingerprints of the tasks that existed when a stage began; an equal draft is a duplicate."""
 
     fingerprints: tuple[str, ...]
 
 
 class Failure(Record):
-    """One reflection or one branch that gave up, its siblings untouched.
+    """One reflection or one branch that gave up.
 
     ``id`` is the signal's or the context's, ``node`` where it failed, ``cause`` the class of the error.
     """
@@ -33,7 +30,7 @@ class Failure(Record):
 
 
 class ExtractionRecord(Record):
-    """The signals of a round in numbers, by kind, and the ids of those that were chosen.
+    """The signals of a round in numbers, by kind, and the ids of the chosen ones.
 
     ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget of contexts.
     ``pattern_occurrences`` is N of the rare signal; trajectories with an ``infrastructure_error`` were not read.
@@ -48,12 +45,12 @@ class ExtractionRecord(Record):
 
 
 class Evolution(Record):
-    """What the graph made of one round's trajectories.
+    """The result of the graph for one round's trajectories.
 
-    ``signals``: found, by kind. ``left_out``: signals that the budget of contexts did not follow up. ``refused``:
-    drafts by reason. ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the
-    budget that was spent by then, None while there is some left. ``shortfall``: tasks that a quota
-    (``tasks.admissions``) asked for and that were not there; None, and not written, without a quota.
+    ``signals``: found, by kind. ``left_out``: signals beyond the budget of contexts. ``refused``: drafts by reason.
+    ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by
+    then, None while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not
+    written, without a quota.
     """
 
     iteration: int
@@ -80,7 +77,7 @@ class PanelScore(Record):
     """Success of one policy on the fixed panel, in [0, 1], with its 95 % intervals.
 
     ``interval`` is Wilson's, ``shared_interval`` resamples start states and functions (``evaluation.outcomes.Score``);
-    None, and not written, where the evaluation told none.
+    None, and not written, where the evaluation reports none.
     """
 
     name: str
@@ -89,12 +86,6 @@ class PanelScore(Record):
     success: float
     interval: tuple[float, float]
     shared_interval: tuple[float, float] | None = Field(None, exclude_if=operator.not_)
-
-
-class PolicyCard(BaseModel):
-    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
-
-    rendering: str
 
 
 class PrintedScore(BaseModel):
@@ -122,6 +113,6 @@ class PrintedProgress(BaseModel):
 
 
 class StageSeconds(Record):
-    """Wall seconds of each stage of an iteration; of a stage that was killed, only its last attempt counts."""
+    """Wall seconds of each stage of an iteration; for a killed stage, those of its last attempt."""
 
     seconds: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""`python -m graph.run_iteration`: evolves an agent and its tasks, one iteration after the other."""
+"""`python -m graph.run_iteration`: evolves an agent and its tasks, iteration after iteration."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def main(
     with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
         try:
-            with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
                 work = open_run(run, recipe, given, iterations, resume)
                 summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
         except Interrupted as stop:
@@ -78,17 +78,16 @@ def main(
 def open_run(
     root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool
 ) -> tuple[RunDirectory, RunSettings, bool]:
-    """The run at ``root``, its settings, and whether it was there before.
+    """Return the run at ``root``, its settings, and whether it existed before.
 
-    ``given`` are overrides, ``iterations`` is the total asked for, None to keep the recipe's or the run's.
-    Raises InputError when the run is there and ``resume`` is not given or the other way round, when the options
-    contradict its settings or its settings.yaml is another than it was, and for a run without a finished
-    round where something is missing that its settings name.
+    ``given`` are overrides; ``iterations`` is the requested total, None to keep the recipe's or the run's. Raises
+    InputError for an existing run without ``resume`` and the other way round, for options that contradict its
+    settings, for an edited settings.yaml, and for needs of its settings that this machine lacks before the first round
+    is finished.
     """
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
     from memory.run import RunDirectory
-    from training.grpo.record import RECORD_FILE
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
@@ -96,8 +95,8 @@ def open_run(
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
         return RunDirectory.create(root, settings), settings, False
-    if not (root / "settings.yaml").is_file():
-        raise InputError(f"{root} is no run, there is nothing to resume: name another --run or leave --resume out")
+    if not RunDirectory(root).settings_path.is_file():
+        raise InputError(f"{root} is not a run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
     directory.check_settings()
@@ -106,13 +105,13 @@ def open_run(
     settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
     if changed := difference(settings, asked.model_copy(update={"iterations": total})):
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
-    if not (directory.iteration(0) / RECORD_FILE).exists():
+    if not directory.iteration(0).round.exists():
         check_run(settings)
     return directory, settings, True
 
 
 def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summary], None]) -> list[Summary]:
-    """Do what is left of the run, showing each iteration when it is there; all summaries."""
+    """Do the rest of the run, calling ``show`` for each finished iteration, and return all summaries."""
     from graph.recipe import load_recipe
     from graph.run.loop import iterate
     from graph.run.progress import Progress

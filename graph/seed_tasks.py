@@ -1,4 +1,4 @@
-"""`python -m graph.seed_tasks`: makes D_0 by unguided exploration, through the branch that evolved tasks go through."""
+"""`python -m graph.seed_tasks`: makes D_0 by unguided exploration, through the branch of evolved tasks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def main(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
     ] = None,
 ) -> None:
-    """Make tasks without a weakness to aim at: D_0, and the file that the starter policy is warm-started on.
+    """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
 
     A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
-    of that file are verified instead, and those refused are named by line. Equal options make equal files. What chat
-    roles are paid is kept in the run, or in FILE.spending.jsonl, and counts against the budgets of the next attempt.
+    of that file are verified instead, and refused ones are named by line. Equal options make equal files. The chat
+    roles' costs are kept in the run, or in FILE.spending.jsonl, and count against the budgets of the next attempt.
 
     Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
     """
@@ -47,17 +47,18 @@ def main(
     given += [f"seed={seed}"] if seed is not None else []
     given += [f"tasks.initial_count={count}"] if count is not None else []
     from agents.spending import RepeatedFailure
+    from memory.run import RunDirectory
 
     with exit_statuses(RepeatedFailure):
         try:
-            with redirect_stdout(sys.stderr):  # the simulators' own prints must not mix with what is asked for
+            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
                 tasks = _seed(recipe, given, run, output)
         except Interrupted as stop:
             print(f"stopped by {stop.received.name}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
     lengths = Counter(sum(map(len, task.reference)) for task in tasks)
     told = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
-    print(f"{len(tasks)} tasks ({told}) in {output or (run and run / 'tasks.jsonl')}")
+    print(f"{len(tasks)} tasks ({told}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
 def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
@@ -83,14 +84,15 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
 
 @contextmanager
 def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
-    """Count what earlier attempts at ``output`` paid to chat roles, and keep what this one pays, beside the file."""
+    """Count the chat roles' costs of earlier attempts at ``output``, and keep those of this one, beside the file."""
     from agents.spending import read_requests
     from memory.jsonl import write_atomically
     from memory.run import RunDirectory
 
-    kept, used = output.with_name(f"{output.name}.spending.jsonl"), RunDirectory(folder).spending_path
+    used = RunDirectory(folder).spending_path
+    kept = output.with_name(f"{output.name}.{used.name}")
     if kept.exists():
-        read_requests(kept)  # a file of something else is refused by its own name
+        read_requests(kept)  # names this file in an error, not its copy
         shutil.copyfile(kept, used)
     try:
         yield
@@ -114,7 +116,7 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
         except InputError:
             directory.unmake()
             if directory.spending_path.exists():
-                progress.say("what was paid is kept and counts at the next start: see spending.jsonl")
+                progress.say(f"{directory.spending_path} is kept: what was paid counts at the next start")
             raise
         except BudgetReached as reached:
             told = str(reached).partition(":")[0]

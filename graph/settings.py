@@ -1,4 +1,4 @@
-"""The whole of a recipe: every section, read from YAML plus overrides, strict about unknown keys."""
+"""The sections of a recipe, read from YAML plus overrides, strict about unknown keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 
 
 class DeadlineSettings(Section):
-    """How long a child process may take before it is ended and the command fails, in seconds (our choice)."""
+    """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
     evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation of the panel")
@@ -58,11 +58,11 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _reward_can_be_told(self) -> Self:
+    def _reward_is_reported(self) -> Self:
         if self.training.reward == "checks" and self.environment.name == BFCL:
             raise ValueError(
-                f"training.reward: checks needs an environment that tells which checks passed (appworld), {BFCL} tells "
-                "success alone: set it to success"
+                f"training.reward: checks needs an environment that reports which checks passed (appworld), {BFCL} "
+                "reports success alone: set it to success"
             )
         return self
 
@@ -76,7 +76,7 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _baselines_ask_no_model_in_vain(self) -> Self:
+    def _baselines_ask_only_their_models(self) -> Self:
         unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector", "explorer")}
         for name in unasked[self.signals.contexts]:
             if name in self.roles.chat():

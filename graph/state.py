@@ -1,7 +1,7 @@
-"""What flows between the nodes of the graph: ids and paths, never payloads.
+"""The state that flows between the nodes of the graph: ids and paths, never payloads.
 
-Each superstep stores the whole state, so records stay in the run directory and only their ids travel. Lists, not
-tuples, where updates are joined: a checkpoint gives tuples back as lists.
+Each superstep stores the whole state, so records stay in the run directory and only their ids travel. Fields that join
+updates are lists, not tuples: a checkpoint returns tuples as lists.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 Ids = SkipValidation[tuple[str, ...]]
 
-SEED_STAGE = "seed"
-"""The stage of D_0: a folder below the run directory, like each iteration's."""
-
-
-def iteration_stage(iteration: int) -> str:
-    """The stage of an iteration: its folder below the run directory."""
-    return f"iterations/{iteration:03d}"
-
 
 class RunContext(BaseModel):
-    """Which run the graph works on; Studio shows it as a form."""
+    """Which run the graph works on; LangGraph Studio shows it as a form.
+
+    ``graph.forks`` resolves it to the ``graph.assembly.RunServices`` that nodes find in ``runtime.context``. A command
+    gives those directly.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,8 +33,8 @@ class RunContext(BaseModel):
 class IterationState(BaseModel):
     """One iteration: its number, then the ids that each node found.
 
-    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. Wrong values
-    are refused by the nodes (``graph.forks``): a schema that refused them would refuse to show their thread, too.
+    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. ``graph.forks``
+    refuses wrong values before a node runs: a schema that refused them would make their thread unreadable, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -46,8 +42,8 @@ class IterationState(BaseModel):
     iteration: SkipValidation[Annotated[int, Field(ge=0)]] = Field(
         -1, description="number of the iteration whose trajectories are read, from 0"
     )
-    signals: Ids = Field((), description="ids of the signals that were chosen")
-    contexts: Ids = Field((), description="ids of the failure contexts that were reflected")
+    signals: Ids = Field((), description="ids of the chosen signals")
+    contexts: Ids = Field((), description="ids of the failure contexts that reflectors made")
     new: Ids = Field((), description="ids of the contexts that memory did not know")
     finished: Annotated[list[str], operator.add] = Field([], description="contexts whose branch finished")
     failed: Annotated[list[str], operator.add] = Field([], description="contexts whose branch failed")
@@ -75,13 +71,13 @@ class BranchState(BaseModel):
 
 
 class BranchEnd(BaseModel):
-    """What a branch hands to the graph around it."""
+    """The output of a branch for the graph around it."""
 
     finished: list[str] = []
 
 
 class IterationUpdate(TypedDict, total=False):
-    """What a node of an iteration may write. LangGraph drops other keys silently, so the type checker refuses them."""
+    """The keys that a node of an iteration may write; LangGraph drops others silently, mypy refuses them."""
 
     signals: tuple[str, ...]
     contexts: tuple[str, ...]
@@ -89,7 +85,7 @@ class IterationUpdate(TypedDict, total=False):
 
 
 class BranchUpdate(TypedDict, total=False):
-    """What a node of a branch, or the handler of its failure, may write."""
+    """The keys that a node of a branch, or the handler of its failure, may write."""
 
     finished: list[str]
     failed: list[str]

@@ -1,4 +1,4 @@
-"""`python -m graph.studio`: opens a run's graph in LangGraph Studio, once it is sure that there is a run to open."""
+"""`python -m graph.studio`: checks a run and opens its graph in LangGraph Studio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(
 ) -> None:
     """Start LangGraph's server on a run and open Studio. Other options go to `langgraph dev`, such as --no-browser.
 
-    A run that stands at a finished iteration stays as it is: forks and edits work in a copy, RUN@THREAD beside it.
+    Finished iterations stay as they are: forks and edits work in a copy of the run, RUN@THREAD beside it.
 
     Exit status: the server's; 2 where there is no run, or another process works on it.
     """
@@ -37,7 +37,7 @@ def main(
 
 
 def _checked(named: Path | None) -> Path:
-    """The run, which nobody else holds now. The server takes its lock, and an error there is a page of traceback."""
+    """Return the run's path after a look at its settings and lock: errors in the server are a page of traceback."""
     from graph.checkpoints import studio_run
     from graph.recipe import load_recipe
     from memory.run import RunDirectory

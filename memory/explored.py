@@ -1,4 +1,7 @@
-"""What earlier iterations explored and what came of it, from the records: the failure memory is rebuilt from this."""
+"""The contexts that earlier iterations explored, and the tasks admitted from each, read from the records.
+
+The failure memory is rebuilt from this.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ from memory.run import RunDirectory, read_jsonl
 
 @dataclass(frozen=True)
 class Explored:
-    """Contexts that had a branch, and how many tasks were admitted of each, by context id."""
+    """Contexts that had a branch, and the number of tasks admitted from each, by context id."""
 
     contexts: tuple[FailureContext, ...]
     admitted: Mapping[str, int]
 
 
 def explored_in(run: RunDirectory, iteration: int) -> Explored:
-    """What one finished iteration explored."""
+    """Return the contexts that one finished iteration explored."""
     folder = run.iteration(iteration)
-    new = {one.context_id for one in read_jsonl(folder / "judgements.jsonl", Judgement) if one.status == "new"}
-    contexts = (one for one in read_jsonl(folder / "contexts.jsonl", FailureContext) if one.id in new)
-    verdicts = read_jsonl(folder / "verdicts.jsonl", Verdict)
+    new = {one.context_id for one in read_jsonl(folder.judgements, Judgement) if one.status == "new"}
+    contexts = (one for one in read_jsonl(folder.contexts, FailureContext) if one.id in new)
+    verdicts = read_jsonl(folder.verdicts, Verdict)
     return Explored(tuple(contexts), Counter(verdict.context_id for verdict in verdicts if verdict.accepted))
 
 
 def explored_before(run: RunDirectory, iteration: int, since: int = 0) -> Explored:
-    """What all iterations before ``iteration`` explored, from ``since`` on."""
+    """Return the contexts that the iterations from ``since`` up to ``iteration``, exclusive, explored."""
     parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
     admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
     return Explored(tuple(context for part in parts for context in part.contexts), admitted)

@@ -1,7 +1,8 @@
-"""Records on disk: JSON and JSON lines, written whole or not at all, and read with the line named that is wrong.
+"""Records on disk, as JSON and JSON lines: written whole or not at all, read with errors that name the line.
 
-What is read may come from anybody: regular files alone, of a length that memory holds, and with the parser's own limits
-on depth (200 levels), digits and characters.
+Input may come from anybody: only regular files are read, up to a length that memory holds, within the parser's limits
+on depth (200 levels), digits and characters. Ids and seeds are hashes of parents and position, so that a resumed run
+makes the same ones.
 """
 
 from __future__ import annotations
@@ -24,33 +25,18 @@ from pydantic_core import from_json
 
 from environments.base import InputError, TaskSpec
 
-# Ids and seeds as hashes of parents and position, so that a resumed run makes the same ones.
-
-
-def _digest(parts: tuple[object, ...]) -> bytes:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str).encode()).digest()
-
-
-def record_id(kind: str, *parts: object) -> str:
-    """A record's id, ``KIND-`` and 16 hex digits, from its parents' ids and its position among siblings."""
-    return f"{kind}-{_digest((kind, *parts)).hex()[:16]}"
-
-
-def derive_seed(*parts: object) -> int:
-    """A 63-bit seed from (run seed, iteration, stage, id, ...): draws do not depend on order or concurrency."""
-    return int.from_bytes(_digest(parts)[:8], "big") >> 1
-
-
 __all__ = [
     "append_jsonl",
     "check_end",
     "complaint",
+    "derive_seed",
     "dump_line",
     "parse_json",
     "read_json",
     "read_jsonl",
     "read_lines",
     "read_whole",
+    "record_id",
     "remove_leftovers",
     "write_atomically",
     "write_json",
@@ -60,7 +46,7 @@ __all__ = [
 Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST = 2**26
-"""Bytes of a JSON file, or of one line of JSON lines, that are read (ours); what is written is far shorter."""
+"""Largest JSON file, or line of JSON lines, in bytes that is read (ours); our own records are far shorter."""
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
 _BLOCK = 1 << 16  # bytes read at once
@@ -68,15 +54,29 @@ _FIRST_KEYS = ("id", "environment", "split", "origin")
 _LEFT_OUT_WHEN_DEFAULT = ("withheld", "long_context")
 
 
+def _digest(parts: tuple[object, ...]) -> bytes:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str).encode()).digest()
+
+
+def record_id(kind: str, *parts: object) -> str:
+    """Return a record's id, ``KIND-`` and 16 hex digits, from its parents' ids and its position among siblings."""
+    return f"{kind}-{_digest((kind, *parts)).hex()[:16]}"
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a 63-bit seed from (run seed, iteration, stage, id, ...): draws do not depend on order or concurrency."""
+    return int.from_bytes(_digest(parts)[:8], "big") >> 1
+
+
 def complaint(error: ValidationError, within: str = "") -> str:
-    """The first thing pydantic found wrong, as ``key: what (got value)``, and how many more there are.
+    """Return pydantic's first error as ``key: what (got value)``, and how many more there are.
 
     ``within`` is the key below which the model was read.
     """
     first, *more = error.errors(include_url=False)
     key = ".".join(str(part) for part in (within, *first["loc"]) if part != "")
     text = f"{key}: {first['msg']}" if key else str(first["msg"])
-    # What an unknown key holds stays unsaid: it may be a secret that was put in the wrong place.
+    # The value of an unknown key is not shown: it may be a misplaced secret.
     unsaid = {"missing", "json_invalid", "extra_forbidden"}
     if first["type"] not in unsaid and isinstance(first["input"], str | int | float | bool):
         text += f" (got {first['input']!r:.80})"
@@ -84,8 +84,8 @@ def complaint(error: ValidationError, within: str = "") -> str:
 
 
 def _plain(record: BaseModel) -> dict[str, Any]:
-    """The record as JSON values. A task's ``withheld`` and ``long_context`` are written only when they say something:
-    the interface of tasks.jsonl lists the keys that every line has, and these two are not among them."""
+    """Return the record as JSON values. A task's ``withheld`` and ``long_context`` are left out at their defaults: they
+    are not among the keys that every line of tasks.jsonl has."""
     plain = record.model_dump(mode="json")
     if not isinstance(record, TaskSpec):
         return plain
@@ -97,16 +97,16 @@ def _plain(record: BaseModel) -> dict[str, Any]:
 
 
 def dump_line(record: BaseModel) -> str:
-    """One record as one line of JSON, with its newline. Raises ValueError for NaN and infinities, which JSON lacks."""
+    """Return a record as one line of JSON, with its newline. Raises ValueError for NaN and infinities."""
     return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) -> None:
     """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
 
-    ``new``: refuse a file that is there, also one that appeared a moment ago (FileExistsError).
-    Whatever goes wrong (a full disk raises OSError, which names ``path``), the old file stays as it was and the
-    temporary one is removed. The folder is made when it is missing.
+    ``new``: refuse an existing file (FileExistsError), even one that another process makes meanwhile. On any error (a
+    full disk raises OSError, which names ``path``) the old file stays as it was and the temporary one is removed. A
+    missing folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -127,12 +127,12 @@ def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) 
 
 
 def _put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file its name, unlike a rename never that of another file. Raises FileExistsError."""
+    """Rename a file without replacing another one. Raises FileExistsError."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except OSError:  # some network and USB drives have no links
+    except OSError:  # some network and USB drives have no hard links
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         os.replace(temporary, path)
@@ -142,7 +142,7 @@ def _put_in_place(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An OSError of a write does not say of which file, or names the temporary one: name ``path``."""
+    """Name ``path`` in an OSError: a write's error names no file, or the temporary one."""
     try:
         yield
     except OSError as error:
@@ -155,7 +155,7 @@ def _flush(file: BinaryIO) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename or a new file in ``folder`` survive a power cut."""
+    """Flush a rename or a new file in ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -164,7 +164,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> tuple[Path, ...]:
-    """Remove, below ``folder``, the temporary files of writers that were killed. Files of living processes stay."""
+    """Remove the temporary files of killed writers below ``folder``. Files of living processes stay."""
     removed = []
     for path in sorted(folder.rglob(".*.tmp")):
         match = _LEFTOVER.fullmatch(path.name)
@@ -175,7 +175,7 @@ def remove_leftovers(folder: Path) -> tuple[Path, ...]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process may still write; one that ended and waits to be collected (a zombie) does not."""
+    """Whether the process may still write; a zombie cannot."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -185,18 +185,18 @@ def _alive(pid: int) -> bool:
 
 
 def write_jsonl(path: Path, records: Iterable[BaseModel], *, new: bool = False) -> None:
-    """Replace the file by one line a record, atomically; ``new`` refuses one that exists (see ``write_atomically``)."""
+    """Replace the file by one line per record, atomically; ``new`` refuses an existing one (``write_atomically``)."""
     write_atomically(path, (dump_line(record).encode() for record in records), new=new)
 
 
 def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = True) -> int:
-    """Add one line a record and flush to the disk; returns the file's new length in bytes.
+    """Append one line per record, flush to the disk, and return the file's new length in bytes.
 
-    Without ``durable`` the lines outlive the process but not a power cut, and the caller does not wait for the disk.
+    Without ``durable`` the lines survive the process but not a power cut, and the caller does not wait for the disk.
 
     On OSError (a full disk; it names ``path``) the file is cut back to its old length. A process killed in the middle
-    leaves a line without an end: whoever resumes truncates the file to the last length that it recorded. Raises
-    InputError for a file that ends in such a line, because what follows it could not be read.
+    leaves half a line: on resumption the file is truncated to its last recorded length. Raises InputError for a file
+    that ends in half a line, because the appended ones could not be read.
     """
     lines = "".join(dump_line(record) for record in records).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,8 +222,8 @@ def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = Tr
 
 @contextmanager
 def _regular(path: Path) -> Iterator[BinaryIO]:
-    """The file, opened for reading; a pipe or a device may have no end. Raises InputError for these, and OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that nobody writes to opens at once
+    """Open a file for reading. Raises InputError for a pipe or device, which may have no end, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe without a writer would block
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise InputError(f"{path} is a folder, a pipe or a device: name a file")
@@ -232,8 +232,8 @@ def _regular(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_whole(path: Path, longest: int = LONGEST) -> bytes:
-    """The whole regular file. Raises InputError that names it where it is none or has more than ``longest`` bytes, and
-    OSError where it cannot be read."""
+    """Return the content of a regular file of at most ``longest`` bytes. Raises InputError for another one, and OSError
+    where it cannot be read."""
     with _regular(path) as file:
         content = file.read(longest + 1)
     if len(content) > longest:
@@ -242,7 +242,7 @@ def read_whole(path: Path, longest: int = LONGEST) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a regular file with their numbers from 1. Raises like ``read_whole``, for one line's length."""
+    """Yield the lines of a regular file with their numbers from 1. Raises like ``read_whole``, per line."""
     with _regular(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
             if len(line) > LONGEST:
@@ -251,9 +251,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_json(text: bytes) -> JsonValue:
-    """The JSON value in ``text``, one that can be written to a record again.
+    """Return the JSON value in ``text``, which can be written to a record again.
 
-    Raises ValueError for what is none, and for what other parsers take: NaN and numbers that overflow, half of a
+    Raises ValueError for other text, and for values that some parsers accept: NaN, numbers that overflow, half of a
     surrogate pair, more than 200 levels.
     """
     value: JsonValue = from_json(text, allow_inf_nan=False)
@@ -269,7 +269,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
-    """Every line as a ``model``. Raises InputError that names the file, the line and the key that is wrong."""
+    """Return every line as a ``model``. Raises InputError that names the file, the line and the wrong key."""
     records = []
     for number, line in _lines(path):
         try:
@@ -282,7 +282,7 @@ def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
 def check_end(path: Path) -> None:
     """Raises InputError that names the file and the line when the file ends in half a line; reads only its end.
 
-    An editor may have left out the newline: a last line that is whole JSON passes.
+    A last line that is whole JSON passes: an editor may have left out the newline.
     """
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
@@ -311,7 +311,7 @@ def write_json(path: Path, record: BaseModel) -> None:
 
 
 def read_json(path: Path, model: type[Model]) -> Model:
-    """The file as a ``model``. Raises InputError that names the file and the key that is wrong."""
+    """Return the file as a ``model``. Raises InputError that names the file and the wrong key."""
     try:
         return model.model_validate_json(read_whole(path))
     except FileNotFoundError:

@@ -1,8 +1,11 @@
-"""Child processes that never outlive their parent, and the lock that each holds in a run directory.
+"""Child processes that never outlive their parent, and locks with one holder at a time.
 
-A parent starts a child with ``run_child``: in a process group of its own, with a deadline, its output in a log file,
-and one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child calls ``watch_parent`` first thing: when the parent is
-gone, however it went, the pipe ends and so does the child. It runs its command with ``run_to_end``.
+A parent starts a child with ``run_child``: in a process group of its own, with a timeout, its output in a log file, and
+one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for
+whatever reason, the pipe closes and the child ends, too. It runs its command with ``run_to_end``.
+
+``exclusive`` and ``shared`` hold a lock file, and write its holder's process id beside it. ``hold_lock`` is the lock of
+a child, which a resumed parent can take over from an orphan.
 """
 
 from __future__ import annotations
@@ -27,15 +30,25 @@ from filelock import FileLock, Timeout
 from environments.base import InputError, Record
 from memory.jsonl import write_json
 
-# One holder at a time: a lock file, and beside it the process that holds it.
+__all__ = [
+    "PARENT_PIPE",
+    "ChildFailure",
+    "Holder",
+    "exclusive",
+    "forget",
+    "hold_lock",
+    "holder",
+    "run_child",
+    "run_to_end",
+    "shared",
+    "watch_parent",
+]
 
-__all__ = ["exclusive", "forget", "holder", "shared"]
-
-# Locks that this process holds, by resolved path: the process that took each (a forked child holds none of them).
+# Locks that this process holds: the process that took each by resolved path (a forked child holds none of them).
 _held: dict[Path, int] = {}
-# How many parts of this process share a lock, and what gives it up.
+# How many parts of this process share a lock, and the stack that releases it.
 _shares: dict[Path, tuple[int, ExitStack]] = {}
-# Reentrant: the garbage collector may end a part that was never closed while this thread holds it.
+# Reentrant: the garbage collector may close an abandoned part while this thread holds the guard.
 _guard = threading.RLock()
 
 
@@ -45,9 +58,10 @@ def _holder_file(lock: Path) -> Path:
 
 
 def holder(lock: Path) -> int | None:
-    """The process id that wrote itself down as the holder of ``lock``; None when nobody did.
+    """Return the process id recorded beside ``lock``; None where there is none.
 
-    It says who holds a lock that could not be had, not whether it is held: a killed holder's id stays behind.
+    It names the holder of a lock that could not be taken. It does not show that the lock is held: a killed holder's id
+    stays.
     """
     try:
         return int(_holder_file(lock).read_text())
@@ -57,7 +71,7 @@ def holder(lock: Path) -> int | None:
 
 @contextmanager
 def exclusive(lock: Path, subject: str) -> Iterator[None]:
-    """Hold ``lock`` for the duration of the block, without waiting for it.
+    """Hold ``lock`` while the block runs, without waiting for it.
 
     The lock ends with the process, however that ends. Raises InputError naming ``subject`` and the holder's process
     id when another process, or another part of this one, holds it.
@@ -82,9 +96,9 @@ def exclusive(lock: Path, subject: str) -> Iterator[None]:
 
 @contextmanager
 def shared(lock: Path, subject: str) -> Iterator[None]:
-    """Hold ``lock`` together with every other part of this process that does, against all other processes.
+    """Hold ``lock`` against all other processes, jointly with other parts of this one.
 
-    Where a caller of this process holds it by ``exclusive`` for longer, nothing is taken. Raises InputError naming
+    Nothing is taken where a caller in this process already holds it by ``exclusive``. Raises InputError naming
     ``subject`` and the holder's process id when another process holds it.
     """
     resolved = lock.resolve()
@@ -108,7 +122,7 @@ def shared(lock: Path, subject: str) -> Iterator[None]:
 
 
 def forget(lock: Path) -> None:
-    """Remove the files of a lock, for its holder, where what it guards is removed too."""
+    """Remove the files of a lock; its holder calls this when it removes the guarded files."""
     for path in (_holder_file(lock), lock):
         path.unlink(missing_ok=True)
 
@@ -129,10 +143,10 @@ _WATCH = "watch-parent"
 
 
 class ChildFailure(RuntimeError):
-    """A child that failed or ran past its deadline.
+    """A child that failed or timed out.
 
-    ``status`` is its exit status (negative: the signal that ended it), None when the deadline did. ``log_tail`` is the
-    end of what it wrote.
+    ``status`` is its exit status (negative: the signal that ended it), None after a timeout. ``log_tail`` is the end of
+    its output.
     """
 
     def __init__(self, message: str, status: int | None, log_tail: str) -> None:
@@ -142,7 +156,7 @@ class ChildFailure(RuntimeError):
 
 
 class Holder(Record):
-    """Who holds a lock: a process and the one that started it, each by pid and start time (pids are reused)."""
+    """The holder of a lock and its parent process, each by pid and start time, because pids are reused."""
 
     pid: int
     started: float
@@ -151,9 +165,8 @@ class Holder(Record):
 
 
 def watch_parent() -> None:
-    """End this process with status 3 as soon as the parent that started it is gone; nothing without a parent pipe.
+    """End this process and its children with status 3 once its parent is gone; do nothing without a parent pipe.
 
-    What it started itself is ended with it.
     The variable is removed, so that this process's own children do not mistake it for theirs.
     Raises InputError when the variable names no open file descriptor.
     """
@@ -179,11 +192,11 @@ def watch_parent() -> None:
 
 
 def run_to_end(command: Callable[[], None]) -> NoReturn:
-    """Run a command as the whole work of this process; one that watches its parent ends as soon as that is done.
+    """Run a command as the whole work of this process; one that watches its parent then exits at once.
 
-    Python's own shutdown takes a second or more once torch is loaded, in which no thread runs any more and the end of
-    the parent would go unnoticed. What is registered with ``atexit`` is done. Exceptions, and processes without a
-    parent to watch, take the usual way out.
+    Python's shutdown takes a second or more once torch is loaded. No thread runs in that time, and the end of the
+    parent would go unnoticed. ``atexit`` functions are called. Exceptions, and processes without a parent to watch,
+    exit as usual.
     """
     status = 0
     try:
@@ -214,9 +227,9 @@ async def run_child(
 ) -> int:
     """Run ``argv`` to its end and return its exit status.
 
-    Its stdout and stderr are appended to ``log_path``; ``on_line`` is also given each line of stdout as it comes.
-    ``deadline`` is in seconds. ``accept``: statuses that are returned instead of raised. ``env``: variables on top of
-    this process's. On failure, cancellation and deadline the whole process group is ended, SIGTERM first.
+    Its stdout and stderr are appended to ``log_path``; ``on_line`` also receives each line of stdout at once.
+    ``deadline`` is the timeout in seconds. ``accept``: statuses that are returned instead of raised. ``env``: variables
+    in addition to this process's. On failure, cancellation and timeout the whole process group is ended, SIGTERM first.
     Raises ChildFailure, which holds the end of the log, and FileNotFoundError when there is no such program.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -254,7 +267,7 @@ async def run_child(
 
 
 async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Callable[[str], None]) -> None:
-    """Log and hand on stdout by whole lines, so that stderr, which goes to the log directly, does not split them."""
+    """Log stdout and pass it on by whole lines, so that stderr, which goes to the log directly, does not split them."""
     pending = b""
     with log_path.open("ab", buffering=0) as log:
         try:
@@ -270,7 +283,7 @@ async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Cal
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """End the process and whatever it left in its group; nothing when all of it is gone."""
+    """End the process and the rest of its group, if any."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -291,10 +304,10 @@ def _tail(log_path: Path, start: int) -> str:
 
 @contextmanager
 def hold_lock(path: Path, *, end_orphan: bool, wait: float = 20.0) -> Iterator[None]:
-    """Hold the lock file ``path`` while the block runs; who holds it stands beside it in ``path`` + ".json".
+    """Hold the lock file ``path`` while the block runs; ``path`` + ".json" beside it names the holder.
 
-    ``end_orphan`` (what ``--resume`` means): wait up to ``wait`` seconds for an earlier holder, whose own watch ends it
-    when its parent is gone, then end it if it is such an orphan, by the recorded pid and start time.
+    ``end_orphan`` (for ``--resume``): wait up to ``wait`` seconds for an earlier holder, which ends itself when its
+    parent is gone; then end it if it is such an orphan, by the recorded pid and start time.
     Raises InputError when another live process keeps the lock.
     """
     lock = FileLock(path)
@@ -321,7 +334,7 @@ def _this_process() -> Holder:
 
 
 def _start_time(pid: int) -> float | None:
-    """When the process started, None when it is gone; one that ended and waits to be collected is gone."""
+    """Return when the process started, None when it is gone; a zombie is gone."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -337,7 +350,7 @@ def _read_holder(path: Path) -> Holder | None:
 
 
 def _end_if_orphan(holder: Holder) -> bool:
-    """End the holder unless the process that started it still runs. True when the holder is gone."""
+    """End the holder unless its parent still runs. Return whether the holder is gone."""
     if holder.parent_started is not None and _start_time(holder.parent) == holder.parent_started:
         return False
     with suppress(ProcessLookupError):

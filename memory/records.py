@@ -1,7 +1,7 @@
-"""Every record that rooms exchange: tasks, trajectories, signals, failure contexts, interactions, drafts, verdicts.
+"""The records that packages exchange: tasks, trajectories, signals, failure contexts, interactions, drafts, verdicts.
 
-A record's id is a hash of its parents' ids and its position (``memory.ids``), so that a run that is killed and
-resumed writes the same ids again.
+A record's id is a hash of its parents' ids and its position (``memory.jsonl.record_id``), so that a resumed run writes
+the same ids again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Task(TaskSpec):
 
     ``origin``: seed (unguided exploration), evolved (admitted by an iteration), given (by the user), official (the
     benchmark's own) or panel (held out).
-    ``admitted_at`` is the iteration that admitted it; None for tasks that were there before the first.
+    ``admitted_at`` is the iteration that admitted it; None for tasks of D_0.
     ``parents`` are ids of the records it came from: draft, context, signal, trajectory, task.
     """
 
@@ -68,7 +68,7 @@ class Measured(Record):
 
 
 class Step(Record):
-    """One action and what the environment answered."""
+    """One action and its observation."""
 
     action: Action
     observation: Observation
@@ -108,11 +108,11 @@ class Trajectory(Record):
     """One rollout of one task.
 
     ``step`` is the global training step, ``sample`` the index within the group of K. ``outcome`` and ``reward`` are
-    None exactly when ``infrastructure_error`` is set; such a trajectory takes part in no statistic.
+    None exactly when ``infrastructure_error`` is set; such a trajectory is left out of every statistic.
 
-    ``lent``: no rollout of the policy but the task's reference, played for a group without any success; ``sample`` is
-    then that of the rollout in whose place it was learnt from (the last one's where it was a loss of its own). Lent
-    trajectories have a file of their own, and the key is written only where it is true.
+    ``lent`` marks an off-policy demonstration: the task's reference, replayed for a group without a success. ``sample``
+    is then the slot of the rollout that it replaced (the last one where it was a loss of its own). These trajectories
+    have a file of their own, and the key is written only where it is true.
     """
 
     id: str
@@ -134,7 +134,7 @@ class Trajectory(Record):
         return self.outcome is not None and self.outcome.success
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """Every tool call that ran, in order."""
+        """Return every tool call that ran, in order."""
         return tuple(call for turn in self.turns for step in turn.steps for call in step.observation.calls)
 
 
@@ -153,10 +153,10 @@ class SignalKind(StrEnum):
 
 
 class Unsignalled(StrEnum):
-    """Contexts of a baseline, with no weakness behind them (our choice).
+    """Contexts of a baseline, which come from no signal (ours).
 
-    ``random``: a call drawn uniformly from a round's trajectories, whether it went well or not. ``unguided``: a start
-    state, explored without a guide. ``tool``: a start state and one of its tools, each in turn, for the starter's data.
+    ``random``: a call drawn uniformly from a round's trajectories, successful or not. ``unguided``: a start state,
+    explored without a guide. ``tool``: a start state and one of its tools, each in turn, for the initial policy's data.
     """
 
     RANDOM = "random"
@@ -167,8 +167,8 @@ class Unsignalled(StrEnum):
 class Signal(Record):
     """A weakness of one task, with the trajectory that is its evidence.
 
-    ``successful_evidence`` marks that no failed trajectory showed it. ``pattern`` is the rare API-name n-gram.
-    ``score`` is the group mean now; ``previous`` the best earlier one that made it forgetting.
+    ``successful_evidence``: no failed trajectory showed it. ``pattern`` is the rare API-name n-gram.
+    ``score`` is the group's mean success; ``previous`` the best earlier one, for forgetting.
     """
 
     id: str
@@ -184,7 +184,7 @@ class Signal(Record):
 
 
 class Evidence(Record):
-    """What a reflector reads: the signal, its task and the trajectory."""
+    """The input of a reflector: the signal, its task and the trajectory."""
 
     signal: Signal
     task: Task
@@ -192,7 +192,7 @@ class Evidence(Record):
 
 
 class Cause(StrEnum):
-    """Why an attempt failed, as a reflector names it."""
+    """The cause of a failed rollout, as a reflector names it."""
 
     WRONG_CALL = "wrong_call"
     MISSING_CALL = "missing_call"
@@ -205,15 +205,15 @@ class Cause(StrEnum):
 
 
 class FailureContext(Record):
-    """A weakness turned into a place to explore.
+    """A weakness and where to explore it.
 
-    ``where`` is (turn, step) of the first thing that went wrong. ``tool`` is the tool it is about, ``error_class``
-    the normalised error text. ``how`` and ``why`` are sentences; ``facts`` are the values that make this context
-    differ from others of the same kind (they are what is embedded). ``explore`` names tools worth reaching,
-    most promising first. ``classes``, ``initial_state``, ``setup`` and ``tools`` say where the explorer opens its
-    episodes. The context of unguided exploration has no weakness behind it: its ``cause`` is None, its ``kind`` None
-    for D_0 and ``unguided`` for the baseline, and its signal, task and trajectory ids are empty. One of a ``random``
-    call has neither cause nor error class nor signal; its other fields are those of the drawn call
+    ``where`` is (turn, step) of the first mistake. ``tool`` is its tool, ``error_class`` the normalised error text.
+    ``how`` and ``why`` are sentences; ``facts`` are the values in which contexts of one signature differ (these are
+    embedded). ``explore`` names the tools to reach, most promising first. The explorer opens its episodes from
+    ``classes``, ``initial_state``, ``setup`` and ``tools``. The context of unguided exploration comes from no signal:
+    its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the baseline, and its signal, task and
+    trajectory ids are empty. One of a ``random`` call has no cause, error class or signal; its other fields are the
+    drawn call's
     (``agents.scripted.baselines``).
     """
 
@@ -241,7 +241,7 @@ class FailureContext(Record):
     measured: Measured = Measured()
 
     def signature(self) -> str:
-        """The exact part of deduplication: environment, failing tool, cause, normalised error class, diagnosis."""
+        """Return the exact part of deduplication: environment, failing tool, cause, error class and diagnosis."""
         parts = [self.environment, self.tool, self.cause or "", self.error_class]
         return "|".join(parts if self.label is None else [*parts, self.label, self.turn_cause or ""])
 
@@ -264,10 +264,10 @@ class Interaction(Record):
 
 
 class Difficulty(StrEnum):
-    """How hard a draft is by its reference (our choice).
+    """The difficulty of a draft by its reference (ours).
 
-    ``easy``: one call. ``medium``: several calls, in one turn, that do not need each other. ``hard``: a later call
-    takes a value from an earlier one's answer or answers otherwise without it; or there are several user turns.
+    ``easy``: one call. ``medium``: several independent calls in one turn. ``hard``: a later call takes a value from an
+    earlier one's result or has another result without it; or there are several user turns.
     """
 
     EASY = "easy"
@@ -278,7 +278,7 @@ class Difficulty(StrEnum):
 class Draft(TaskSpec):
     """A task proposed by an abstractor and not yet verified.
 
-    ``difficulty`` is None where the abstractor does not grade. A task's is that of the draft among its parents.
+    ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.
     """
 
     id: str
@@ -289,10 +289,10 @@ class Draft(TaskSpec):
 
 
 class Verdict(Record):
-    """The answer of verification to one draft. ``reason`` is None exactly when it is accepted.
+    """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
-    ``solved`` is the solver's success rate over its ``attempts`` that could be judged, in [0, 1]; None where no solver
-    was asked or none of its attempts could be judged. ``nearest`` are the held-out tasks most like an accepted draft.
+    ``solved`` is the solver's success rate over its ``attempts`` with an outcome, in [0, 1]; None without a solver or
+    without such an attempt. ``nearest`` are the held-out tasks most similar to an accepted draft.
     """
 
     draft_id: str

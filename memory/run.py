@@ -1,17 +1,6 @@
-"""The run directory: where everything of one run lies, who may write there, and how it is written.
+"""The run directory: where the files of one run are, who may write there, and how they are written.
 
-settings.yaml         the whole recipe of the run
-settings.recorded.yaml  the same as it was recorded, and its hash: an edited settings.yaml is noticed
-fork.json             in a copy that LangGraph Studio made of a run: of which, and in which iteration
-tasks.jsonl           the task set, append only
-seed/                 how D_0 was made: *.jsonl
-iterations/000/       one folder an iteration: *.jsonl, summary.json
-checkpoints.sqlite    LangGraph's checkpoints, rebuildable
-policy/               checkpoints of the policy
-failures/             the Chroma index of failure contexts, rebuildable
-spending.jsonl        what chat roles spent, a line a request
-run.lock              held by the one process that works on the run
-round.lock            held by the process that trains, a child of that one
+``python -m memory.run`` prints ``docs/run-directory.md``, which lists every file.
 """
 
 from __future__ import annotations
@@ -21,7 +10,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any, Self, TypeVar
@@ -40,11 +28,35 @@ from memory.jsonl import (
     write_jsonl,
 )
 from memory.processes import exclusive, forget
+from memory.run_files import (
+    ITERATIONS,
+    SEED_STAGE,
+    BranchDirectory,
+    EvaluationFiles,
+    Folder,
+    IterationDirectory,
+    PolicyDirectory,
+    RunFile,
+    StageDirectory,
+    iteration_of,
+    iteration_stage,
+)
 from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
+    "SEED_STAGE",
+    "BranchDirectory",
+    "EvaluationFiles",
+    "Folder",
+    "IterationDirectory",
+    "PolicyDirectory",
     "RunDirectory",
+    "RunFile",
+    "StageDirectory",
     "append_jsonl",
+    "document",
+    "iteration_of",
+    "iteration_stage",
     "read_json",
     "read_jsonl",
     "write_json",
@@ -52,24 +64,104 @@ __all__ = [
 ]
 
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
-"""Settings that a run may be continued with more of."""
+"""Settings that a resumed run may have higher values of."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class RunDirectory:
-    """The layout of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
+class RunDirectory(Folder):
+    """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
 
-    root: Path
+    settings_path = RunFile(
+        "settings.yaml",
+        "graph.settings.RunSettings",
+        written_by=("memory.run",),
+        read_by=("memory.run", "graph.run_iteration", "graph.assembly", "training.grpo.round"),
+        meaning="The whole recipe of the run; a folder with this file is a run.",
+    )
+    recorded_path = RunFile(
+        "settings.recorded.yaml",
+        "graph.settings.RunSettings",
+        written_by=("memory.run",),
+        read_by=("memory.run",),
+        meaning="The recipe as it was recorded, with its hash, which reveals an edited `settings.yaml`.",
+    )
+    fork_path = RunFile(
+        "fork.json",
+        "graph.forks.Fork",
+        written_by=("graph.forks",),
+        read_by=("graph.forks", "graph.checkpoints"),
+        meaning="Of which run this one is a copy; only in copies that LangGraph Studio's forks and edits make.",
+    )
+    tasks_path = RunFile(
+        "tasks.jsonl",
+        "memory.records.Task",
+        written_by=("memory.tasks",),
+        read_by=("memory.tasks",),
+        meaning="The task set, append only.",
+    )
+    checkpoints_path = RunFile(
+        "checkpoints.sqlite",
+        "LangGraph's database",
+        written_by=("graph.checkpoints",),
+        read_by=("graph.checkpoints",),
+        meaning="LangGraph's checkpoints, expendable; a damaged one is renamed to `checkpoints.sqlite.damaged-N`.",
+    )
+    spending_path = RunFile(
+        "spending.jsonl",
+        "agents.spending.Request",
+        written_by=("agents.spending",),
+        read_by=("agents.spending", "graph.report.costs", "graph.forks"),
+        meaning="The requests of chat roles with their costs; exists once one was made.",
+    )
+    failures_path = RunFile(
+        "failures/",
+        "Chroma's files",
+        written_by=("graph.nodes.update",),
+        read_by=("graph.nodes.deduplicate",),
+        meaning="The failure memory's index, rebuilt from the records when it is missing.",
+    )
+    policy_path = RunFile(
+        "policy/",
+        "memory.run_files.PolicyDirectory",
+        written_by=("training.grpo.round",),
+        read_by=("training.grpo.round",),
+        meaning="The policy's checkpoints, `checkpoint-STEP/` each.",
+    )
+    seed_path = RunFile(
+        f"{SEED_STAGE}/",
+        "memory.run_files.StageDirectory",
+        written_by=("graph.run.initial_tasks",),
+        read_by=("graph.report.costs", "evaluation.study.arm", "graph.forks"),
+        meaning="The records behind D_0 where unguided exploration made it.",
+    )
+    iterations_path = RunFile(
+        f"{ITERATIONS}/",
+        "memory.run_files.IterationDirectory",
+        written_by=("graph.run.stages", "training.grpo.round"),
+        read_by=("graph.report.summary",),
+        meaning="One folder per iteration, `000/` first.",
+    )
+    lock_path = RunFile(
+        "run.lock",
+        "a lock",
+        written_by=("memory.run", "graph.forks"),
+        meaning="Held by the one process that works on the run; `run.lock.pid` beside it holds its process id.",
+    )
+    round_lock_path = RunFile(
+        "round.lock",
+        "a lock",
+        written_by=("training.grpo.round",),
+        meaning="Held by the process that trains; `round.lock.json` beside it holds its process and parent.",
+    )
 
     @classmethod
     def create(cls, root: Path, settings: BaseModel) -> Self:
-        """A new run with ``settings``; of two processes that try at once, one succeeds.
+        """Make a new run with ``settings``; of two processes that try at once, one succeeds.
 
-        Raises InputError for a run that exists, a folder that holds parts of one, and a path that can be no folder.
-        On OSError (a full disk) a folder that was not there before is not left behind.
+        Raises InputError for an existing run, a folder that holds parts of one, and a path that cannot be a folder. On
+        OSError (a full disk) a folder that this call made is removed.
         """
         run = cls(root)
         existed = root.exists()
@@ -81,7 +173,7 @@ class RunDirectory:
             with run.lock():
                 if run.settings_path.exists():
                     raise InputError(f"{root} exists: add --resume to continue it or choose another --run")
-                # What an earlier start paid stays and counts, see unmake.
+                # Costs of an earlier start stay and count, see unmake.
                 if any(part.exists() for part in run._parts() if part != run.spending_path):
                     raise InputError(f"{root} holds parts of a run but no settings.yaml: choose another --run")
                 run.save_settings(settings)
@@ -92,17 +184,17 @@ class RunDirectory:
         return run
 
     def vacate(self) -> None:
-        """Remove the locks of a run that is unmade, and its folder when nothing else is in it."""
+        """Remove the locks of a run that was unmade, and its folder when that is empty."""
         forget(self.round_lock_path)
         forget(self.lock_path)
         with suppress(OSError):
             self.root.rmdir()
 
     def unmake(self) -> None:
-        """Remove what a run which never began has left, for the holder of its lock.
+        """Remove the files of a run that never began; the caller holds its lock.
 
-        spending.jsonl stays: what was paid is paid, and the next start in this folder counts it against its budgets.
-        settings.yaml goes first, because it is what makes a folder a run.
+        spending.jsonl stays: the next start in this folder counts its costs against the budgets. settings.yaml goes
+        first, because it makes a folder a run.
         """
         self.settings_path.unlink(missing_ok=True)
         self.recorded_path.unlink(missing_ok=True)
@@ -116,88 +208,38 @@ class RunDirectory:
         self.vacate()
 
     def _parts(self) -> tuple[Path, ...]:
-        """What only a run has, beside its settings and locks."""
-        folders = (self.seed_path, self._iterations_path, self.policy_path, self.failures_path)
+        """Return the files and folders that only a run has, beside its settings and locks."""
+        folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
         return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
 
     @classmethod
     def open(cls, root: Path) -> Self:
-        """The run that ``create`` made at ``root``. Raises InputError for a folder that is no run."""
+        """Return the run that ``create`` made at ``root``. Raises InputError for another folder."""
         run = cls(root)
         if not run.settings_path.is_file():
             raise InputError(
-                f"{root} is no run, it has no settings.yaml: name a run's folder, or start a new run there"
+                f"{root} is not a run, it has no settings.yaml: name a run's folder, or start a new run there"
             )
         return run
 
     @property
-    def settings_path(self) -> Path:
-        """The run's recipe."""
-        return self.root / "settings.yaml"
+    def seed(self) -> StageDirectory:
+        """Return the folder of the records behind D_0."""
+        return StageDirectory(self.seed_path)
 
-    @property
-    def recorded_path(self) -> Path:
-        """The recipe as it was recorded, with its hash."""
-        return self.root / "settings.recorded.yaml"
+    def iteration(self, number: int) -> IterationDirectory:
+        """Return the folder of iteration ``number``, counted from 0. The first file written there makes it."""
+        return IterationDirectory(self.root / iteration_stage(number))
 
-    @property
-    def fork_path(self) -> Path:
-        """What says of which run this one is a copy; most are none."""
-        return self.root / "fork.json"
-
-    @property
-    def tasks_path(self) -> Path:
-        """The task set."""
-        return self.root / "tasks.jsonl"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        """LangGraph's checkpoints."""
-        return self.root / "checkpoints.sqlite"
-
-    @property
-    def policy_path(self) -> Path:
-        """The folder of the policy's checkpoints."""
-        return self.root / "policy"
-
-    @property
-    def failures_path(self) -> Path:
-        """The folder of the failure memory's index."""
-        return self.root / "failures"
-
-    @property
-    def spending_path(self) -> Path:
-        """The ledger of the chat roles: a line for each request. It is there once one was made."""
-        return self.root / "spending.jsonl"
-
-    @property
-    def lock_path(self) -> Path:
-        """The lock of the one process that works on the run."""
-        return self.root / "run.lock"
-
-    @property
-    def round_lock_path(self) -> Path:
-        """The lock of the process that trains."""
-        return self.root / "round.lock"
-
-    @property
-    def seed_path(self) -> Path:
-        """The folder of the records behind D_0."""
-        return self.root / "seed"
-
-    @property
-    def _iterations_path(self) -> Path:
-        return self.root / "iterations"
-
-    def iteration(self, number: int) -> Path:
-        """The folder of iteration ``number``, counted from 0. It is made by the first file written there."""
-        return self._iterations_path / f"{number:03d}"
+    def stage(self, name: str) -> StageDirectory:
+        """Return the folder of the stage ``name``, which is relative to the run directory."""
+        return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:
-        """Replace settings.yaml atomically, for a run that is created, or continued with more iterations.
+        """Replace settings.yaml atomically, for a new run, or one resumed with higher values.
 
-        The record of it follows: a process killed between the two leaves values that were raised, which
-        ``check_settings`` permits.
+        The recorded copy follows: a process killed between the two leaves raised values, which ``check_settings``
+        permits.
         """
         plain = settings.model_dump(mode="json")
         text = dump_yaml(plain)
@@ -206,9 +248,9 @@ class RunDirectory:
         write_atomically(self.recorded_path, [recorded.encode()])
 
     def check_settings(self) -> None:
-        """Raises InputError naming the key of settings.yaml that is another than when the run's settings were recorded.
+        """Raises InputError naming the key of settings.yaml that changed since the run's settings were recorded.
 
-        What ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
+        Values that ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
         passes: see ``recorded_path``.
         """
         if not self.recorded_path.exists():
@@ -225,13 +267,13 @@ class RunDirectory:
             )
 
     def settings(self, model: type[Model]) -> Model:
-        """The whole of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
+        """Return all of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
         checked = self._checked(self._mapping(self.settings_path), model, within="")
         self.check_settings()
         return checked
 
     def section(self, name: str, model: type[Value]) -> Value:
-        """One section of settings.yaml, or a plain value such as ``section("seed", int)``.
+        """Return one section of settings.yaml, or a plain value such as ``section("seed", int)``.
 
         Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
@@ -258,10 +300,9 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that works on the run, and clear away what killed writers left half-written.
+        """Hold the run's lock while the block runs, and remove the temporary files of killed writers.
 
-        Reading needs no lock, nor does writing records: every file has one writer. Raises InputError naming the
-        process that holds it.
+        Only one process works on a run. Reading needs no lock. Raises InputError naming the process that holds it.
         """
         with exclusive(self.lock_path, str(self.root)):
             remove_leftovers(self.root)
@@ -269,12 +310,12 @@ class RunDirectory:
 
 
 def _sha256(plain: object) -> str:
-    """Hash of JSON values; the order of keys does not count."""
+    """Return the hash of JSON values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
-    """The first dotted key that is another now, with both values; None where nothing but ``MAY_RISE`` differs."""
+    """Return the first changed dotted key with both values; None where only raised ``MAY_RISE`` values differ."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
@@ -298,3 +339,58 @@ class _Absent:
 
 
 _ABSENT = _Absent()
+
+
+_INTRODUCTION = """# The run directory
+
+Generated by `make docs` from `memory/run.py` and `memory/run_files.py`; do not edit.
+
+A run is a folder with `settings.yaml`. Each file has one writer at a time, is written whole or appended to, and can be
+read while the run is going on. A `.jsonl` file has one record per line, a `.json` file holds one record. SQLite and
+Chroma files can be deleted: they are rebuilt from the records. Modules are named without `.py`; "-" stands for people.
+"""
+
+
+def document() -> str:
+    """Return ``docs/run-directory.md``: a table for each folder of a run."""
+    folders = (
+        ("RUN", RunDirectory),
+        ("RUN/seed and RUN/iterations/NNN", StageDirectory),
+        ("RUN/iterations/NNN, in addition", IterationDirectory),
+        ("branches/CONTEXT of a stage", BranchDirectory),
+        ("RUN/policy/checkpoint-STEP", PolicyDirectory),
+    )
+    return "\n".join((_INTRODUCTION, *(_table(heading, folder) for heading, folder in folders)))
+
+
+def _table(heading: str, folder: type[Folder]) -> str:
+    summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
+    rows = [one for one in vars(folder).values() if isinstance(one, RunFile)]
+    return "\n".join(
+        (
+            f"## {heading}",
+            "",
+            f"`{folder.__module__ if folder is not RunDirectory else 'memory.run'}.{folder.__name__}`: {summary}",
+            "",
+            "| attribute | file | record | written by | read by | |",
+            "|---|---|---|---|---|---|",
+            *(
+                f"| `{one.attribute}` | `{one.name}{'/' if one.is_folder else ''}` | {_record(one)} | "
+                f"{_modules(one.written_by)} | {_modules(one.read_by)} | {one.meaning} |"
+                for one in rows
+            ),
+            "",
+        )
+    )
+
+
+def _record(file: RunFile) -> str:
+    return file.record if " " in file.record or "." not in file.record else f"`{file.record}`"
+
+
+def _modules(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

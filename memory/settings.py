@@ -1,4 +1,4 @@
-"""Settings of the failure memory and of the evolving task set, and the strict base of every settings section."""
+"""Settings of the failure memory and of the task set, and the strict base class of every settings section."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Section(BaseModel):
 
 
 class MemorySettings(Section):
-    """How failure contexts are told apart (our choice: exact signature first, cosine inside it)."""
+    """How failure contexts are compared (ours: exact signature first, cosine within it)."""
 
     embedder: Literal["hashed-ngrams", "sentence-transformers"] = Field(
         "hashed-ngrams", description="hashed character n-grams need nothing; sentence-transformers needs embedder_path"
@@ -39,21 +39,21 @@ class MemorySettings(Section):
         keys = ("embedder", "duplicate_above", "recur_after")
         given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
         if not self.deduplicate and given:
-            raise ValueError(f"'{given[0]}' says how contexts are told apart, deduplicate: false ignores it: remove it")
+            raise ValueError(f"'{given[0]}' says how contexts are compared, deduplicate: false ignores it: remove it")
         return self
 
 
 OFFICIAL = "official"
-"""The value of ``tasks.initial`` that is no file."""
+"""The value of ``tasks.initial`` that is not a file."""
 
 
 class TaskSettings(Section):
-    """D_0 and how tasks of D_t are drawn."""
+    """The making of D_0 and the drawing of tasks from D_t."""
 
     initial: str | None = Field(
         None,
-        description="what to start from instead of unguided exploration: a JSONL file of tasks, or official: BFCL's "
-        "own tasks of the training split, of all four categories",
+        description="source of D_0 instead of unguided exploration: a JSONL file of tasks, or official: BFCL's own "
+        "tasks of the training split, of all four categories",
     )
     initial_count: int = Field(100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)")
     initial_guided: float = Field(
@@ -61,49 +61,49 @@ class TaskSettings(Section):
         ge=0.0,
         le=1.0,
         description="share of D_0's contexts that are explored around one tool, each in turn, instead of unguided; for "
-        "the starter's data, so that no tool is unheard of (ours)",
+        "the initial policy's data, so that every tool occurs (ours)",
     )
     evolved_share: float = Field(
         0.5, ge=0.0, le=1.0, description="share of a step's tasks drawn from evolved tasks once there are any (ours)"
     )
     sampling: Literal["uniform", "learnability"] = Field(
         "uniform",
-        description="equally often, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
+        description="uniform, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
     )
     sampling_floor: float = Field(
         0.1,
         gt=0.0,
         le=1.0,
-        description="least weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
+        description="smallest weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
     )
     retire_above: float | None = Field(
         None,
         gt=0.0,
         le=1.0,
-        description="a task whose newest groups all have at least this success rate is drawn no more (ours)",
+        description="success rate at which a task is retired: all its newest groups have at least this one (ours)",
     )
     retest_every: int = Field(
         3,
         ge=1,
         le=100_000,
-        description="iterations after which a retired task is drawn once again, to see whether it holds (ours)",
+        description="iterations after which a retired task is drawn once as a retest (ours)",
     )
     newest_groups: int = Field(
         3,
         ge=1,
         le=100_000,
-        description="groups of a task that sampling learnability and retirement look back on (ours)",
+        description="newest groups of a task that sampling learnability and retirement use (ours)",
     )
 
     admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
-        description="tasks that each iteration admits, one number an iteration, drawn from those accepted; null: all "
+        description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: all "
         "(ours, to compare arms at equal numbers)",
     )
 
     @model_validator(mode="after")
     def _count_fits(self) -> Self:
-        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        # A default that is written out counts as not given: a run's settings.yaml holds every key.
         if self.initial is not None and self._says("initial_count"):
             raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
         if self.initial is not None and self._says("initial_guided"):

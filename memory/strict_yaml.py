@@ -1,8 +1,7 @@
-"""YAML as people write recipes, read with limits: what a document may hold is what JSON has, and each thing once.
+"""Reads YAML recipes strictly: a document may hold the values of JSON, and each key once.
 
-A key stands once, ``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases, tags and deep nesting
-are refused while the document is read, before anything is made of it: no recipe needs them, and a few lines with them
-stand for a document without end.
+``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases, tags and deep nesting are refused during
+parsing, before any object is built: no recipe needs them, and a few lines of aliases can expand without end.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from memory.jsonl import read_whole
 __all__ = ["dump_yaml", "parse_yaml", "read_yaml"]
 
 LONGEST = 2**17
-"""Bytes of a YAML file (ours). The longest of the recipes here has a twentieth."""
+"""Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
 
 DEEPEST = 50
-"""Levels of lists and mappings (ours)."""
+"""Deepest nesting of lists and mappings (ours)."""
 
 WIDEST_INTEGER = 64
-"""Bits of an integer (ours); larger ones are neither counts nor seeds."""
+"""Largest integer in bits (ours); larger ones are neither counts nor seeds."""
 
 _FLOAT = "tag:yaml.org,2002:float"
 _INTEGER = "tag:yaml.org,2002:int"
@@ -58,7 +57,7 @@ class _Loader(yaml.SafeLoader):
         try:
             value = super().construct_object(node, deep=deep)
             if isinstance(value, str):
-                value.encode()  # half of a surrogate pair could be written nowhere
+                value.encode()  # raises for half of a surrogate pair, which no file could hold
         except (ValueError, ArithmeticError) as error:
             if node.tag != _INTEGER:
                 raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
@@ -73,10 +72,10 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no single value", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key is not a single value", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                    None, None, f"the key '{key}' occurs twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
@@ -90,7 +89,7 @@ _Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what ``_Loader`` reads back equal: no aliases, and quotes around text that it would take for a number."""
+    """Writes YAML that ``_Loader`` reads back equal: no aliases, and quotes around text that looks like a number."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - as in PyYAML
         return True
@@ -103,17 +102,17 @@ _OTHER_LINE_ENDS = "\x85\u2028\u2029"
 
 
 def dump_yaml(document: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    """The JSON values in ``document`` as YAML that ``parse_yaml`` reads back equal."""
+    """Return the JSON values in ``document`` as YAML that ``parse_yaml`` reads back equal."""
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    if any(line_end in text for line_end in _OTHER_LINE_ENDS):  # which the library writes as they are and reads as \n
+    if any(line_end in text for line_end in _OTHER_LINE_ENDS):  # the library writes them unescaped and reads them as \n
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return text
 
 
 def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    """The document in the file ``path``, which ``what`` names in messages.
+    """Return the document in the file ``path``, which ``what`` names in messages.
 
-    Raises InputError that names the file for one that cannot be read, is no regular file or has more than ``LONGEST``
+    Raises InputError that names the file where it cannot be read, is not a regular file or has more than ``LONGEST``
     bytes, and like ``parse_yaml``.
     """
     try:
@@ -125,9 +124,9 @@ def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatev
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    """The document in ``text``. Raises InputError that names ``source`` and the line for what is no YAML.
+    """Return the document in ``text``. Raises InputError that names ``source`` and the line for invalid YAML.
 
-    Refused are also aliases, tags, more than ``DEEPEST`` levels and integers of more than ``WIDEST_INTEGER`` bits.
+    Aliases, tags, more than ``DEEPEST`` levels and integers of more than ``WIDEST_INTEGER`` bits are refused, too.
     """
     loader = None
     try:
@@ -138,5 +137,5 @@ def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
         raise InputError(f"{source}: not YAML: {where}{reason}") from error
-    except (ValueError, ArithmeticError) as error:  # an escape of a character that there is not
+    except (ValueError, ArithmeticError) as error:  # an escape of a character that does not exist
         raise InputError(f"{source}: not YAML: line {loader.line + 1 if loader else 1}: {error}") from error

@@ -1,4 +1,4 @@
-"""The evolving task set: what belongs to D_t, and how tasks are admitted."""
+"""The evolving task set: membership in D_t, and admission."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["admit", "load_tasks", "read_given", "tasks_at"]
 
 
 class _Loaded(NamedTuple):
-    """A task set as it was read, and the file that it was read from."""
+    """A task set as it was read, with its file."""
 
     path: Path
     stamp: tuple[int, int, int]
@@ -31,10 +31,10 @@ _last_loaded: _Loaded | None = None
 
 
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
-    """Every task of the run in the order of its file; none before D_0 was made.
+    """Return every task of the run in the order of its file; none before D_0 was made.
 
-    The file is parsed again only when it is another than the one that this process read or wrote last. Raises
-    InputError naming file and line for a corrupt line, and for an id that stands twice.
+    The file is parsed again only when it changed since this process read or wrote it. Raises InputError naming file and
+    line for a corrupt line, and for an id that occurs twice.
     """
     if not run.tasks_path.exists():
         return ()
@@ -59,9 +59,9 @@ def _keep(run: RunDirectory, stamp: tuple[int, int, int], tasks: tuple[Task, ...
 
 @contextmanager
 def _garbage_left_alone() -> Iterator[None]:
-    """Parsing makes objects by the hundred thousand and no garbage: looking for some takes half of the time.
+    """Pause garbage collection: parsing makes hundreds of thousands of objects, and searching them takes half the time.
 
-    They stay as long as the process, so that the collector is not to walk through them later either.
+    The objects live as long as the process, so they are frozen: later collections skip them, too.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -79,21 +79,21 @@ def _parsed(run: RunDirectory) -> tuple[Task, ...]:
     lines: dict[str, int] = {}
     for number, task in enumerate(tasks, start=1):
         if task.id in lines:
-            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} stands in line {lines[task.id]} already")
+            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} is in line {lines[task.id]} already")
         lines[task.id] = number
     return tasks
 
 
 def tasks_at(tasks: Iterable[Task], iteration: int) -> tuple[Task, ...]:
-    """D_t for t = ``iteration``: what was there before the first iteration, or admitted by one before t."""
+    """Return D_t for t = ``iteration``: the tasks of D_0 and those admitted by iterations before t."""
     return tuple(task for task in tasks if task.admitted_at is None or task.admitted_at < iteration)
 
 
 def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
     """Append ``tasks``, sorted by id, and return the whole set; the file is replaced atomically.
 
-    A task that is there already is not added again, so that an interrupted update can be repeated. Raises InputError
-    for one that is there with another content.
+    An existing task is not added again, so that an interrupted update can be repeated. Raises InputError for one with
+    another content.
     """
     before = load_tasks(run)
     present = {task.id: task for task in before}
@@ -117,12 +117,11 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def read_given(path: Path) -> list[tuple[int, Task | str]]:
-    """The tasks of a user's file (``tasks.initial``): line number, and the task or what is wrong with the line.
+    """Return the tasks of a user's file (``tasks.initial``): line number, and the task or the line's error.
 
     Lines hold the keys of tasks.jsonl, of which ``id``, ``origin``, ``parents`` and ``admitted_at`` may be missing.
-    Whatever they hold, ``origin`` becomes "given" and ``admitted_at`` None: these tasks are there from the start. A
-    missing id is a hash of what the task asks for. Blank lines are skipped. Raises InputError when the file cannot
-    be read.
+    ``origin`` becomes "given" and ``admitted_at`` None whatever they hold, because the tasks belong to D_0. A missing
+    id becomes a hash of the task's content. Blank lines are skipped. Raises InputError when the file cannot be read.
     """
     try:
         given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
@@ -132,7 +131,7 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     first_lines: dict[str, int] = {}
     for number, task in given:
         if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
-            read.append((number, f"task {task.id} stands in line {first} already"))
+            read.append((number, f"task {task.id} is in line {first} already"))
         else:
             read.append((number, task))
     return read

@@ -23,6 +23,7 @@ GRAPH_MAY = {
     "training.signals",
     "training.seal.diagnosis",
     "training.settings",
+    "training.rollout.policy",
     "training.rollout.policy_path",
     "training.grpo.record",
     "training.preflight",

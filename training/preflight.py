@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from environments.base import InputError
-from memory.jsonl import read_json
+from memory.run import PolicyDirectory, read_json
+from training.rollout.policy import PolicyCard
 from training.rollout.policy_path import check_policy_path
 from training.settings import PolicySettings, TrainingSettings
 
@@ -28,12 +29,6 @@ class _Config(BaseModel):
 
     max_position_embeddings: int | None = None
     text_config: _Config | None = None
-
-
-class _Card(BaseModel):
-    """The part of ``coevolve.json`` that is read."""
-
-    rendering: str
 
 
 def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
@@ -54,8 +49,8 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
     elif not any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin")):
         raise InputError(f"policy.path: {policy.path} holds no weights (*.safetensors): name the folder of a model")
     _check_config(policy.path, folder / "config.json", training)
-    card = folder / "coevolve.json"
-    if card.is_file() and read_json(card, _Card).rendering == "compact" and training.seal is None:
+    card = PolicyDirectory(folder).card
+    if card.is_file() and read_json(card, PolicyCard).rendering == "compact" and training.seal is None:
         if policy.thinking is not None:
             raise InputError(
                 f"policy.thinking: {policy.path} has no chat template, its rendering is compact: leave it null"

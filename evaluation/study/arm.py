@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +29,7 @@ from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 
 # Reads the figures of a finished run from the records in its directory.
 
@@ -64,8 +64,8 @@ class FinishedRun:
         """Raises InputError when ``root`` is no run, or one of its files is missing or corrupt."""
         self._run = RunDirectory.open(root)
         self._tasks = load_tasks(self._run)
-        self._summaries = [read_json(self._run.iteration(i) / "summary.json", _Summary) for i in range(iterations)]
-        self._rounds = [read_json(self._run.iteration(i) / RECORD_FILE, RoundRecord) for i in range(iterations)]
+        self._summaries = [read_json(self._run.iteration(i).summary, _Summary) for i in range(iterations)]
+        self._rounds = [read_json(self._run.iteration(i).round, RoundRecord) for i in range(iterations)]
 
     @property
     def policy(self) -> Path:
@@ -90,7 +90,7 @@ class FinishedRun:
     @cached_property
     def _played(self) -> tuple[tuple[Trajectory, ...], ...]:
         folders = (self._run.iteration(i) for i in range(len(self._rounds)))
-        return tuple(tuple(read_jsonl(folder / TRAJECTORIES_FILE, Trajectory)) for folder in folders)
+        return tuple(tuple(read_jsonl(folder.trajectories, Trajectory)) for folder in folders)
 
     @property
     def prompt_order(self) -> str:
@@ -161,14 +161,15 @@ class FinishedRun:
         )
 
     def _explored(self, iteration: int) -> int:
-        folders: Sequence[Path] = [self._run.iteration(iteration)] + ([self._run.seed_path] if iteration == 0 else [])
-        paths = [folder / "interactions.jsonl" for folder in folders]
+        paths = [self._run.iteration(iteration).interactions] + (
+            [self._run.seed.interactions] if iteration == 0 else []
+        )
         return sum(
             len(one.observation.calls) for path in paths if path.exists() for one in read_jsonl(path, Interaction)
         )
 
     def _lent_calls(self, iteration: int) -> int:
-        path = self._run.iteration(iteration) / LENT_FILE
+        path = self._run.iteration(iteration).lent
         return sum(len(one.calls()) for one in read_jsonl(path, Trajectory)) if path.exists() else 0
 
 
@@ -245,7 +246,7 @@ async def _work(job: Job) -> None:
     policy = job.policy
     if job.trains:
         options = ["--recipe", str(folder / "recipe.yaml"), "--run", str(folder / "run"), "--json"]
-        resume = ["--resume"] if (folder / "run" / "settings.yaml").exists() else []
+        resume = ["--resume"] if RunDirectory(folder / "run").settings_path.exists() else []
         await _child(job, ["graph.run_iteration", *options, *resume])
         run = FinishedRun(folder / "run", job.iterations)
         policy = str(run.policy)

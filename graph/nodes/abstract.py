@@ -6,32 +6,31 @@ import asyncio
 
 from langgraph.runtime import Runtime
 
-from graph.assembly import open_rooms
-from graph.forks import on_its_run
-from graph.perturbation import PERTURBATIONS_FILE, perturb_all
-from graph.state import BranchState, BranchUpdate, RunContext
+from graph.assembly import RunServices
+from graph.perturbation import perturb_all
+from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
 from memory.run import read_json, read_jsonl, write_jsonl
 
 
-@on_its_run
-async def abstract(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
-    """Reads the branch's context.json and interactions.jsonl, writes its drafts.jsonl.
+async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
+    """Read the branch's context.json and interactions.jsonl, write its drafts.jsonl.
 
-    Where the settings have drafts perturbed, that happens here, and perturbations.jsonl says to which. D_0's never are.
+    With ``verification.perturbed`` a share of an iteration's drafts is perturbed here, and perturbations.jsonl records
+    the changes. D_0's drafts are never perturbed.
     """
-    rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    folder = rooms.branch_folder(state)
-    context = await asyncio.to_thread(read_json, folder / "context.json", FailureContext)
-    interactions = await asyncio.to_thread(read_jsonl, folder / "interactions.jsonl", Interaction)
-    seed = derive_seed(rooms.settings.seed, context.iteration, "abstract", context.id)
-    abstractor = rooms.roles_for(context).abstractor
-    drafts = await abstractor.abstract(context, interactions, rooms.environment, seed)
-    share = rooms.settings.verification.perturbed
+    services = runtime.context
+    branch = services.run.stage(state.stage).branch(state.context_id)
+    context = await asyncio.to_thread(read_json, branch.context, FailureContext)
+    interactions = await asyncio.to_thread(read_jsonl, branch.interactions, Interaction)
+    seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)
+    abstractor = services.roles_for(context).abstractor
+    drafts = await abstractor.abstract(context, interactions, services.environment, seed)
+    share = services.settings.verification.perturbed
     if share and context.iteration is not None:
-        seed = derive_seed(rooms.settings.seed, context.iteration, "perturb")
-        drafts, perturbations = await asyncio.to_thread(perturb_all, drafts, share, seed, rooms.environment)
-        await asyncio.to_thread(write_jsonl, folder / PERTURBATIONS_FILE, perturbations)
-    await asyncio.to_thread(write_jsonl, folder / "drafts.jsonl", drafts)
+        seed = derive_seed(services.settings.seed, context.iteration, "perturb")
+        drafts, perturbations = await asyncio.to_thread(perturb_all, drafts, share, seed, services.environment)
+        await asyncio.to_thread(write_jsonl, branch.perturbations, perturbations)
+    await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
     return {}

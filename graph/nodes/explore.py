@@ -1,4 +1,4 @@
-"""Acts in the environment around one context and keeps what happened."""
+"""Acts in the environment around one context and records the interactions."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import asyncio
 
 from langgraph.runtime import Runtime
 
-from graph.assembly import open_rooms
-from graph.forks import on_its_run
-from graph.records import FAILURE_FILE
-from graph.state import BranchState, BranchUpdate, RunContext
+from graph.assembly import RunServices
+from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext
 from memory.run import read_json, write_jsonl
 
 
-@on_its_run
-async def explore(state: BranchState, runtime: Runtime[RunContext]) -> BranchUpdate:
-    """Reads the branch's context.json, writes its interactions.jsonl.
+async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
+    """Read the branch's context.json, write its interactions.jsonl.
 
     Contexts of D_0 and of the unguided baseline are explored unguided.
     """
-    rooms = await asyncio.to_thread(open_rooms, runtime.context)
-    folder = rooms.branch_folder(state)
-    await asyncio.to_thread((folder / FAILURE_FILE).unlink, missing_ok=True)  # of an attempt before this one
-    context = await asyncio.to_thread(read_json, folder / "context.json", FailureContext)
-    seed = derive_seed(rooms.settings.seed, context.iteration, "explore", context.id)
-    interactions = await rooms.roles_for(context).explorer.explore(context, rooms.environment, seed)
-    await asyncio.to_thread(write_jsonl, folder / "interactions.jsonl", interactions)
+    services = runtime.context
+    branch = services.run.stage(state.stage).branch(state.context_id)
+    await asyncio.to_thread(branch.failure.unlink, missing_ok=True)  # of an earlier attempt
+    context = await asyncio.to_thread(read_json, branch.context, FailureContext)
+    seed = derive_seed(services.settings.seed, context.iteration, "explore", context.id)
+    interactions = await services.roles_for(context).explorer.explore(context, services.environment, seed)
+    await asyncio.to_thread(write_jsonl, branch.interactions, interactions)
     return {}

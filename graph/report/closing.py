@@ -1,4 +1,4 @@
-"""What a run says at its end: where things are, one task from weakness to effect, the words, and what to do next."""
+"""The text at a run's end: paths, one task from weakness to effect, a glossary, and the next commands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from graph.settings import RunSettings
 from memory.records import FailureContext, Signal, SignalKind, Task
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks
-from training.grpo.record import RECORD_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 from training.signals import GroupScore
 
 Read = TypeVar("Read", bound=Record)
 
-WIDTH = 110  # characters of a text that an agent, a tool or a user wrote
+WIDTH = 110  # characters of an agent's, tool's or user's text
 
 WORDS = {
     "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
@@ -33,14 +33,14 @@ WORDS = {
     "seconds, cost": "of the iteration, by stage",
 }
 REASONS = {
-    "duplicate": "the task is there already",
-    "sealed": "it is, or starts and goes like, a held-out task",
+    "duplicate": "the task set has it already",
+    "sealed": "it equals a held-out task, or has its start and its calls",
     "trivial_policy": "an agent that does not read it solves it",
     "superfluous_call": "a call of its reference can be left out",
     "error_result": "a call of its reference fails",
-    "ungrounded_argument": "a value of its reference stands nowhere",
+    "ungrounded_argument": "a value of its reference can be found nowhere",
     "not_solved": "its reference does not solve it",
-    "no_effect": "a user turn of it changes and tells nothing",
+    "no_effect": "a user turn of it changes nothing and returns nothing informative",
     "nondeterministic": "two replays of it differ",
     "solver": "the solver solves it too rarely or too often",
     "over_quota": "the iteration admits no more",
@@ -48,7 +48,7 @@ REASONS = {
 
 
 class Story(Record):
-    """One admitted task with what caused it and what came after.
+    """One admitted task with its cause and its effect.
 
     ``scores`` are those of groups by iteration: success in [0, 1], of the weak task and of the admitted one.
     """
@@ -62,7 +62,7 @@ class Story(Record):
 
 
 def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]) -> str:
-    """The text after the last table, with a newline at its end. Raises InputError for a damaged record."""
+    """Return the text after the last table, ending in a newline. Raises InputError for a damaged record."""
     if not summaries:
         return ""
     lines = [
@@ -75,18 +75,18 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
 
 
 def find_story(run: RunDirectory, iterations: int) -> Story | None:
-    """The first admitted task whose weakness was a task that was rolled out again later, and that was so itself.
+    """Return the first admitted task that was rolled out later, and whose weak task was rolled out again later.
 
-    Forgetting and boundary come before rare. Nothing is chosen by how it ended. None where there is no such task.
+    Forgetting and boundary come before rare; the outcome plays no part in the choice. None where there is no such task.
     """
     tasks = load_tasks(run)
     by_id = {task.id: task for task in tasks}
-    scores = {i: _read(run.iteration(i) / "scores.jsonl", GroupScore) for i in range(iterations)}
+    scores = {i: _read(run.iteration(i).scores, GroupScore) for i in range(iterations)}
     found: list[Story] = []
     for number in range(iterations):
         folder = run.iteration(number)
-        signals = {one.id: one for one in _read(folder / "signals.jsonl", Signal)}
-        contexts = {one.id: one for one in _read(folder / "contexts.jsonl", FailureContext)}
+        signals = {one.id: one for one in _read(folder.signals, Signal)}
+        contexts = {one.id: one for one in _read(folder.contexts, FailureContext)}
         for task in (task for task in tasks if task.admitted_at == number):
             context = next((contexts[parent] for parent in task.parents if parent in contexts), None)
             signal = signals.get(context.signal_id) if context is not None else None
@@ -108,7 +108,7 @@ def find_story(run: RunDirectory, iterations: int) -> Story | None:
 
 
 def _read(path: Path, record: type[Read]) -> list[Read]:
-    """The records of a file; none where it is not there, as in runs without signals."""
+    """Return the records of a file; none where it is missing, as in runs without signals."""
     return read_jsonl(path, record) if path.exists() else []
 
 
@@ -123,7 +123,8 @@ def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
     yield "Where things are"
     yield f"  policy     {policy}"
     yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
-    yield f"  records    {run.iteration(summaries[-1].iteration)} and its neighbours: trajectories, signals, contexts,"
+    folder = run.iteration(summaries[-1].iteration).root
+    yield f"  records    {folder} and its neighbours: trajectories, signals, contexts,"
     yield "             interactions, drafts, verdicts, one JSON object a line; settings.yaml is the whole recipe"
 
 
@@ -184,13 +185,13 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
 
 
 def _python() -> str:
-    """The interpreter as it is called from here, where it lies below the working directory."""
+    """Return the interpreter relative to the working directory where it is below it, else ``python``."""
     executable, here = Path(sys.executable), Path.cwd()
     return quote(str(executable.relative_to(here))) if executable.is_relative_to(here) else "python"
 
 
 def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
-    return read_json(run.iteration(summaries[-1].iteration) / RECORD_FILE, RoundRecord).policy
+    return read_json(run.iteration(summaries[-1].iteration).round, RoundRecord).policy
 
 
 def _course(scores: dict[int, float]) -> str:
@@ -205,6 +206,6 @@ def _calls(calls: Iterable[ToolCall]) -> str:
 
 
 def _shown(text: str) -> str:
-    """One line of what somebody else wrote: no control characters, not longer than a line."""
+    """Return a foreign text as one line: without control characters, cut to WIDTH."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return plain if len(plain) <= WIDTH else plain[: WIDTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""What one iteration cost: by stage and per admitted task, from the ledger of the chat roles and the records."""
+"""The cost of one iteration by stage and per admitted task, from the ledger of the chat roles and the records."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TypeVar
 
 from agents.spending import Request, read_requests
 from environments.base import Record
-from graph.state import SEED_STAGE
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_jsonl
-from training.grpo.record import LENT_FILE, TRAJECTORIES_FILE
 
 Row = TypeVar("Row", bound=Record)
 
@@ -20,11 +18,11 @@ STAGES = {"reflector": "reflect", "explorer": "explore", "abstractor": "abstract
 
 
 class StageCost(Record):
-    """What the requests of one stage cost, those that ended in a refusal or failure included.
+    """The cost of one stage's requests, refused and failed ones included.
 
     ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply,
-    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, added up over requests that
-    ran side by side. ``money`` is in the currency of the settings' prices.
+    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, summed over concurrent
+    requests. ``money`` is in the currency of the settings' prices.
     """
 
     requests: int = 0
@@ -37,7 +35,7 @@ class StageCost(Record):
     money: float = 0.0
 
     def words(self) -> str:
-        """One line of a table."""
+        """Return one line of a table."""
         counts = {"without a usable reply": self.refused, "cached": self.cached}
         asides = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         parts = [f"{self.requests} requests" + (f" ({asides})" if asides else ""), f"{self.calls} calls"]
@@ -53,15 +51,18 @@ class PerTask(Record):
     money: float
 
     def words(self) -> str:
-        """One line of a table."""
+        """Return one line of a table."""
         return ", ".join([f"{self.calls:.1f} calls", f"{self.tokens:.0f} tokens", *_money(self.money)])
 
 
 class Cost(Record):
-    """What was paid. Model calls, their tokens and money are those of chat roles, ``environment_calls`` those of
-    rollouts, lent references and exploration (verification replays and evaluation are not counted),
-    ``sampled_tokens`` those of rollouts. ``stages`` splits what chat roles spent: seed (D_0, in the first iteration),
-    reflect, explore, abstract, solve. ``per_admitted`` is None where no task was admitted or no model asked."""
+    """The cost of an iteration.
+
+    Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
+    demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts.
+    ``stages`` splits the chat roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve.
+    ``per_admitted`` is None where no task was admitted or no model asked.
+    """
 
     model_calls: int = 0
     prompt_tokens: int = 0
@@ -73,7 +74,7 @@ class Cost(Record):
     per_admitted: PerTask | None = None
 
     def words(self, separator: str) -> str:
-        """What is not zero, as a cell of a table."""
+        """Return the figures above zero, as a cell of a table."""
         counts = {
             "model calls": str(self.model_calls),
             "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
@@ -85,7 +86,7 @@ class Cost(Record):
 
 
 def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
-    """The cost of an iteration that admitted ``admitted`` tasks; the first one's includes that of making D_0."""
+    """Return the cost of an iteration that admitted ``admitted`` tasks; the first one's includes D_0's."""
     requests = [
         request
         for request in read_requests(run.spending_path)
@@ -95,10 +96,11 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
     for role, stage in STAGES.items():
         stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
     whole = _sum(requests)
-    folders = [run.iteration(iteration)] + ([run.root / SEED_STAGE] if iteration == 0 else [])
-    interactions = [one for folder in folders for one in _read(folder / "interactions.jsonl", Interaction)]
-    trajectories = _read(run.iteration(iteration) / TRAJECTORIES_FILE, Trajectory)
-    played = [*trajectories, *_read(run.iteration(iteration) / LENT_FILE, Trajectory)]
+    folder = run.iteration(iteration)
+    stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
+    interactions = [one for stage in stages_of_it for one in _read(stage.interactions, Interaction)]
+    trajectories = _read(folder.trajectories, Trajectory)
+    played = [*trajectories, *_read(folder.lent, Trajectory)]
     return Cost(
         model_calls=whole.calls,
         prompt_tokens=whole.prompt_tokens,

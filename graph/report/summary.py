@@ -1,11 +1,10 @@
-"""What one iteration did, as a record, as a line of JSON and as rows of a table."""
+"""The summary of one iteration: a record, a line of JSON and rows of a table."""
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -14,22 +13,24 @@ from agents.chat.http import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
-from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
+from graph.records import Evolution, PanelScore, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import SignalKind, StopReason, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, RoundSeconds
+from training.grpo.record import RoundRecord, RoundSeconds
+from training.rollout.policy import PolicyCard
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# The words that say which arm of a study a run is: what it leaves out, or puts in place of the full loop's part.
-
 
 def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
-    """A label for each deviation from the full loop in how tasks are made, and for SEAL; none for the full loop."""
+    """Return the labels that name a run's arm in a study.
+
+    One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
+    """
     signals, verification = settings.signals, settings.verification
     labels = []
     if signals.contexts == "random":
@@ -56,23 +57,20 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     return labels
 
 
-# What SEAL did in the round of an iteration, as a part of its summary and as rows of its table.
-
-
 class SealSummary(Record):
-    """What SEAL saw and showed in the round, and the round's seconds by stage, its own among them."""
+    """SEAL's figures of the round, and the round's seconds by stage, SEAL's included."""
 
     figures: SealFigures
     measured: RoundSeconds
 
 
 def seal_summary(done: RoundRecord) -> SealSummary | None:
-    """SEAL's part of a round; None where it is off."""
+    """Return SEAL's part of a round; None where it is off."""
     return None if done.seal is None else SealSummary(figures=done.seal, measured=done.measured)
 
 
 def seal_rows(summary: SealSummary) -> Iterator[tuple[str, str]]:
-    """Rows of the iteration's table: what turns became, what the interface was of use for, what all of it cost."""
+    """Yield rows of the iteration's table: labels of turns, use of the interface, costs."""
     figures, errors = summary.figures, summary.figures.errors
     yield "SEAL: turns", _counts(figures.labels)
     yield "  causes", _counts(figures.causes)
@@ -93,7 +91,6 @@ def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
 
 
-SUMMARY_FILE = "summary.json"
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
 COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost")
@@ -122,13 +119,13 @@ class Panel(Record):
 
 
 class Summary(Record):
-    """One iteration. ``tasks`` were trained on, ``admitted`` came to them for the next one.
+    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
-    ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
-    ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
-    what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
-    succeeded, in words; None for any other. ``faulted``: what is known of rollouts that the environment ended, in
-    words; None where there are none. ``stop_reasons``: user turns of the round's rollouts by why they stopped.
+    ``failed``: reflections and branches that gave up, by cause. ``labels``: the conditions that the figures hold for.
+    ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
+    SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
+    for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
+    ``stop_reasons``: user turns of the round's rollouts by why they stopped.
     """
 
     iteration: int
@@ -150,20 +147,20 @@ class Summary(Record):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What somebody must hear of the iteration, in words."""
+        """Return the sentences about the iteration that a user has to see."""
         return tuple(words for words in (self.without_success, self.faulted) if words)
 
     @property
     def made_nothing(self) -> bool:
-        """Whether neither a task came of the iteration nor anything that a policy could learn from."""
+        """Whether the iteration admitted no task and gave the policy nothing to learn from."""
         return self.admitted == 0 and self.without_success is not None
 
 
 def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summary:
-    """The summary of an iteration whose stages are all done, from the files that they wrote."""
+    """Return the summary of an iteration whose stages are all done, from the files that they wrote."""
     folder = run.iteration(iteration)
-    evolution = read_json(folder / "evolution.json", Evolution)
-    record = read_json(folder / RECORD_FILE, RoundRecord)
+    evolution = read_json(folder.evolution, Evolution)
+    record = read_json(folder.round, RoundRecord)
     return Summary(
         iteration=iteration,
         tasks=len(tasks_at(load_tasks(run), iteration)),
@@ -172,21 +169,21 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
         panel=_panel(folder, settings),
-        seconds=_seconds(folder / "seconds.json"),
+        seconds=_seconds(folder),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
         seal=seal_summary(record),
-        without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
+        without_success=_without_success(run, folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
     )
 
 
-def _faulted(folder: Path) -> str:
-    """How many rollouts of a round the environment ended, on how many tasks, and why most often."""
-    rollouts = read_jsonl(folder / TRAJECTORIES_FILE, Trajectory)
+def _faulted(folder: IterationDirectory) -> str:
+    """Return a sentence: how many rollouts the environment ended, on how many tasks, and the commonest cause."""
+    rollouts = read_jsonl(folder.trajectories, Trajectory)
     faults = [(one.task_id, one.infrastructure_error) for one in rollouts if one.infrastructure_error is not None]
     tasks = Counter(task for task, _ in faults)
     (often, times), (cause, alike) = tasks.most_common(1)[0], Counter(cause for _, cause in faults).most_common(1)[0]
@@ -197,9 +194,9 @@ def _faulted(folder: Path) -> str:
     )
 
 
-def _without_success(folder: Path, settings: RunSettings) -> str:
-    """What the rollouts of a round without any success have in common, and what may help."""
-    rollouts = [one for one in read_jsonl(folder / TRAJECTORIES_FILE, Trajectory) if one.infrastructure_error is None]
+def _without_success(run: RunDirectory, folder: IterationDirectory, settings: RunSettings) -> str:
+    """Return advice about a round without any success, from what its rollouts have in common."""
+    rollouts = [one for one in read_jsonl(folder.trajectories, Trajectory) if one.infrastructure_error is None]
     mute = sum(not one.calls() for one in rollouts)
     training = settings.training
     if 2 * mute > len(rollouts):
@@ -214,20 +211,20 @@ def _without_success(folder: Path, settings: RunSettings) -> str:
     return (
         f"none of the {len(rollouts)} rollouts of this round succeeded ({mute} made no call that can be read), so that "
         f"the loop has nothing to work on. To change that, {advice}. What the policy did is in "
-        f"iterations/{folder.name}/{TRAJECTORIES_FILE}, for example in lines 1 and {len(rollouts)}"
+        f"{folder.trajectories.relative_to(run.root)}, for example in lines 1 and {len(rollouts)}"
     )
 
 
-def _seconds(path: Path) -> dict[str, float]:
-    """Of the stages that ended in peace: one killed right after it wrote its result has no entry."""
-    return read_json(path, StageSeconds).seconds if path.exists() else {}
+def _seconds(folder: IterationDirectory) -> dict[str, float]:
+    """Return wall seconds per completed stage; a stage killed right after it wrote its result is missing."""
+    return read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
 
 
-def _panel(folder: Path, settings: RunSettings) -> Panel | None:
+def _panel(folder: IterationDirectory, settings: RunSettings) -> Panel | None:
     if settings.evaluation.scored is None:
         return None
-    before = read_json(folder / "panel_before.json", PanelScore)
-    after = read_json(folder / "panel_after.json", PanelScore)
+    before = read_json(folder.panel_before, PanelScore)
+    after = read_json(folder.panel_after, PanelScore)
     return Panel(
         name=after.name,
         n=after.n,
@@ -248,7 +245,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if chat:
         models = sorted({model_of(role, name) for name, role in chat.items()})
         labels.append(f"chat roles on {', '.join(models)}")
-    card = run.root / record.policy / "coevolve.json"
+    card = PolicyDirectory(run.root / record.policy).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
@@ -261,7 +258,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
 
 
 def iteration_table(summary: Summary) -> Table:
-    """One iteration, a row a figure."""
+    """Return the table of one iteration, one row per figure."""
     from rich.table import Table
 
     table = Table(title=f"iteration {summary.iteration}", show_header=False, caption=_caption([summary]))
@@ -285,7 +282,7 @@ def iteration_table(summary: Summary) -> Table:
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
-    """All iterations, a row each."""
+    """Return the table of all iterations, one row each."""
     from rich.table import Table
 
     table = Table(title="summary", show_lines=True, caption=_caption(summaries))

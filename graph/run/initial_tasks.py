@@ -1,4 +1,11 @@
-"""Makes tasks by unguided exploration, through the same branch that evolved tasks go through."""
+"""Makes D_0: by unguided exploration, from a user's file, or from the benchmark's own training tasks.
+
+``make_seeds`` explores start states without a guide, through the branch that evolved tasks go through. ``verify_given``
+verifies each line of the user's file. ``official_tasks`` takes BFCL's tasks of the training split, in all four
+categories, as they are: verification's demands on a draft (a call in every turn, few calls, grounded arguments) do not
+apply, only that the task opens, plays, can be judged and is not held out. The index decides whether a task belongs to
+the training split; all four categories share it.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +25,28 @@ from environments.settings import APPWORLD
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.admission import admitted_task, refuse_repeated
-from graph.assembly import Rooms
+from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
-from graph.records import FAILURE_FILE, Failure, KnownTasks
+from graph.records import Failure, KnownTasks
 from graph.run.progress import Stage
-from graph.state import SEED_STAGE, RunContext, SeedState
+from graph.state import SeedState
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import append_jsonl, read_json, read_jsonl, write_json
 from memory.tasks import read_given
 
-# Starts a task set from a user's own file: each line is verified, or refused with its reason.
-
 NAMED = 20  # held-out tasks that an error names
-LINES_AT_ONCE = 25  # lines verified between two looks at the event loop
+LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
+CHUNK = 32  # start states explored in one invocation of the graph
+CHUNK_OF_APPWORLD = 8  # verifying the drafts of one takes half a minute there
+BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
+BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
 
-async def verify_given(path: Path, rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """The tasks of ``path`` that verification accepts, in the order of the file.
+async def verify_given(path: Path, services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
+    """Return the tasks of ``path`` that verification accepts, in the order of the file.
 
-    ``tell`` is given one line, ``file:line: reason: detail``, for each task that is refused.
+    ``tell`` receives one line, ``file:line: reason: detail``, for each task that is refused.
     Raises InputError when the file cannot be read or none of its tasks is accepted.
     """
     lines = await asyncio.to_thread(read_given, path)
@@ -46,7 +55,7 @@ async def verify_given(path: Path, rooms: Rooms, tell: Callable[[str], None]) ->
     known: set[str] = set()
     for start in range(0, len(lines), LINES_AT_ONCE):
         chunk = lines[start : start + LINES_AT_ONCE]
-        refusals = await asyncio.to_thread(_refusals, [task for _, task in chunk], rooms, known)
+        refusals = await asyncio.to_thread(_refusals, [task for _, task in chunk], services, known)
         for (number, task), refusal in zip(chunk, refusals, strict=True):
             if refusal is not None:
                 tell(f"{path}:{number}: {refusal}")
@@ -62,54 +71,47 @@ async def verify_given(path: Path, rooms: Rooms, tell: Callable[[str], None]) ->
     return tuple(accepted)
 
 
-def _refusals(tasks: Sequence[Task | str], rooms: Rooms, known: set[str]) -> list[str | None]:
-    """Why each task is refused, None where it is accepted; fingerprints of those are added to ``known``."""
+def _refusals(tasks: Sequence[Task | str], services: RunServices, known: set[str]) -> list[str | None]:
+    """Return the reason for each refused task, None for an accepted one, whose fingerprint is added to ``known``."""
     refusals = []
     for task in tasks:
-        refusal = task if isinstance(task, str) else _refusal(task, rooms, known)
+        refusal = task if isinstance(task, str) else _refusal(task, services, known)
         if refusal is None and isinstance(task, Task):
             known.add(fingerprint(task))
         refusals.append(refusal)
     return refusals
 
 
-def _refusal(task: Task, rooms: Rooms, known: set[str]) -> str | None:
-    if task.environment != rooms.environment.name:
-        return f"environment: the run acts in {rooms.environment.name}, this task in {task.environment}"
+def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
+    if task.environment != services.environment.name:
+        return f"environment: the run acts in {services.environment.name}, this task in {task.environment}"
     if task.split != "train":
         return f"split: only tasks of the train split may be trained on, this one is of {task.split}"
-    ruling = verify(task, rooms.environment, known, rooms.sealed, rooms.settings.verification)
+    ruling = verify(task, services.environment, known, services.held_out, services.settings.verification)
     return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
 
 
-# Starts a task set from BFCL's own tasks of the training split (``tasks.initial: official``), in all four categories.
-#
-# They are the benchmark's and are taken as they are: what verification asks of a draft (a call in every turn, few
-# calls, grounded arguments) is not asked of them. That they open, play and can be judged is, and that none is on a
-# held-out panel. Whether one is of the training split is decided by its index, which all four categories share.
+async def official_tasks(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
+    """Return the official training tasks whose classes the settings name, category by category.
 
-
-async def official_tasks(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """The official training tasks whose classes the settings name, category by category.
-
-    ``tell`` is given one line for each that is refused, and one with the number of those of other classes. Raises
-    InputError when none is left.
+    ``tell`` receives one line for each refused task, and one with the number of tasks that need other classes. Raises
+    InputError when no task is left.
     """
-    return await asyncio.to_thread(_official, rooms, tell)
+    return await asyncio.to_thread(_official, services, tell)
 
 
-def _official(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
+def _official(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
     from environments.bfcl.official import load_category
     from environments.bfcl.package import CATEGORIES
 
-    classes = set(rooms.settings.environment.classes or ())
+    classes = set(services.settings.environment.classes or ())
     found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
     fitting = [one for one in found if classes.issuperset(one.spec.classes)]
     if len(fitting) < len(found):
         tell(f"tasks.initial: {len(found) - len(fitting)} of {len(found)} official tasks need other classes")
     tasks = []
     for one in fitting:
-        ruling = can_train(one.spec, rooms.environment, (), rooms.sealed)
+        ruling = can_train(one.spec, services.environment, (), services.held_out)
         if ruling.accepted:
             tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
         else:
@@ -119,15 +121,9 @@ def _official(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-CHUNK = 32  # start states explored in one invocation of the graph
-CHUNK_OF_APPWORLD = 8  # verifying what comes of one takes it half a minute
-BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
-BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
-
-
 @dataclass
 class Seeds:
-    """What unguided exploration has made so far. ``drafts`` is every draft, ``refused`` those refused, by reason."""
+    """The results of unguided exploration so far. ``drafts`` counts all drafts, ``refused`` those refused by reason."""
 
     tasks: list[Task] = field(default_factory=list)
     contexts: int = 0
@@ -137,7 +133,7 @@ class Seeds:
     last_failure: str = ""
 
     def failed(self) -> str:
-        """One sentence on the contexts whose branches failed: D_0 was made without them."""
+        """Return one sentence on the contexts whose branches failed; D_0 was made without them."""
         causes = ", ".join(f"{n} {cause}" for cause, n in self.failures.most_common())
         return (
             f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them; "
@@ -145,34 +141,34 @@ class Seeds:
         )
 
 
-async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
-    """``count`` tasks, equal for equal settings: start states in turn, a chunk of them at a time.
+async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
+    """Make ``count`` tasks, equal for equal settings: start states in turn, in chunks.
 
-    Where a model is asked for each, a chunk has no more start states than there are tasks missing.
+    Where each start state costs a question to a model, a chunk has no more of them than tasks are missing.
 
     Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
     a budget of the chat roles is spent before there are enough.
     """
-    starts = rooms.environment.starts()
+    starts = services.environment.starts()
     if not starts:
-        raise InputError(_without_starts(rooms))
-    shutil.rmtree(rooms.run.root / SEED_STAGE, ignore_errors=True)
+        raise InputError(_without_starts(services))
+    shutil.rmtree(services.run.seed, ignore_errors=True)
     graph = seed_graph().compile()
-    roles = rooms.settings.roles
+    roles = services.settings.roles
     at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
-    barren, whole = 0, CHUNK_OF_APPWORLD if rooms.environment.name == APPWORLD else CHUNK
+    barren, whole = 0, CHUNK_OF_APPWORLD if services.environment.name == APPWORLD else CHUNK
     while len(seeds.tasks) < count:
-        rooms.ledger.check()
+        services.ledger.check()
         chunk = start_states(whole, count - len(seeds.tasks), barren, roles.abstractor.kind == "chat")
         contexts = await asyncio.to_thread(
-            _prepare, rooms, starts, range(seeds.contexts, seeds.contexts + chunk), known
+            _prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
         )
         state = SeedState(contexts=tuple(context.id for context in contexts))
-        await graph.ainvoke(state, {"max_concurrency": at_once}, context=RunContext(run=str(rooms.run.root)))
+        await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
         before = len(seeds.tasks)
-        await asyncio.to_thread(_join, rooms, contexts, seeds, known)
+        await asyncio.to_thread(_join, services, contexts, seeds, known)
         barren = barren + chunk if len(seeds.tasks) == before else 0
         if barren >= BARREN_CHUNKS * whole:
             raise InputError(_barren(seeds, count))
@@ -182,72 +178,74 @@ async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
 
 
 def start_states(whole: int, missing: int, barren: int, asks: bool) -> int:
-    """How many start states the next chunk explores, ``whole`` at most.
+    """Return how many start states the next chunk explores, at most ``whole``.
 
-    Where each costs a question to a model (``asks``), one for each task that is missing, and one more for each that
-    came to nothing since the last task was found (``barren``), so that a rare task is not looked for one by one.
+    Where each costs a question to a model (``asks``): one for each missing task, and one more for each that gave no
+    task since the last one was found (``barren``), so that the search for a rare task widens.
     """
     return min(whole, missing + barren) if asks else whole
 
 
-def _prepare(rooms: Rooms, starts: Sequence[StartState], places: range, known: set[str]) -> list[FailureContext]:
-    """The next chunk of contexts, each in the folder of its branch, and what verification is to know."""
-    folder = rooms.run.root / SEED_STAGE
-    contexts = [_context(rooms, starts, position) for position in places]
-    write_json(folder / "known.json", KnownTasks(fingerprints=tuple(sorted(known))))
+def _prepare(
+    services: RunServices, starts: Sequence[StartState], places: range, known: set[str]
+) -> list[FailureContext]:
+    """Write the next chunk of contexts, each into its branch's folder, and the known tasks' fingerprints."""
+    folder = services.run.seed
+    contexts = [_context(services, starts, position) for position in places]
+    write_json(folder.known, KnownTasks(fingerprints=tuple(sorted(known))))
     for context in contexts:
-        write_json(folder / "branches" / context.id / "context.json", context)
+        write_json(folder.branch(context.id).context, context)
     return contexts
 
 
-def _context(rooms: Rooms, starts: Sequence[StartState], position: int) -> FailureContext:
-    """Unguided, or around a tool: those are spread evenly, as many as the settings ask for."""
-    share = rooms.settings.tasks.initial_guided
+def _context(services: RunServices, starts: Sequence[StartState], position: int) -> FailureContext:
+    """Return an unguided context, or one around a tool; the settings' share of those is spread evenly."""
+    share = services.settings.tasks.initial_guided
     number = floor(position * share)
     if floor((position + 1) * share) > number:
-        return tool_context(starts, rooms.environment, number)
+        return tool_context(starts, services.environment, number)
     return unguided_context(starts[position % len(starts)], position)
 
 
-def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
-    """Add what the branches of one chunk made, and keep it in the stage's files.
+def _join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
+    """Add the results of one chunk's branches to ``seeds`` and to the stage's files.
 
-    The first task of every context comes before the second of any, so that a small count still spreads over the
+    The first task of every context comes before the second of any, so that a small count still covers many
     start states.
     """
-    folder = rooms.run.root / SEED_STAGE
+    folder = services.run.seed
     made: list[list[Task]] = []
     failures: list[Failure] = []
     for context in contexts:
-        branch = folder / "branches" / context.id
+        branch = folder.branch(context.id)
         seeds.contexts += 1
-        append_jsonl(folder / "contexts.jsonl", [context])
-        if (branch / FAILURE_FILE).exists():
-            failure = read_json(branch / FAILURE_FILE, Failure)
+        append_jsonl(folder.contexts, [context])
+        if branch.failure.exists():
+            failure = read_json(branch.failure, Failure)
             seeds.failures[failure.cause] += 1
             seeds.last_failure = failure.detail
             failures.append(failure)
-            append_jsonl(folder / "branch_failures.jsonl", [failure])
+            append_jsonl(folder.branch_failures, [failure])
             continue
-        drafts = sorted(read_jsonl(branch / "drafts.jsonl", Draft), key=lambda draft: draft.id)
-        ruled = {verdict.draft_id: verdict for verdict in read_jsonl(branch / "verdicts.jsonl", Verdict)}
+        drafts = sorted(read_jsonl(branch.drafts, Draft), key=lambda draft: draft.id)
+        ruled = {verdict.draft_id: verdict for verdict in read_jsonl(branch.verdicts, Verdict)}
         verdicts = refuse_repeated(drafts, [ruled[draft.id] for draft in drafts], known)
         accepted = [draft for draft, verdict in zip(drafts, verdicts, strict=True) if verdict.accepted]
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
         seeds.drafts += len(drafts)
         seeds.refused.update(verdict.reason for verdict in verdicts if verdict.reason is not None)
-        append_jsonl(folder / "interactions.jsonl", read_jsonl(branch / "interactions.jsonl", Interaction))
-        append_jsonl(folder / "drafts.jsonl", drafts)
-        append_jsonl(folder / "verdicts.jsonl", verdicts)
+        append_jsonl(folder.interactions, read_jsonl(branch.interactions, Interaction))
+        append_jsonl(folder.drafts, drafts)
+        append_jsonl(folder.verdicts, verdicts)
     refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
-    shutil.rmtree(folder / "branches")
+    shutil.rmtree(folder.branches)
 
 
-def _without_starts(rooms: Rooms) -> str:
-    if rooms.settings.environment.is_own:
-        return f"environment.name: starts() of the environment {rooms.environment.name} is empty: give it a state"
+def _without_starts(services: RunServices) -> str:
+    if services.settings.environment.is_own:
+        return f"environment.name: starts() of the environment {services.environment.name} is empty: give it a state"
     return "environment.classes: no initial state of the training split has these classes: name others"
 
 

@@ -1,4 +1,4 @@
-"""Takes SIGINT and SIGTERM: work in progress is told to stop, what it keeps stays, and the exit status says which."""
+"""Handles SIGINT and SIGTERM: work in progress stops, its records stay, and the exit status names the signal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Result = TypeVar("Result")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HUNG_SECONDS = 30.0
-DRAIN_SECONDS = 5.0  # how long a graph may take to reach the edge of a superstep
+DRAIN_SECONDS = 5.0  # for a graph to reach the end of its superstep
 
 
 class Interrupted(Exception):
-    """A signal ended the work; ``status`` is the shell's exit status for it, 130 or 143."""
+    """A signal ended the work. ``status`` is the shell's exit status for it, 130 or 143."""
 
     def __init__(self, received: signal.Signals) -> None:
         super().__init__(f"stopped by {received.name}, the state is kept: continue with --resume")
@@ -30,7 +30,7 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """The signals of one run: the first asks for a stop at a good place, the second one stops at once."""
+    """The signals of one run: the first requests a stop at the next checkpoint, the second cancels the work."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -42,8 +42,8 @@ class Interruption:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run ``work`` on an event loop. Raises Interrupted when a signal ended it.
 
-        A thread that ``work`` gave up on (a branch past its deadline) may go on for HUNG_SECONDS; then the process
-        ends with status 1, because Python would wait for that thread without end.
+        A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process
+        ends with status 1, because Python would wait for the thread forever.
         """
         try:
             return asyncio.run(self._supervise(work))
@@ -52,7 +52,7 @@ class Interruption:
 
     @contextmanager
     def draining(self, drain: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, a signal calls ``drain`` first and cancels only when that takes too long."""
+        """While the block runs, a signal calls ``drain`` and cancels only after DRAIN_SECONDS."""
         self._drain = drain
         try:
             yield
@@ -93,7 +93,7 @@ class Interruption:
 
 
 def expect_dropped_branches() -> None:
-    """Silence LangGraph on branches that it drops before they begin, which is what stopping work asks for."""
+    """Silence LangGraph's warning about branches that it drops before they begin, as a stop requires."""
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
 
 
@@ -104,7 +104,7 @@ def _give_up() -> None:
 
 
 def exit_on_signals() -> None:
-    """Until an event loop takes over, a signal ends the process with the status that ``Interrupted`` has."""
+    """Until an event loop takes over, end the process on a signal with the status of ``Interrupted``."""
 
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""The loop of a run: every stage of every iteration in order, each skipped when its output is there."""
+"""The loop of a run: every stage of every iteration in order; a stage whose output exists is skipped."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import AsyncIterator
 
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
-from graph.report.summary import SUMMARY_FILE, Summary, summarise
+from graph.report.summary import Summary, summarise
 from graph.run.stages import Run, evolve, make_tasks, score_after, score_before, train
 from memory.jsonl import check_end
 from memory.run import read_json, write_json
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RECORD_FILE
 
 
 async def iterate(run: Run) -> AsyncIterator[Summary]:
-    """The summary of each iteration, from the first, as soon as it is there; those of an earlier process at once.
+    """Yield the summary of each iteration once it exists, those of an earlier process at once.
 
-    A new run that ends with a user's mistake before its first round is unmade, so that the command can be repeated
-    with the mistake put right; the ledger of what was paid stays. Raises InputError for that and for damaged records,
-    ChildFailure when a round or an evaluation failed.
+    A new run that ends with a user's mistake before its first round is removed, so that the corrected command can be
+    repeated; the ledger of costs stays. Raises InputError for that and for damaged records, ChildFailure when a round
+    or an evaluation failed.
 
-    A budget of the chat roles that is spent ends the run after the iteration in which that happened (or before the
-    first, when it happened in making D_0), with a line that says so: no round is trained whose weaknesses nobody could
-    read. With the budget raised, the run goes on where it stopped.
+    A spent budget of the chat roles ends the run after that iteration (before the first one, if D_0 spent it), with a
+    line on stderr: a round whose weaknesses no role could read is not trained. With a higher budget the run resumes
+    where it stopped.
     """
     last = None
     try:
@@ -42,7 +41,7 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
 
 
 async def _iterations(run: Run) -> AsyncIterator[Summary]:
-    """Raises what ``iterate`` raises, and BudgetReached before a stage that a spent budget forbids."""
+    """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
     if run.resumed:
         check_tasks(run)
         check_ends(run)
@@ -56,7 +55,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
                 run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
-        path = run.directory.iteration(iteration) / SUMMARY_FILE
+        path = run.directory.iteration(iteration).summary
         if not path.exists():
             await _train(run, iteration)
             await score_after(run, iteration)
@@ -66,25 +65,25 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
 
 
 def check_ends(run: Run) -> None:
-    """Look at the ends of the records of finished iterations. Raises InputError for half a line.
+    """Check the ends of the records of finished iterations. Raises InputError for half a line.
 
-    Those of an unfinished one may have one, of a killed writer: its stages cut or replace them.
+    Records of an unfinished iteration may end in one after a kill: its stages truncate or replace them.
     """
     for iteration in range(run.settings.iterations):
         folder = run.directory.iteration(iteration)
-        if (folder / SUMMARY_FILE).exists():
-            for path in sorted(folder.glob("*.jsonl")):
+        if folder.summary.exists():
+            for path in sorted(folder.root.glob("*.jsonl")):
                 check_end(path)
 
 
 def check_tasks(run: Run) -> None:
     """Read tasks.jsonl before anything is built on it. Raises InputError for a corrupt line and for missing lines.
 
-    How many tasks the newest finished iteration left behind stands in its summary.
+    The summary of the newest finished iteration holds the number of tasks that it left.
     """
     tasks = load_tasks(run.directory)
     for iteration in reversed(range(run.settings.iterations)):
-        path = run.directory.iteration(iteration) / SUMMARY_FILE
+        path = run.directory.iteration(iteration).summary
         if path.exists():
             summary = read_json(path, Summary)
             there, left = len(tasks_at(tasks, iteration + 1)), summary.tasks + summary.admitted
@@ -95,7 +94,7 @@ def check_tasks(run: Run) -> None:
 
 
 async def _train(run: Run, iteration: int) -> None:
-    if not (run.directory.iteration(iteration) / RECORD_FILE).exists():
+    if not run.directory.iteration(iteration).round.exists():
         Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)

@@ -1,4 +1,4 @@
-"""Shows how far a run is, on stderr: bars with an ETA on a terminal, plain lines elsewhere."""
+"""Shows a run's progress on stderr: bars with an ETA on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_INTERVAL = 5.0  # seconds between two plain lines of one stage
 
 
 class Stage:
-    """One piece of work in ``total`` parts (None: not known)."""
+    """One piece of work in ``total`` parts (None: unknown)."""
 
     def __init__(self, label: str, total: int | None, bars: Bars | None) -> None:
         self._label = label
@@ -30,7 +30,7 @@ class Stage:
             _say(f"{label} ...")
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
+        """Show that ``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
         if self._first is None and done:
             self._first = (done, time.monotonic())
         self._done = done
@@ -43,13 +43,13 @@ class Stage:
             _say(", ".join(part for part in told if part))
 
     def finish(self) -> None:
-        """The stage is over."""
+        """End the stage."""
         if self._bars is not None and self._task is not None:
             self._bars.remove_task(self._task)
         _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars)
 
     def _eta(self) -> str:
-        """From the pace since the first part: what comes before it (a process, a model) is not repeated."""
+        """Return the time left, from the pace since the first part: loading a process or model happens only once."""
         if not self._total or self._first is None or self._done <= self._first[0]:
             return ""
         begun, since = self._first
@@ -58,7 +58,7 @@ class Stage:
 
 
 class Progress:
-    """The progress display of one command; use it as a context manager."""
+    """The progress display of one command, a context manager."""
 
     def __init__(self) -> None:
         self._bars: Bars | None = None
@@ -93,7 +93,7 @@ class Progress:
         stage.finish()
 
     def say(self, text: str) -> None:
-        """One line above the bars."""
+        """Print one line above the bars."""
         _say(text, self._bars)
 
 

@@ -50,7 +50,7 @@ def test_help_answers_at_once():
     [
         (("--only", "speed"), "error: --only speed: there is no such benchmark: choose from environment, "),
         (("--only", "environment", "--run", "."), "error: --run has no effect on what --only names: leave it out"),
-        (("--only", "evolution-share", "--run", "tests"), "error: tests is no run, it has no settings.yaml: "),
+        (("--only", "evolution-share", "--run", "tests"), "error: tests is not a run, it has no settings.yaml: "),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(options, sentence, tmp_path):
@@ -70,7 +70,7 @@ def finished(tmp_path):
     run.settings_path.write_text("{}")
     for number, graph in enumerate((4.0, 1.0, 2.0)):
         folder = run.iteration(number)
-        folder.mkdir(parents=True)
+        folder.root.mkdir(parents=True)
         (folder / "evolution.json").write_text("{}")
         (folder / "seconds.json").write_text(json.dumps({"seconds": {"train": 30.0, "evolve": graph}}))
         measured = {"load": 5.0, "rollouts": 10.0, "optimisation": 6.0, "save": 0.1}
@@ -187,7 +187,7 @@ def test_iterations_of_two_sizes_are_compared(monkeypatch):
 
 def test_iterations_that_did_not_do_the_same_are_refused(tmp_path):
     run = RunDirectory(tmp_path)
-    run.iteration(0).mkdir(parents=True)
+    run.iteration(0).root.mkdir(parents=True)
     done = {}
     for text, fails in (('{"id": 1, "measured": 2}', False), ('{"id": 1, "measured": 3}', False), ('{"id": 2}', True)):
         for name in iterations.COMPARED:
@@ -204,6 +204,6 @@ def test_the_share_is_read_off_the_records_of_a_run(finished):
     assert row.ratio == pytest.approx(2 / 18)
     assert row.spread == pytest.approx((1 / 17, 4 / 20))
     assert (row.repeats, row.met) == (3, None)
-    shutil.rmtree(finished.iteration(0).parent)
+    shutil.rmtree(finished.iterations_path)
     with pytest.raises(InputError, match="has no finished iteration"):
         evolution_share.measure(1, run=finished.root)

@@ -6,20 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, settings_for
+from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
 from environments.learning_interface.profile import TurnCause, TurnLabel
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
-from graph.assembly import open_rooms
 from graph.nodes.update import join
-from graph.perturbation import PERTURBATIONS_FILE, Perturbation
+from graph.perturbation import Perturbation
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, arm_labels, summarise
 from graph.seed_tasks import app
-from graph.state import IterationState, RunContext
+from graph.state import IterationState
 from memory.failures import Judgement
 from memory.records import Draft, FailureContext, Interaction, SignalKind, Task, Unsignalled, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
@@ -54,7 +53,7 @@ def test_the_full_loop_has_no_label_and_writes_no_new_file(tmp_path: Path) -> No
     run = evolved(tmp_path)
     assert summary_of(run).labels == ("scripted roles",)
     assert "shortfall" not in json.loads((run.iteration(0) / "evolution.json").read_text())
-    assert not list(run.root.rglob(PERTURBATIONS_FILE))
+    assert not list(run.root.rglob("perturbations.jsonl"))
 
 
 def test_kinds_that_are_not_listed_are_read_and_not_followed_up(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_a_quota_that_is_not_met_is_told(tmp_path: Path) -> None:
 def test_perturbed_drafts_are_told_and_mostly_refused(tmp_path: Path) -> None:
     sound = evolved(tmp_path / "sound")
     run = evolved(tmp_path, "verification.perturbed=1.0")
-    told = {one.draft_id: one for one in rows(run, PERTURBATIONS_FILE, Perturbation)}
+    told = {one.draft_id: one for one in rows(run, "perturbations.jsonl", Perturbation)}
     drafts = {one.id: one for one in rows(run, "drafts.jsonl", Draft)}
     before = {one.id: one for one in rows(sound, "drafts.jsonl", Draft)}
     assert told.keys() == drafts.keys() == before.keys()
@@ -214,7 +213,7 @@ def test_equal_runs_of_an_arm_make_equal_records_and_update_can_be_repeated(
     before = records(run.root)
     assert records(again.root) == before
     new = tuple(one.context_id for one in rows(run, "judgements.jsonl", Judgement) if one.status == "new")
-    join(open_rooms(RunContext(run=str(run.root))), IterationState(iteration=0, new=new))
+    join(services_of(run), IterationState(iteration=0, new=new))
     assert records(run.root) == before
 
 

@@ -113,7 +113,6 @@ def test_branches_that_only_fail_stop_the_run_with_the_last_cause_until_it_is_go
         install(run.iteration(0), dict.fromkeys(range(10), fault), tmp_path / "log")
         with pytest.raises(stopped, match=says):
             run_graph(run)
-    graph.assembly.assemble.cache_clear()
     run_graph(run)
     assert {**records(run.root), "settings.yaml": ""} == {**undisturbed, "settings.yaml": ""}
 
@@ -127,7 +126,6 @@ def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_ri
         install(run.iteration(0), dict.fromkeys(range(10), "mistake"), tmp_path / "log")
         with pytest.raises(InputError, match=r"every branch .*the endpoint refused the key"):
             run_graph(run)
-    graph.assembly.assemble.cache_clear()
     run_graph(run)
     assert records(run.root) == undisturbed
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support.made_run import CAR, ENVIRONMENT, make_run
+from support.made_run import CAR, ENVIRONMENT, make_run, services_of
 
 from environments.base import StartState
-from graph.assembly import assemble
 from graph.iteration import seed_graph
 from graph.records import KnownTasks
-from graph.state import SEED_STAGE, RunContext, SeedState
+from graph.state import SeedState
 from memory.records import FailureContext, Interaction, SignalKind
 from memory.run import RunDirectory, read_jsonl, write_json
 
@@ -41,16 +40,15 @@ def context(number: int, start: StartState) -> FailureContext:
 
 def prepare(run: RunDirectory) -> list[FailureContext]:
     start = next(start for start in ENVIRONMENT.starts() if start.classes == (CAR,))
-    folder = run.root / SEED_STAGE
-    write_json(folder / "known.json", KnownTasks(fingerprints=()))
+    write_json(run.seed.known, KnownTasks(fingerprints=()))
     contexts = [context(number, start) for number in range(CONTEXTS)]
     for one in contexts:
-        write_json(folder / "branches" / one.id / "context.json", one)
+        write_json(run.seed.branch(one.id).context, one)
     return contexts
 
 
 def explored(run: RunDirectory, one: FailureContext) -> Path:
-    return run.root / SEED_STAGE / "branches" / one.id / "interactions.jsonl"
+    return run.seed.branch(one.id).interactions
 
 
 async def explore(run: RunDirectory, contexts: Sequence[FailureContext]) -> float:
@@ -58,10 +56,11 @@ async def explore(run: RunDirectory, contexts: Sequence[FailureContext]) -> floa
 
     Left out are those in which the event loop had work and the machine gave the processor to other processes.
     """
-    at_once = assemble(run.root.resolve()).settings.roles.concurrency
+    services = services_of(run)
+    at_once = services.settings.roles.concurrency
     state = SeedState(contexts=tuple(one.id for one in contexts))
     started, waited = time.time(), waited_for_a_processor()
-    await seed_graph().compile().ainvoke(state, {"max_concurrency": at_once}, context=RunContext(run=str(run.root)))
+    await seed_graph().compile().ainvoke(state, {"max_concurrency": at_once}, context=services)
     took = max(explored(run, one).stat().st_mtime for one in contexts) - started
     return took - (waited_for_a_processor() - waited)
 

@@ -30,7 +30,7 @@ from memory.failures import Judgement
 from memory.records import Draft, FailureContext, Interaction, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RECORD_FILE, RoundSeconds, round_record
+from training.grpo.record import RoundSeconds, round_record
 
 
 def command(run: RunDirectory, *options: str) -> subprocess.CompletedProcess[str]:
@@ -197,7 +197,7 @@ def _make_round(run: RunDirectory, iteration: int) -> None:
     record = round_record(
         iteration=iteration, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
     )
-    write_json(run.iteration(iteration) / RECORD_FILE, record)
+    write_json(run.iteration(iteration).round, record)
 
 
 def test_with_faults_in_a_fifth_of_the_requests_no_context_is_lost_and_no_task_doubled(

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from support.chat_table import KEY, reply, settings_of
 from support.faulty_server import FaultyServer, Raw
-from support.made_run import settings_for
+from support.made_run import services_of, settings_for
 from support.official_audit import audit
 from typer.testing import CliRunner
 
 import graph.run.initial_tasks
 from agents.spending import read_requests
 from environments.base import InputError
-from graph.assembly import assemble
 from graph.recipe import load_recipe
 from graph.report.costs import cost_of
 from graph.report.summary import Summary
@@ -114,7 +113,6 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
         run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
         for paid in (4, 6):  # two contexts, each with a repair turn; then what is left of the budget
             directory = RunDirectory.create(run, settings)
-            assemble.cache_clear()
             with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
                 asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
             assert sum(one.measured.calls for one in read_requests(directory.spending_path)) == paid
@@ -135,7 +133,7 @@ async def _summaries(run: Run) -> list[Summary]:
 @pytest.mark.parametrize("unguided", [200], indirect=True)
 async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
     with Progress() as progress, progress.stage("seeds") as stage:
-        seeds = await make_seeds(assemble(unguided.root.resolve()), 2, stage)
+        seeds = await make_seeds(services_of(unguided), 2, stage)
     assert len(seeds.tasks) == 2
     assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)
 

@@ -186,7 +186,7 @@ def test_a_finished_iteration_is_not_run_without_a_thread(finished: RunDirectory
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "iteration: -1 is no number of an iteration"),
+        ({}, "iteration: -1 is not the number of an iteration"),
         ({"iteration": -1}, "iteration: -1 is no number"),
         ({"iteration": "x"}, "iteration: 'x' is no number"),
         ({"iteration": True}, "iteration: True is no number"),
@@ -198,7 +198,7 @@ def test_a_wrong_input_is_told_and_the_thread_stays_readable(
     finished: RunDirectory, given: dict[str, Any], told: str | None
 ) -> None:
     async def try_it(graph: Any, config: RunnableConfig, context: RunContext) -> None:
-        with pytest.raises(InputError, match=told or "signals: 5 is no list of ids"):
+        with pytest.raises(InputError, match=told or "signals: 5 is not a list of ids"):
             await graph.ainvoke(given, config, context=context)
         state = await graph.aget_state(config)
         assert given.items() <= state.values.items()
@@ -273,8 +273,8 @@ def test_a_branch_of_a_finished_iteration_gets_one_copy_with_its_siblings(finish
     assert set(asyncio.run(runs(stage="iterations/000"))) == {copy}
     assert set(asyncio.run(runs(stage="iterations/000", run="run@mine"))) == {copy}
     wrong = [
-        ({"stage": "iterations/000/.."}, "is no branch of an iteration"),
-        ({"stage": "iterations/000", "run": "../elsewhere"}, "is no copy of"),
+        ({"stage": "iterations/000/.."}, "is not a branch of an iteration"),
+        ({"stage": "iterations/000", "run": "../elsewhere"}, "is not a copy of"),
     ]
     for given, told in wrong:
         with pytest.raises(InputError, match=told):

@@ -9,17 +9,16 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph
+from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph, services_of
 from support.official_audit import audit
 
 import graph.iteration
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
-from graph.assembly import open_rooms
 from graph.iteration import iteration_graph, seed_graph
 from graph.nodes.update import join
 from graph.records import Evolution
-from graph.state import BranchUpdate, IterationState, IterationUpdate, RunContext
+from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import FailureMemory, Judgement
 from memory.records import Draft, FailureContext, Interaction, Signal, SignalKind, Task, Trajectory, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
@@ -101,9 +100,9 @@ def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: 
 
 
 def test_the_memory_knows_what_was_explored(evolved: RunDirectory) -> None:
-    rooms = open_rooms(RunContext(run=str(evolved.root)))
+    settings = services_of(evolved).settings
     judged = rows(evolved, "judgements.jsonl", Judgement)
-    with FailureMemory(evolved.failures_path, rooms.settings.memory) as memory:
+    with FailureMemory(evolved.failures_path, settings.memory) as memory:
         assert memory.ids == {one.context_id for one in judged if one.status == "new"}
 
 
@@ -111,11 +110,11 @@ def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
     before, tasks = records(copied.root), copied.tasks_path.read_bytes()
     judged = rows(copied, "judgements.jsonl", Judgement)
     new = tuple(one.context_id for one in judged if one.status == "new")
-    rooms = open_rooms(RunContext(run=str(copied.root)))
-    join(rooms, IterationState(iteration=0, new=new))
+    services = services_of(copied)
+    join(services, IterationState(iteration=0, new=new))
     assert records(copied.root) == before
     assert copied.tasks_path.read_bytes() == tasks
-    with FailureMemory(copied.failures_path, rooms.settings.memory) as memory:
+    with FailureMemory(copied.failures_path, services.settings.memory) as memory:
         assert memory.ids == set(new)
 
 
@@ -132,7 +131,7 @@ def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copi
     write_jsonl(folder / "branches" / second / "drafts.jsonl", [twin])
     write_jsonl(folder / "branches" / second / "verdicts.jsonl", [verdict])
     write_jsonl(copied.tasks_path, first_tasks())
-    join(open_rooms(RunContext(run=str(copied.root))), IterationState(iteration=0, new=(first, second)))
+    join(services_of(copied), IterationState(iteration=0, new=(first, second)))
     ruled = {one.draft_id: one for one in rows(copied, "verdicts.jsonl", Verdict)}
     assert ruled[draft.id].accepted
     assert ruled[twin.id].reason == "duplicate"
@@ -191,7 +190,7 @@ def test_the_wiring_is_short() -> None:
     source = Path(graph.iteration.__file__).read_text()
     assert len(source.splitlines()) < 100
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} == {
-        "_described",
+        "described",
         "branch",
         "iteration_graph",
         "seed_graph",

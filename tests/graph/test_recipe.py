@@ -19,7 +19,7 @@ from training.seal.settings import SealSettings
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),
     ("- 1", [], "a recipe is a mapping of sections"),
-    ("seed: 1\nseed: 2", [], "the key 'seed' stands twice"),
+    ("seed: 1\nseed: 2", [], "the key 'seed' occurs twice"),
     ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
     ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
@@ -47,7 +47,7 @@ MISTAKES = [
     (
         "memory: {deduplicate: false, recur_after: 5}",
         [],
-        "memory: 'recur_after' says how contexts are told apart, deduplicate: false ignores it: remove it",
+        "memory: 'recur_after' says how contexts are compared, deduplicate: false ignores it: remove it",
     ),
     ("verification: {perturbed: 1.5}", [], "verification.perturbed: input should be less than or equal to 1"),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),

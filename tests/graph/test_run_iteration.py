@@ -22,7 +22,7 @@ from environments.base import InputError
 from graph.run_iteration import app, open_run
 from memory.records import Measured, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
@@ -235,7 +235,7 @@ def test_half_a_line_of_a_finished_iteration_is_named_at_resume(
 def hopeless(tmp_path: Path) -> RunDirectory:
     """A run whose round is done and had no success: one rollout in eight wrote a call, the others nothing."""
     run = make_run(tmp_path / "run", "signals.rare_percent=0.001")
-    path = run.iteration(0) / TRAJECTORIES_FILE
+    path = run.iteration(0).trajectories
     failed = []
     for place, one in enumerate(read_jsonl(path, Trajectory)):
         assert one.outcome is not None
@@ -243,8 +243,8 @@ def hopeless(tmp_path: Path) -> RunDirectory:
         turns = one.turns if place % 8 == 0 else ()
         failed.append(one.model_copy(update={"outcome": outcome, "reward": 0.0, "turns": turns}))
     write_jsonl(path, failed)
-    record = read_json(run.iteration(0) / RECORD_FILE, RoundRecord)
-    write_json(run.iteration(0) / RECORD_FILE, record.model_copy(update={"success": 0.0}))
+    record = read_json(run.iteration(0).round, RoundRecord)
+    write_json(run.iteration(0).round, record.model_copy(update={"success": 0.0}))
     return run
 
 
@@ -270,7 +270,7 @@ def test_a_budget_that_is_spent_before_the_first_iteration_prints_no_table(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     run = make_run(tmp_path / "run", "roles.reflector={kind: chat, model: m}", "roles.budget.calls=1")
-    (run.iteration(0) / RECORD_FILE).unlink()
+    run.iteration(0).round.unlink()
     Ledger(run.spending_path, BudgetSettings()).add(
         Request(role="reflector", subject="s", iteration=None, outcome="failed", measured=Measured(calls=1))
     )

@@ -26,10 +26,10 @@ from evaluation.run import app
 from evaluation.study.arm import FinishedRun
 from graph.report.summary import Summary, iteration_table
 from memory.records import Trajectory
-from memory.run import read_json, read_jsonl, write_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from training.embedded.compact import CompactDialogue
 from training.rollout.policy import load_policy
-from training.seal.seal import SEAL_FILE, SealStep
+from training.seal.seal import SealStep
 
 pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def steps(root: Path, iteration: int) -> list[SealStep]:
-    return read_jsonl(root / "iterations" / f"{iteration:03d}" / SEAL_FILE, SealStep)
+    return read_jsonl(RunDirectory(root).iteration(iteration).seal, SealStep)
 
 
 def rollouts(root: Path, iteration: int) -> list[Trajectory]:

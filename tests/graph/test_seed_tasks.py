@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.changed_tasks import changed
-from support.made_run import CAR, ENVIRONMENT, FILES, first_tasks, settings_for
+from support.made_run import CAR, ENVIRONMENT, FILES, first_tasks, services_of, settings_for
 from typer.testing import CliRunner, Result
 
 import graph.run.initial_tasks
@@ -20,7 +20,6 @@ from environments.base import Environment, EnvironmentFault, InputError, ToolCal
 from environments.bfcl.templated.panels import load_panel
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
-from graph.assembly import assemble
 from graph.run.initial_tasks import verify_given
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
@@ -280,8 +279,8 @@ async def test_a_panels_task_is_refused_as_sealed(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(dump_line(good))
     run = RunDirectory.create(tmp_path / "run", settings_for(tmp_path))
-    rooms = dataclasses.replace(assemble(run.root.resolve()), sealed=frozenset({fingerprint(good)}))
+    services = dataclasses.replace(services_of(run), held_out=frozenset({fingerprint(good)}))
     told: list[str] = []
     with pytest.raises(InputError):
-        await verify_given(path, rooms, told.append)
+        await verify_given(path, services, told.append)
     assert told[0].startswith(f"{path}:1: sealed")

@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunDirect
     run = make_run(folder / "run")
     run_graph(run)
     copy = (run.iteration(0) / "trajectories.jsonl").read_text().replace('"iteration": 0', '"iteration": 1')
-    run.iteration(1).mkdir()
+    run.iteration(1).root.mkdir()
     (run.iteration(1) / "trajectories.jsonl").write_text(copy)
     port = free_port()
     command = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser", "--no-reload"]
@@ -146,7 +146,7 @@ def test_a_run_that_the_server_did_not_open_and_a_wrong_input_are_refused(
     thread = client.threads.create(graph_id="iteration")["thread_id"]
     for given, context, told in (
         ({"iteration": 0}, {"run": str(other.root)}, "start another one with COEVOLVE_RUN"),
-        ({"iteration": "x"}, None, "'x' is no number of an iteration"),
+        ({"iteration": "x"}, None, "'x' is not the number of an iteration"),
     ):
         with pytest.raises(Exception, match=told):
             client.runs.wait(thread, "iteration", input=given, context=context, raise_error=True)

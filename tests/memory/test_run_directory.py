@@ -28,8 +28,8 @@ def run(tmp_path):
 def test_layout(run):
     assert run.settings_path == run.root / "settings.yaml"
     assert run.tasks_path == run.root / "tasks.jsonl"
-    assert run.iteration(0) == run.root / "iterations" / "000"
-    assert run.iteration(12) == run.root / "iterations" / "012"
+    assert run.iteration(0).root == run.root / "iterations" / "000"
+    assert run.iteration(12).root == run.root / "iterations" / "012"
     assert run.checkpoints_path == run.root / "checkpoints.sqlite"
     assert run.policy_path == run.root / "policy"
     assert run.failures_path == run.root / "failures"
@@ -65,7 +65,7 @@ def test_a_folder_that_is_no_run_is_not_opened(tmp_path, kind):
         path.mkdir()
     elif kind == "file":
         path.write_text("")
-    with pytest.raises(InputError, match=r"somewhere is no run, it has no settings\.yaml"):
+    with pytest.raises(InputError, match=r"somewhere is not a run, it has no settings\.yaml"):
         RunDirectory.open(path)
 
 

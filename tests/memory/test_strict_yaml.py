@@ -26,7 +26,7 @@ HOSTILE = {
     "a tag that does not fit": ("seed: !!timestamp x", "the tag .* is not allowed"),
     "no character": (r'a: "\UFFFFFFFF"', "line 1: "),
     "half of a surrogate pair": (r'path: "\ud800"', "line 1: .*surrogates not allowed"),
-    "a key that is a list": ("? [a]\n: 1", "line 1: a key is no single value"),
+    "a key that is a list": ("? [a]\n: 1", "line 1: a key is not a single value"),
     "two documents": ("a: 1\n---\na: 2", "line 2: but found another document"),
     "a NUL": ("a: \0", "not allowed"),
 }

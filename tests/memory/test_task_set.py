@@ -88,7 +88,7 @@ def test_another_content_under_a_known_id_is_refused_and_nothing_written(run):
 
 def test_corrupt_and_double_lines_are_told(run):
     write_jsonl(run.tasks_path, [*seeds(2), *seeds(1)])
-    with pytest.raises(InputError, match=r"tasks\.jsonl, line 3: task seed-00 stands in line 1 already"):
+    with pytest.raises(InputError, match=r"tasks\.jsonl, line 3: task seed-00 is in line 1 already"):
         load_tasks(run)
     run.tasks_path.write_text('{"id": "x"}\n')
     with pytest.raises(InputError, match=r"tasks\.jsonl, line 1: environment: Field required"):
@@ -119,7 +119,7 @@ def test_given_tasks_need_no_lineage(tmp_path):
     assert (first.id, first.origin, first.admitted_at, first.parents) == ("mine", "given", None, ("draft-1",))
     assert isinstance(second, Task)
     assert second.origin == "given"
-    assert problems[0] == f"task {second.id} stands in line 3 already"
+    assert problems[0] == f"task {second.id} is in line 3 already"
     assert "0 turns but 1 reference turns" in problems[1]
     assert problems[2].startswith("no JSON")
     assert problems[3].startswith("not a JSON object")

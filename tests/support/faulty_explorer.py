@@ -21,12 +21,13 @@ from agents.settings import RolesSettings
 from agents.spending import Ledger, RepeatedFailure
 from environments.base import Environment, EnvironmentDefect, InputError
 from memory.records import FailureContext, Interaction
+from memory.run import IterationDirectory
 
 
 class FaultyExplorer:
     """``faults`` by position in the sorted ids of the iteration's branches; every call is logged to ``log``."""
 
-    def __init__(self, explorer: Explorer, folder: Path, faults: dict[int, str], log: Path) -> None:
+    def __init__(self, explorer: Explorer, folder: IterationDirectory, faults: dict[int, str], log: Path) -> None:
         self._explorer = explorer
         self._folder = folder
         self._faults = faults
@@ -35,7 +36,7 @@ class FaultyExplorer:
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         with self._log.open("a") as log:
             log.write(f"{context.id}\n")
-        others = sorted(path.name for path in (self._folder / "branches").iterdir())
+        others = sorted(path.name for path in self._folder.branches.iterdir())
         fault = self._faults.get(others.index(context.id))
         if fault == "refuse":
             raise RoleRefused(f"nothing to explore in {context.id}")
@@ -61,13 +62,13 @@ class FaultyExplorer:
         """Until every other branch has its verdicts, and a little longer, so that it is checkpointed."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            if all((self._folder / "branches" / one / "verdicts.jsonl").exists() for one in others if one != own):
+            if all(self._folder.branch(one).verdicts.exists() for one in others if one != own):
                 break
             time.sleep(0.05)
         time.sleep(0.5)
 
 
-def install(folder: Path, faults: dict[int, str], log: Path) -> None:
+def install(folder: IterationDirectory, faults: dict[int, str], log: Path) -> None:
     """From now on runs that are opened in this process explore with faults."""
     import graph.assembly
 

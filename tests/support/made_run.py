@@ -10,6 +10,7 @@ from typing import Any
 from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.text import render_task
+from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.records import StageSeconds
 from graph.run.interruption import Interruption
@@ -20,7 +21,7 @@ from memory.jsonl import record_id
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.tasks import admit
-from training.grpo.record import RECORD_FILE, RoundSeconds, round_record
+from training.grpo.record import RoundSeconds, round_record
 
 FILES, CAR = "GorillaFileSystem", "VehicleControlAPI"
 ENVIRONMENT = BFCLEnvironment((FILES, CAR))
@@ -144,20 +145,25 @@ def make_run(root: Path, *overrides: str) -> RunDirectory:
     tasks = first_tasks()
     admit(run, tasks)
     made = rollouts(tasks, 0)
-    write_jsonl(run.iteration(0) / "trajectories.jsonl", made)
+    write_jsonl(run.iteration(0).trajectories, made)
     record = round_record(
         iteration=0, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
     )
-    write_json(run.iteration(0) / RECORD_FILE, record)
-    write_json(run.iteration(0) / "seconds.json", StageSeconds(seconds={"seed": 0.5, "train": 12.0}))
+    write_json(run.iteration(0).round, record)
+    write_json(run.iteration(0).seconds, StageSeconds(seconds={"seed": 0.5, "train": 12.0}))
     return run
+
+
+def services_of(run: RunDirectory) -> RunServices:
+    """What the nodes of ``run`` work with, made anew, as a command makes it."""
+    return assemble(RunDirectory.open(run.root.resolve()), load_recipe(run.settings_path))
 
 
 def run_graph(run: RunDirectory, iteration: int = 0) -> None:
     """The graph's part of one iteration, in this process, as the command does it."""
     interruption = Interruption()
     with run.lock(), Progress() as progress, progress.stage("graph") as stage:
-        interruption.run(evolve_once(run, iteration, stage, interruption))
+        interruption.run(evolve_once(services_of(run), iteration, stage, interruption))
 
 
 def records(root: Path) -> dict[str, str]:

@@ -144,7 +144,7 @@ CASES = {
     "run path that is a file": Case("graph.run_iteration", NEW, "cannot be made, File exists", a_file),
     "run path below a file": Case("graph.run_iteration", "--run {}/run/below", "Not a directory", a_file),
     "resumed run path that is a file": Case("graph.run_iteration", RESUME, "there is nothing to resume", a_file),
-    "resumed run that was never made": Case("graph.run_iteration", RESUME, "{}/run is no run, there is nothing to"),
+    "resumed run that was never made": Case("graph.run_iteration", RESUME, "{}/run is not a run, there is nothing to"),
     "parts of a run": Case("graph.run_iteration", NEW, "holds parts of a run but no settings.yaml", parts),
     "corrupt settings": Case(
         "graph.run_iteration",
@@ -186,7 +186,7 @@ CASES = {
     "blind root of no world": Case(
         "environments.appworld.made_world.build", "--world {}/run --blind-only", "{}/run has no full/data", a_folder
     ),
-    "round of no run": Case("training.run_round", f"{ROUND} 0", "is no run, it has no settings.yaml"),
+    "round of no run": Case("training.run_round", f"{ROUND} 0", "is not a run, it has no settings.yaml"),
     "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),
     "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),
     "round on corrupt tasks": Case(

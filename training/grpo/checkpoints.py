@@ -11,11 +11,10 @@ import shutil
 from pathlib import Path
 
 from environments.base import Record
-from memory.run import read_json, write_json
+from memory.run import PolicyDirectory, read_json, write_json
 from training.grpo.record import RoundSeconds
-from training.rollout.policy import CARD, PolicyCard
+from training.rollout.policy import PolicyCard
 
-MARKER_FILE = "round_checkpoint.json"
 KEPT_ROUNDS = 3
 """Ends of rounds that are kept: the newest, the one before it (scored as "before"), and one to spare."""
 
@@ -38,8 +37,8 @@ def checkpoint_folder(policies: Path, step: int) -> Path:
 def complete_checkpoint(folder: Path, checkpoint: RoundCheckpoint, card: PolicyCard | None) -> None:
     """Add the files that ``load_policy`` needs beside the trainer's, then the mark that makes the checkpoint count."""
     if card is not None:
-        write_json(folder / CARD, card)
-    write_json(folder / MARKER_FILE, checkpoint)
+        write_json(PolicyDirectory(folder).card, card)
+    write_json(PolicyDirectory(folder).mark, checkpoint)
 
 
 def newest_checkpoint(policies: Path, iteration: int) -> RoundCheckpoint | None:
@@ -70,7 +69,7 @@ def discard_superseded(policies: Path, newest: int) -> None:
 def _remove(folder: Path) -> None:
     """Remove a checkpoint's folder."""
     # The mark first: if the process is killed in between, the rest of the folder counts as incomplete.
-    (folder / MARKER_FILE).unlink(missing_ok=True)
+    PolicyDirectory(folder).mark.unlink(missing_ok=True)
     shutil.rmtree(folder)
 
 
@@ -80,6 +79,6 @@ def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:
     for folder in policies.glob("checkpoint-*"):
         number = folder.name.removeprefix("checkpoint-")
         if number.isdecimal():
-            mark = folder / MARKER_FILE
+            mark = PolicyDirectory(folder).mark
             marks[int(number)] = read_json(mark, RoundCheckpoint) if mark.is_file() else None
     return marks

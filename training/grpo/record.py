@@ -37,12 +37,6 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
-RECORD_FILE = "round.json"
-TRAJECTORIES_FILE = "trajectories.jsonl"
-LENT_FILE = "lent.jsonl"
-"""References that were played for groups without any success; what the policy did is in TRAJECTORIES_FILE."""
-
-
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 

@@ -27,9 +27,6 @@ from training.grpo.checkpoints import (
     newest_checkpoint,
 )
 from training.grpo.record import (
-    LENT_FILE,
-    RECORD_FILE,
-    TRAJECTORIES_FILE,
     RoundPlan,
     RoundProgress,
     RoundRecord,
@@ -43,7 +40,7 @@ from training.grpo.reward import check_reward
 from training.grpo.task_sampler import round_tasks
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
-from training.seal.seal import SEAL_FILE, Seal, SealState, SealStep, figures, first_state
+from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
 
@@ -85,7 +82,7 @@ def run_round(
     """
     run = RunDirectory.open(root)
     with hold_lock(run.round_lock_path, end_orphan=resume):
-        record_path = run.iteration(iteration) / RECORD_FILE
+        record_path = run.iteration(iteration).round
         if record_path.exists():
             if not resume:
                 raise InputError(f"{record_path} exists, iteration {iteration} has its round: use --resume or the next")
@@ -104,9 +101,9 @@ class _Round:
         self.run = run
         self.iteration = iteration
         self.report = report
-        self.log = run.iteration(iteration) / TRAJECTORIES_FILE
-        self.lent_log = run.iteration(iteration) / LENT_FILE
-        self.seal_log = run.iteration(iteration) / SEAL_FILE
+        self.log = run.iteration(iteration).trajectories
+        self.lent_log = run.iteration(iteration).lent
+        self.seal_log = run.iteration(iteration).seal
         if self.log.exists() and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
@@ -151,7 +148,7 @@ class _Round:
         """Find where to start or resume, and remove what was written after that point."""
         before, checkpoint = 0, None
         if self.iteration > 0:
-            previous = self.run.iteration(self.iteration - 1) / RECORD_FILE
+            previous = self.run.iteration(self.iteration - 1).round
             if not previous.exists():
                 raise InputError(f"{previous} is missing: do the round of iteration {self.iteration - 1} first")
             record = read_json(previous, RoundRecord)
@@ -269,7 +266,7 @@ class _Round:
         """Return SEAL's state before this round's first step."""
         if self.iteration == 0:
             return first_state(settings)
-        earlier = self.run.iteration(self.iteration - 1) / SEAL_FILE
+        earlier = self.run.iteration(self.iteration - 1).seal
         if not earlier.exists():
             raise InputError(f"{earlier}, which SEAL continues from, is missing: restore it")
         return read_jsonl(earlier, SealStep)[-1].state

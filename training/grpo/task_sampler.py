@@ -202,7 +202,7 @@ def earlier_attempts(run: RunDirectory, iteration: int) -> list[Attempt]:
     """Return every attempt of the rounds before ``iteration``. Raises InputError for a round without its scores."""
     attempts = []
     for number in range(iteration):
-        path = run.iteration(number) / SCORES_FILE
+        path = run.iteration(number).scores
         if not path.exists():
             raise InputError(
                 f"{path} is missing, and tasks.sampling or tasks.retire_above needs it: finish iteration "

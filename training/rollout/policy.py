@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 
 from environments.base import InputError, Record
-from memory.run import read_json, write_json
+from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact_text import CompactSettings
 from training.rendering.base import Rendering
 from training.rollout.policy_path import hub_trouble, policy_folder
@@ -24,7 +24,6 @@ from training.settings import PolicySettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-CARD = "coevolve.json"
 ADAPTER = "adapter_config.json"
 
 
@@ -127,7 +126,8 @@ def load_rendering(
     from transformers import AutoTokenizer
 
     path = policy_folder(path)
-    card = read_json(Path(path) / CARD, PolicyCard) if (Path(path) / CARD).is_file() else None
+    written = PolicyDirectory(Path(path)).card
+    card = read_json(written, PolicyCard) if written.is_file() else None
     with _found(path, "tokenizer") as options:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
     if card is not None and card.rendering == "compact":
@@ -186,7 +186,7 @@ def save_policy(
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     if card is not None:
-        write_json(path / CARD, card)
+        write_json(PolicyDirectory(path).card, card)
 
 
 def check_weights(folder: Path) -> None:

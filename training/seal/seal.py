@@ -35,10 +35,7 @@ from training.seal.diagnosis import Diagnosis, diagnose
 from training.seal.failure_profile import failure_profile
 from training.seal.settings import SealSettings
 
-__all__ = ["SEAL_FILE", "Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
-
-SEAL_FILE = "seal.jsonl"
-"""In an iteration's folder: a ``SealStep`` a line. Its last line is where the next step, or iteration, goes on."""
+__all__ = ["Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 
 class SealState(Record):

@@ -229,7 +229,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("description: loop", "description: loop, describe: loop", "describe"),
         ("compare:", "limits: 3\ncompare:", "limits"),
         ("length=2", "length", "pattern"),
-        ("seeds: 1,", "seeds: 1, seeds: 2,", "stands twice"),
+        ("seeds: 1,", "seeds: 1, seeds: 2,", "occurs twice"),
         ("BASE", "nowhere.yaml", "nowhere.yaml"),
     ],
 )

@@ -19,7 +19,7 @@ from agents.settings import RoleSettings
 from agents.spending import Request
 from evaluation.outcomes import Report, Score
 from graph.recipe import load_recipe
-from graph.records import PanelScore, PolicyCard
+from graph.records import PanelScore
 from graph.report.costs import StageCost
 from graph.report.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
 from graph.run.interruption import Interruption
@@ -27,9 +27,9 @@ from graph.run.progress import Progress
 from graph.run.stages import Run, panel_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, StopReason, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
-from training.rollout.policy import PolicyCard as WrittenCard
+from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from training.grpo.record import RoundRecord
+from training.rollout.policy import PolicyCard
 
 BEFORE = PanelScore(name="templated-dev", n=40, successes=10, success=0.25, interval=(0.14, 0.40))
 AFTER = BEFORE.model_copy(update={"successes": 14, "success": 0.35, "interval": (0.22, 0.50)})
@@ -44,7 +44,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     write_json(run.iteration(0) / "panel_before.json", BEFORE)
     write_json(run.iteration(0) / "panel_after.json", AFTER)
     (root / "policy" / "none").mkdir(parents=True)
-    write_json(root / "policy" / "none" / "coevolve.json", WrittenCard(rendering="compact"))
+    write_json(PolicyDirectory(root / "policy" / "none").card, PolicyCard(rendering="compact"))
     return run
 
 
@@ -69,15 +69,15 @@ def test_rollouts_that_the_environment_ended_are_reported_with_task_and_cause(
     scored: RunDirectory, tmp_path: Path
 ) -> None:
     run = RunDirectory(shutil.copytree(scored.root, tmp_path / "run"))
-    path = run.iteration(0) / TRAJECTORIES_FILE
+    path = run.iteration(0).trajectories
     played = read_jsonl(path, Trajectory)
     ended = {"outcome": None, "reward": None, "infrastructure_error": "the disk of\nthe worker is full"}
     first = played[0].task_id
     faults = [one.id for one in played if one.task_id == first][:2]
     faults.append(next(one.id for one in played if one.task_id != first))
     write_jsonl(path, [one.model_copy(update=ended) if one.id in faults else one for one in played])
-    record = read_json(run.iteration(0) / RECORD_FILE, RoundRecord)
-    write_json(run.iteration(0) / RECORD_FILE, record.model_copy(update={"infrastructure_errors": 3}))
+    record = read_json(run.iteration(0).round, RoundRecord)
+    write_json(run.iteration(0).round, record.model_copy(update={"infrastructure_errors": 3}))
     assert summary_of(scored).warnings == ()
     (words,) = summary_of(run).warnings
     assert words.startswith(f"3 of {len(played)} rollouts, of 2 tasks, ended in a fault of the environment")
@@ -179,7 +179,7 @@ async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended
 
 def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory) -> None:
     assert summary_of(scored).stop_reasons == {}, "no sampler played the rollouts of this run"
-    path = scored.iteration(0) / RECORD_FILE
+    path = scored.iteration(0).round
     record = read_json(path, RoundRecord)
     counted = {StopReason.END_OF_TURN: 40, StopReason.ACTIONS: 2}
     write_json(path, record.model_copy(update={"stop_reasons": counted}))
@@ -250,8 +250,3 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
     told = capsys.readouterr().err
     assert re.search(r"panel before training: 20 of 40, \d+ s left, success 0.25\n", told), told
     assert read_json(directory.iteration(0) / "panel_before.json", PanelScore) == AFTER
-
-
-def test_the_policys_card_is_understood(tmp_path: Path) -> None:
-    write_json(tmp_path / "coevolve.json", WrittenCard(rendering="compact"))
-    assert read_json(tmp_path / "coevolve.json", PolicyCard).rendering == "compact"

@@ -11,7 +11,7 @@ from environments.base import InputError
 from environments.bfcl.official import indices, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
 from environments.verification.fingerprints import fingerprint
-from graph.assembly import Rooms, assemble
+from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.run.initial_tasks import _official
 from graph.run.interruption import Interruption
@@ -21,20 +21,20 @@ from memory.run import RunDirectory
 from memory.tasks import load_tasks
 
 
-def rooms(folder: Path, *classes: str) -> Rooms:
+def services(folder: Path, *classes: str) -> RunServices:
     folder.mkdir(exist_ok=True)
     recipe = folder / "recipe.yaml"
     recipe.write_text(f"tasks: {{initial: official}}\nenvironment: {{classes: [{', '.join(classes)}]}}\n")
     run = RunDirectory.create(folder / "run", load_recipe(recipe))
-    return assemble(run.root.resolve())
+    return assemble(run, load_recipe(recipe))
 
 
 @pytest.fixture(scope="module")
-def every_class(tmp_path_factory: pytest.TempPathFactory) -> Rooms:
-    return rooms(tmp_path_factory.mktemp("official"), *CLASSES)
+def every_class(tmp_path_factory: pytest.TempPathFactory) -> RunServices:
+    return services(tmp_path_factory.mktemp("official"), *CLASSES)
 
 
-def test_all_categories_have_the_training_indices_and_no_other(every_class: Rooms) -> None:
+def test_all_categories_have_the_training_indices_and_no_other(every_class: RunServices) -> None:
     interruption = Interruption()
     with Progress() as progress:
         run = Run(every_class.run, every_class.settings, progress, interruption, resumed=False)
@@ -47,10 +47,10 @@ def test_all_categories_have_the_training_indices_and_no_other(every_class: Room
     assert sum(bool(task.withheld) for task in tasks) == sum(task.long_context for task in tasks) == 45
 
 
-def test_what_is_on_a_panel_is_refused_and_told(every_class: Rooms) -> None:
+def test_what_is_on_a_panel_is_refused_and_told(every_class: RunServices) -> None:
     (sealed, *_) = load_category("miss_func", ("train",))
     told: list[str] = []
-    guarded = dataclasses.replace(every_class, sealed=frozenset({fingerprint(sealed.spec)}))
+    guarded = dataclasses.replace(every_class, held_out=frozenset({fingerprint(sealed.spec)}))
     tasks = _official(guarded, told.append)
     assert sealed.id not in {task.id for task in tasks}
     assert any(line.startswith(f"tasks.initial: {sealed.id}: sealed: ") for line in told)
@@ -58,7 +58,7 @@ def test_what_is_on_a_panel_is_refused_and_told(every_class: Rooms) -> None:
 
 def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:
     told: list[str] = []
-    tasks = _official(rooms(tmp_path, "VehicleControlAPI"), told.append)
+    tasks = _official(services(tmp_path, "VehicleControlAPI"), told.append)
     assert tasks
     assert {task.classes for task in tasks} == {("VehicleControlAPI",)}
     assert told == [f"tasks.initial: {180 - len(tasks)} of 180 official tasks need other classes"]
@@ -66,7 +66,7 @@ def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:
 
 def test_classes_without_an_official_task_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"environment\.classes: no official training task"):
-        _official(rooms(tmp_path, "MathAPI"), lambda line: None)
+        _official(services(tmp_path, "MathAPI"), lambda line: None)
 
 
 def test_they_are_bfcls(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def command(run: Path, iteration: int, *flags: str):
 def test_users_mistakes_are_told_in_one_sentence(disturbed: SimpleNamespace, starter: Path, tmp_path: Path) -> None:
     fresh = new_run(tmp_path / "fresh", starter)
     begun = new_run(tmp_path / "begun", starter)
-    begun.iteration(0).mkdir(parents=True)
+    begun.iteration(0).root.mkdir(parents=True)
     (begun.iteration(0) / "trajectories.jsonl").touch()
     taskless = RunDirectory.create(tmp_path / "taskless", small_settings(starter))
     lost = new_run(tmp_path / "lost", tmp_path / "no_such_policy")

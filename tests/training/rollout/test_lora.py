@@ -20,8 +20,11 @@ from support.small_policy import CLASSES, hand_logps, small_tasks
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.jsonl import derive_seed
-from training.rollout.policy import CARD, PolicyCard, load_policy, load_starter
+from memory.run import PolicyDirectory
+from training.rollout.policy import PolicyCard, load_policy, load_starter
 from training.settings import LoraSettings, PolicySettings
+
+CARD = PolicyDirectory.card.name
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")

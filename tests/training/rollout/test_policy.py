@@ -17,11 +17,12 @@ from support.chat_models import save_model, template, tokenizer
 from support.made_policy import environment, made_tasks, trained_policy
 
 from environments.base import InputError
+from memory.run import PolicyDirectory
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
 from training.rollout.in_process import InProcessSampler
-from training.rollout.policy import CARD, PolicyCard, load_policy, save_policy
+from training.rollout.policy import PolicyCard, load_policy, save_policy
 from training.rollout.policy_path import _OURS, hub_trouble
 from training.settings import PolicySettings
 
@@ -55,7 +56,7 @@ def _with_larger_vocabulary(folder: Path) -> Path:
 
 def _with_card(folder: Path, text: str) -> Path:
     made = saved(folder / "p", None)
-    (made / CARD).write_text(text)
+    PolicyDirectory(made).card.write_text(text)
     return made
 
 

@@ -13,7 +13,7 @@ from memory.records import Task
 from memory.run import append_jsonl, read_jsonl
 from training.seal.advantage_weights import RhoState
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import SEAL_FILE, Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
+from training.seal.seal import Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
@@ -48,7 +48,7 @@ def test_a_cue_appears_and_retires_through_two_iterations_that_a_kill_interrupts
     assert seal.state.interface == InterfaceState(updates=4, retired=(L.EMPTY_TURN,))
     assert [one.success for step in rollouts for one in step[:1]] == [False, False, True, True]
 
-    path = tmp_path / SEAL_FILE
+    path = tmp_path / "seal.jsonl"
     first = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: append_jsonl(path, [step]))
     for step in (1, 2):
         play(first, step, *[LAZY] * 8)

@@ -15,9 +15,9 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
 from memory.tasks import admit
-from training.grpo.record import RECORD_FILE, RoundRecord
+from training.grpo.record import RoundRecord
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import SEAL_FILE, Seal, SealStep, first_state
+from training.seal.seal import Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
@@ -137,7 +137,7 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     append_jsonl(round_.seal_log, [steps[2]])
     assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
     round_._cut(round_.seal_log, SealStep, 0)
-    assert not (run.iteration(0) / SEAL_FILE).exists()
+    assert not run.iteration(0).seal.exists()
 
 
 def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) -> None:
@@ -149,20 +149,20 @@ def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) 
     admit(run, small_tasks())
     train(run, 0)
     train(run, 1)
-    first, second = (read_jsonl(run.iteration(number) / SEAL_FILE, SealStep) for number in (0, 1))
+    first, second = (read_jsonl(run.iteration(number).seal, SealStep) for number in (0, 1))
     assert [step.step for step in (*first, *second)] == [1, 2, 3, 4, 5, 6]
     assert [step.state.rho.updates for step in (*first, *second)] == [1, 2, 3, 4, 5, 6]
     assert {TurnLabel.PASS} < {label for step in first for label in step.profile.labels}
     assert all(step.state.interface is None for step in (*first, *second))
     for number, steps in enumerate((first, second)):
-        record = read_json(run.iteration(number) / RECORD_FILE, RoundRecord)
+        record = read_json(run.iteration(number).round, RoundRecord)
         assert record.seal is not None
         assert record.seal.steps == 3
         assert sum(record.seal.labels.values()) == sum(
             found.count for step in steps for found in step.profile.labels.values()
         )
         assert 0.0 < record.measured.seal_share < 0.02, "diagnosis and weights cost less than 2 % of a round"
-    (run.iteration(0) / SEAL_FILE).unlink()
-    (run.iteration(1) / RECORD_FILE).unlink()
+    run.iteration(0).seal.unlink()
+    run.iteration(1).round.unlink()
     with pytest.raises(InputError, match="which SEAL continues from, is missing"):
         run_round(run.root, 1, True, lambda progress: None)

@@ -1,0 +1,394 @@
+"""Every file and folder of a run: its name, its record type, and who writes and reads it.
+
+Each class below is a folder, and each ``RunFile`` in it is a row of the table in ``docs/run-directory.md``. On an
+instance the same attribute is a path: ``run.iteration(3).drafts``. No other module spells one of these names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Self, overload
+
+SEED_STAGE = "seed"
+"""The stage of D_0. A stage is a folder of the run, relative to the run directory."""
+
+ITERATIONS = "iterations"
+"""The folder of the iterations' folders."""
+
+_ITERATION_STAGE = re.compile(ITERATIONS + r"/(\d{3,})")
+_BRANCHES = "branches"
+_REFLECTIONS = "reflections"
+
+
+def iteration_stage(iteration: int) -> str:
+    """Return the stage of an iteration, counted from 0."""
+    return f"{ITERATIONS}/{iteration:03d}"
+
+
+def iteration_of(stage: str) -> int | None:
+    """Return the iteration of a stage; None for the stage of D_0 and for a text that is not a stage."""
+    found = _ITERATION_STAGE.fullmatch(stage)
+    return int(found[1]) if found else None
+
+
+class RunFile:
+    """One file or folder of a run: a path on an instance of its folder, a row of the table on the class.
+
+    Args:
+        name: name in the folder; a folder's ends in "/".
+        record: dotted name of the record type (one per line in a ``.jsonl`` file, one in a ``.json`` file), or what the
+            file holds in plain words.
+        written_by: dotted names of the modules that write it.
+        read_by: dotted names of the modules that read it; empty for a file that only people read.
+        meaning: one sentence.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        record: str,
+        *,
+        written_by: tuple[str, ...],
+        read_by: tuple[str, ...] = (),
+        meaning: str,
+    ) -> None:
+        self.name = name.removesuffix("/")
+        self.is_folder = name.endswith("/")
+        self.record = record
+        self.written_by = written_by
+        self.read_by = read_by
+        self.meaning = meaning
+        self.attribute = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.attribute = name
+
+    @overload
+    def __get__(self, folder: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, folder: Folder, owner: type) -> Path: ...
+
+    def __get__(self, folder: Folder | None, owner: type) -> Self | Path:
+        return self if folder is None else folder.root / self.name
+
+
+@dataclass(frozen=True)
+class Folder(os.PathLike[str]):
+    """A folder of a run, at ``root``. It may not exist yet: the first file written into it makes it."""
+
+    root: Path
+
+    def __fspath__(self) -> str:
+        return str(self.root)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+    @classmethod
+    def files(cls) -> Iterator[RunFile]:
+        """Yield the rows of the table, those of the base class first."""
+        for base in reversed(cls.__mro__):
+            yield from (value for value in vars(base).values() if isinstance(value, RunFile))
+
+
+_NODES = "graph.nodes."
+_EXTRACT, _REFLECT, _DEDUPLICATE = _NODES + "extract", _NODES + "reflect", _NODES + "deduplicate"
+_EXPLORE, _ABSTRACT, _VERIFY, _UPDATE = (_NODES + name for name in ("explore", "abstract", "verify", "update"))
+_INITIAL = "graph.run.initial_tasks"
+_BRANCH = "graph.branches"
+_FORKS = "graph.forks"
+_STAGES = "graph.run.stages"
+_LOOP = "graph.run.loop"
+_ROUND = "training.grpo.round"
+_SUMMARY, _CLOSING, _COSTS = "graph.report.summary", "graph.report.closing", "graph.report.costs"
+_ARM = "evaluation.study.arm"
+_EXPLORED = "memory.explored"
+_BENCHMARKS = "benchmarks.runs"
+
+
+class BranchDirectory(Folder):
+    """The folder of one branch, ``STAGE/branches/CONTEXT``. Only this branch writes it; ``update`` joins branches."""
+
+    context = RunFile(
+        "context.json",
+        "memory.records.FailureContext",
+        written_by=(_DEDUPLICATE, _INITIAL),
+        read_by=(_EXPLORE, _ABSTRACT, _VERIFY, _UPDATE),
+        meaning="The failure context that the branch explores.",
+    )
+    interactions = RunFile(
+        "interactions.jsonl",
+        "memory.records.Interaction",
+        written_by=(_EXPLORE,),
+        read_by=(_ABSTRACT, _UPDATE, _INITIAL),
+        meaning="The explorer's actions and observations.",
+    )
+    drafts = RunFile(
+        "drafts.jsonl",
+        "memory.records.Draft",
+        written_by=(_ABSTRACT,),
+        read_by=(_VERIFY, _UPDATE, _INITIAL),
+        meaning="The tasks that the abstractor proposes.",
+    )
+    perturbations = RunFile(
+        "perturbations.jsonl",
+        "graph.perturbation.Perturbation",
+        written_by=(_ABSTRACT,),
+        read_by=(_UPDATE,),
+        meaning="The changes made to drafts; written only with `verification.perturbed`.",
+    )
+    verdicts = RunFile(
+        "verdicts.jsonl",
+        "memory.records.Verdict",
+        written_by=(_VERIFY,),
+        read_by=(_UPDATE, _INITIAL, _FORKS),
+        meaning="The verification result of each draft.",
+    )
+    failure = RunFile(
+        "failure.json",
+        "graph.records.Failure",
+        written_by=(_BRANCH,),
+        read_by=(_UPDATE, _INITIAL, _FORKS),
+        meaning="The cause of a failed branch; exists exactly when the branch failed.",
+    )
+    traceback = RunFile(
+        "failure.log", "text", written_by=(_BRANCH,), meaning="The traceback of a failed branch, for people."
+    )
+
+
+class StageDirectory(Folder):
+    """The folder of one stage: D_0 in ``seed/``, or one iteration."""
+
+    known = RunFile(
+        "known.json",
+        "graph.records.KnownTasks",
+        written_by=(_EXTRACT, _INITIAL),
+        read_by=(_VERIFY,),
+        meaning="Fingerprints of the tasks that existed when the stage began; equal drafts are duplicates.",
+    )
+    contexts = RunFile(
+        "contexts.jsonl",
+        "memory.records.FailureContext",
+        written_by=(_REFLECT, _INITIAL),
+        read_by=(_DEDUPLICATE, _EXPLORED, _FORKS, _CLOSING),
+        meaning="The failure contexts of the stage.",
+    )
+    branches = RunFile(
+        f"{_BRANCHES}/",
+        "memory.run_files.BranchDirectory",
+        written_by=(_DEDUPLICATE, _EXPLORE, _ABSTRACT, _VERIFY, _BRANCH, _INITIAL),
+        read_by=(_UPDATE, _INITIAL),
+        meaning="One folder per branch, named by its context's id; removed from `seed/` when a batch is joined.",
+    )
+    interactions = RunFile(
+        "interactions.jsonl",
+        "memory.records.Interaction",
+        written_by=(_UPDATE, _INITIAL),
+        read_by=(_COSTS, _ARM),
+        meaning="The interactions of all finished branches.",
+    )
+    drafts = RunFile(
+        "drafts.jsonl",
+        "memory.records.Draft",
+        written_by=(_UPDATE, _INITIAL),
+        meaning="The drafts of all finished branches.",
+    )
+    verdicts = RunFile(
+        "verdicts.jsonl",
+        "memory.records.Verdict",
+        written_by=(_UPDATE, _INITIAL),
+        read_by=(_EXPLORED,),
+        meaning="Their verification results, after duplicates across branches and the quota were refused.",
+    )
+    branch_failures = RunFile(
+        "branch_failures.jsonl",
+        "graph.records.Failure",
+        written_by=(_UPDATE, _INITIAL),
+        meaning="The failures of branches.",
+    )
+
+    def branch(self, context_id: str) -> BranchDirectory:
+        """Return the folder of the branch that explores the context ``context_id``."""
+        return BranchDirectory(self.branches / context_id)
+
+
+class EvaluationFiles(NamedTuple):
+    """The three files of one evaluation of a run's policy."""
+
+    score: Path
+    outcomes: Path
+    log: Path
+
+
+class IterationDirectory(StageDirectory):
+    """The folder of one iteration, ``iterations/NNN``: what every stage has, and the files of a round and its graph."""
+
+    panel_before = RunFile(
+        "panel_before.json",
+        "graph.records.PanelScore",
+        written_by=(_STAGES,),
+        read_by=(_STAGES, _SUMMARY),
+        meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
+    )
+    panel_before_outcomes = RunFile(
+        "panel_before.jsonl",
+        "evaluation.outcomes.TaskOutcome",
+        written_by=(_STAGES,),
+        meaning="One outcome per task of the evaluation before the round; iteration 0 only.",
+    )
+    panel_before_log = RunFile(
+        "panel_before.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process."
+    )
+    trajectories = RunFile(
+        "trajectories.jsonl",
+        "memory.records.Trajectory",
+        written_by=(_ROUND,),
+        read_by=(_ROUND, _EXTRACT, _REFLECT, _SUMMARY, _COSTS, _ARM),
+        meaning="The rollouts of the round, appended after each step.",
+    )
+    lent = RunFile(
+        "lent.jsonl",
+        "memory.records.Trajectory",
+        written_by=(_ROUND,),
+        read_by=(_ROUND, _COSTS, _ARM),
+        meaning="Off-policy demonstrations: references replayed for groups without a success.",
+    )
+    seal = RunFile(
+        "seal.jsonl",
+        "training.seal.seal.SealStep",
+        written_by=(_ROUND,),
+        read_by=(_ROUND,),
+        meaning="SEAL's state after each step; the next step, or the next round, continues from the last line.",
+    )
+    round = RunFile(
+        "round.json",
+        "training.grpo.record.RoundRecord",
+        written_by=(_ROUND,),
+        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _BENCHMARKS),
+        meaning="The finished round of training, with its policy's folder.",
+    )
+    training_log = RunFile(
+        "training.log", "text", written_by=(_STAGES,), meaning="Output of the process that trained the round."
+    )
+    panel_after = RunFile(
+        "panel_after.json",
+        "graph.records.PanelScore",
+        written_by=(_STAGES,),
+        read_by=(_STAGES, _SUMMARY),
+        meaning="Score of the policy that the round made.",
+    )
+    panel_after_outcomes = RunFile(
+        "panel_after.jsonl",
+        "evaluation.outcomes.TaskOutcome",
+        written_by=(_STAGES,),
+        meaning="One outcome per task of the evaluation after the round.",
+    )
+    panel_after_log = RunFile(
+        "panel_after.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process."
+    )
+    signals = RunFile(
+        "signals.jsonl",
+        "memory.records.Signal",
+        written_by=(_EXTRACT,),
+        read_by=(_REFLECT, _FORKS, _CLOSING),
+        meaning="Every signal of weakness in the round, chosen or not.",
+    )
+    scores = RunFile(
+        "scores.jsonl",
+        "training.signals.GroupScore",
+        written_by=(_EXTRACT,),
+        read_by=(_EXTRACT, "training.grpo.task_sampler", _CLOSING),
+        meaning="Mean success of each group of rollouts; later rounds compare with it.",
+    )
+    extraction = RunFile(
+        "extraction.json",
+        "graph.records.ExtractionRecord",
+        written_by=(_EXTRACT,),
+        read_by=(_UPDATE, _FORKS),
+        meaning="Signals counted by kind, and the ids of those chosen.",
+    )
+    reflections = RunFile(
+        f"{_REFLECTIONS}/",
+        "memory.records.FailureContext",
+        written_by=(_REFLECT,),
+        read_by=(_REFLECT,),
+        meaning="One `SIGNAL.json` per reflected signal, so that a resumed node does not ask again.",
+    )
+    reflection_failures = RunFile(
+        "reflection_failures.jsonl",
+        "graph.records.Failure",
+        written_by=(_REFLECT,),
+        read_by=(_UPDATE,),
+        meaning="The reflections that gave up.",
+    )
+    judgements = RunFile(
+        "judgements.jsonl",
+        "memory.failures.Judgement",
+        written_by=(_DEDUPLICATE,),
+        read_by=(_UPDATE, _EXPLORED, _FORKS),
+        meaning="Whether the failure memory knew each context.",
+    )
+    perturbations = RunFile(
+        "perturbations.jsonl",
+        "graph.perturbation.Perturbation",
+        written_by=(_UPDATE,),
+        meaning="The changes made to drafts of finished branches; written only with `verification.perturbed`.",
+    )
+    evolution = RunFile(
+        "evolution.json",
+        "graph.records.Evolution",
+        written_by=(_UPDATE,),
+        read_by=(_STAGES, _FORKS, _SUMMARY, _BENCHMARKS),
+        meaning="What the graph made of the round; written last, the graph is done once it exists.",
+    )
+    seconds = RunFile(
+        "seconds.json",
+        "graph.records.StageSeconds",
+        written_by=(_STAGES,),
+        read_by=(_STAGES, _SUMMARY, _BENCHMARKS),
+        meaning="Wall seconds per completed stage.",
+    )
+    summary = RunFile(
+        "summary.json",
+        "graph.report.summary.Summary",
+        written_by=(_LOOP,),
+        read_by=(_LOOP, _FORKS, _ARM, "benchmarks.evolution_share"),
+        meaning="The iteration's summary; the iteration is done once it exists.",
+    )
+
+    def reflection(self, signal_id: str) -> Path:
+        """Return the path of the context that was reflected from the signal ``signal_id``."""
+        return self.reflections / f"{signal_id}.json"
+
+    def evaluation(self, when: Literal["before", "after"]) -> EvaluationFiles:
+        """Return the files of the evaluation before or after the round."""
+        if when == "before":
+            return EvaluationFiles(self.panel_before, self.panel_before_outcomes, self.panel_before_log)
+        return EvaluationFiles(self.panel_after, self.panel_after_outcomes, self.panel_after_log)
+
+
+class PolicyDirectory(Folder):
+    """The folder of a policy that this project wrote: ``policy/checkpoint-STEP``, or one outside of a run.
+
+    Weights, tokenizer and the trainer's state are the library's files and are not listed.
+    """
+
+    card = RunFile(
+        "coevolve.json",
+        "training.rollout.policy.PolicyCard",
+        written_by=("training.rollout.policy", "training.grpo.checkpoints"),
+        read_by=("training.rollout.policy", "training.preflight", _SUMMARY),
+        meaning="The rendering that the policy was trained with.",
+    )
+    mark = RunFile(
+        "round_checkpoint.json",
+        "training.grpo.checkpoints.RoundCheckpoint",
+        written_by=("training.grpo.checkpoints",),
+        read_by=("training.grpo.checkpoints",),
+        meaning="Marks a complete checkpoint; written last.",
+    )

@@ -1,0 +1,148 @@
+"""Nodes are functions of their state and of services: called here without a command, a run's settings or a graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langgraph.runtime import Runtime
+from support import ROOT
+from support.made_run import ENVIRONMENT, act, first_tasks
+
+from agents.roles import RoleRefused
+from agents.spending import Breaker, Ledger
+from environments.base import Environment, Observation, ObservationStatus, ToolCall
+from environments.verification.fingerprints import fingerprint
+from graph.assembly import RunServices
+from graph.nodes.explore import explore
+from graph.nodes.reflect import reflect
+from graph.nodes.verify import verify
+from graph.records import Failure, KnownTasks
+from graph.settings import RunSettings
+from graph.state import BranchState, IterationState
+from memory.jsonl import derive_seed
+from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind, Verdict
+from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
+from memory.tasks import admit
+
+TASK = first_tasks()[0]
+CONTEXT = FailureContext(
+    id="context-1",
+    iteration=0,
+    kind=SignalKind.BOUNDARY,
+    environment=ENVIRONMENT.name,
+    classes=TASK.classes,
+    initial_state=TASK.initial_state,
+    tools=TASK.tools,
+)
+
+
+class Reflector:
+    """Makes a context of each signal but the one to refuse."""
+
+    def __init__(self, refused: str) -> None:
+        self.refused = refused
+        self.asked: list[str] = []
+
+    async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
+        self.asked.append(evidence.signal.id)
+        if evidence.signal.id == self.refused:
+            raise RoleRefused("no usable reply")
+        return CONTEXT.model_copy(update={"id": f"context-of-{evidence.signal.id}", "signal_id": evidence.signal.id})
+
+
+class Explorer:
+    """Makes one interaction that names its seed."""
+
+    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        observation = Observation(text=str(seed), status=ObservationStatus.OK)
+        action = ToolCall(name="ls")
+        return (
+            Interaction(
+                id="i", context_id=context.id, run=0, position=0, action=action, observation=observation, changed=False
+            ),
+        )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A folder that no command made: it has no settings.yaml."""
+    return RunDirectory(tmp_path)
+
+
+def services(run: RunDirectory, held_out: Sequence[str] = (), **roles: Any) -> Runtime[RunServices]:
+    given: Any = SimpleNamespace(solver=None, **roles)
+    settings = RunSettings(seed=5)
+    ledger = Ledger(None, settings.roles.budget)
+    return Runtime(
+        context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker(3))
+    )
+
+
+async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) -> None:
+    trajectory = act(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=0)
+    signals = [
+        Signal(id=name, kind=SignalKind.BOUNDARY, iteration=0, task_id=TASK.id, trajectory_id=trajectory.id)
+        for name in ("signal-a", "signal-b", "signal-c")
+    ]
+    folder = run.iteration(0)
+    write_jsonl(folder.signals, signals)
+    write_jsonl(folder.trajectories, [trajectory])
+    admit(run, [TASK])
+    reflector = Reflector(refused="signal-b")
+    state = IterationState(iteration=0, signals=("signal-a", "signal-b"))
+    update = await reflect(state, services(run, reflector=reflector))
+    assert update == {"contexts": ("context-of-signal-a",)}
+    assert [one.id for one in read_jsonl(folder.contexts, FailureContext)] == ["context-of-signal-a"]
+    (failure,) = read_jsonl(folder.reflection_failures, Failure)
+    assert (failure.id, failure.node, failure.cause) == ("signal-b", "reflect", "RoleRefused")
+    await reflect(state, services(run, reflector=reflector))
+    assert sorted(reflector.asked) == ["signal-a", "signal-b", "signal-b"]  # what was reflected is not asked again
+
+
+async def test_explore_writes_the_interactions_of_its_branch(run: RunDirectory) -> None:
+    branch = run.iteration(0).branch(CONTEXT.id)
+    write_json(branch.context, CONTEXT)
+    write_json(branch.failure, Failure(id=CONTEXT.id, node="explore", cause="x", detail=""))
+    state = BranchState(stage=iteration_stage(0), context_id=CONTEXT.id)
+    assert await explore(state, services(run, explorer=Explorer())) == {}
+    (interaction,) = read_jsonl(branch.interactions, Interaction)
+    assert interaction.observation.text == str(derive_seed(5, 0, "explore", CONTEXT.id))
+    assert not branch.failure.exists()  # of an earlier attempt
+
+
+@pytest.mark.parametrize("reason", [None, "duplicate", "sealed"])
+async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: str | None) -> None:
+    spec = TASK.model_dump(exclude={"id", "origin", "parents", "admitted_at"})
+    draft = Draft(**spec, id="draft-1", context_id=CONTEXT.id)
+    stage = run.stage(SEED_STAGE)
+    known = (fingerprint(draft),) if reason == "duplicate" else ()
+    write_json(stage.known, KnownTasks(fingerprints=known))
+    write_json(stage.branch(CONTEXT.id).context, CONTEXT)
+    write_jsonl(stage.branch(CONTEXT.id).drafts, [draft])
+    state = BranchState(stage=SEED_STAGE, context_id=CONTEXT.id)
+    held_out = [fingerprint(draft)] if reason == "sealed" else []
+    assert await verify(state, services(run, held_out)) == {"finished": [CONTEXT.id]}
+    (verdict,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, Verdict)
+    assert (verdict.accepted, verdict.reason) == (reason is None, reason)
+
+
+def test_only_forks_resolve_a_path_to_services() -> None:
+    """Rule 8: nodes, routers and error handlers see their dependencies in ``runtime.context``."""
+    users = {
+        path.relative_to(ROOT / "graph").as_posix()
+        for path in (ROOT / "graph").rglob("*.py")
+        if re.search(r"\bservices_at\b|\bstudio_run\b", path.read_text())
+    }
+    assert users == {"assembly.py", "forks.py", "checkpoints.py", "studio.py"}
+    for path in (*(ROOT / "graph" / "nodes").glob("*.py"), ROOT / "graph" / "branches.py"):
+        assert "RunContext" not in path.read_text(), path
+
+
+def test_a_branch_is_a_folder_of_its_stage(run: RunDirectory) -> None:
+    write_json(run.seed.branch("one").context, CONTEXT)
+    assert read_json(run.root / "seed" / "branches" / "one" / "context.json", FailureContext) == CONTEXT
