@@ -12,8 +12,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
-from environments.learning_interface.profile import TurnCause, TurnLabel
+from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpec, ToolCall, guided_text
 from environments.verification.decontamination import Nearest
 
 __all__ = [
@@ -71,11 +70,20 @@ class Step(Record):
 
 
 class TrajectoryTurn(Record):
-    """One user turn of a rollout. ``ended``: the agent ended it itself (False: a limit cut it off)."""
+    """One user turn of a rollout. ``ended``: the agent ended it itself (False: a limit cut it off).
+
+    ``text`` is the user's message; ``guidelines`` were shown in front of it.
+    """
 
     text: str
+    guidelines: tuple[Cue, ...] = Field((), exclude_if=operator.not_)
     steps: tuple[Step, ...] = ()
     ended: bool = False
+
+    @property
+    def full_text(self) -> str:
+        """The guidelines and the message, as a language model reads them."""
+        return guided_text(self.guidelines, self.text)
 
 
 class Trajectory(Record):
@@ -178,7 +186,8 @@ class FailureContext(Record):
     ``where`` is (turn, step) of the first thing that went wrong. ``tool`` is the tool it is about, ``error_class``
     the normalised error text. ``how`` and ``why`` are sentences; ``facts`` are the values that make this context
     differ from others of the same kind (they are what is embedded). ``explore`` names tools worth reaching,
-    most promising first. ``classes``, ``initial_state``, ``setup`` and ``tools`` say where the explorer opens its
+    most promising first. ``label`` and ``turn_cause`` are an optional diagnosis of the failed turn, one word each; they
+    are part of the signature. ``classes``, ``initial_state``, ``setup`` and ``tools`` say where the explorer opens its
     episodes. The context of unguided exploration has no weakness behind it: its ``cause`` is None, its ``kind`` None
     for D_0 and ``unguided`` for the baseline, and its signal, task and trajectory ids are empty. One of a ``random``
     call has neither cause nor error class nor signal; its other fields are those of the drawn call
@@ -196,8 +205,8 @@ class FailureContext(Record):
     where: tuple[int, int] = (0, 0)
     tool: str = ""
     error_class: str = ""
-    label: TurnLabel | None = Field(None, exclude_if=operator.not_)
-    turn_cause: TurnCause | None = Field(None, exclude_if=operator.not_)
+    label: str | None = Field(None, exclude_if=operator.not_)
+    turn_cause: str | None = Field(None, exclude_if=operator.not_)
     how: str = ""
     why: str = ""
     facts: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from langgraph.runtime import Runtime
 from agents.assembly import baseline_contexts
 from agents.roles import RoleRefused
 from agents.scripted.baselines import random_contexts
-from environments.base import Environment, InputError
+from environments.base import InputError
 from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
 from graph.forks import on_its_run
@@ -23,26 +23,9 @@ from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, SignalKind, Trajectory
 from memory.run import read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.diagnosis import FAILED, diagnose
+from training.seal.diagnosis import with_diagnosis
 from training.settings import SignalSettings
 from training.signals import places
-
-# Adds SEAL's diagnosis of the turn that went wrong to a failure context, so that it tells contexts apart.
-
-
-def diagnosed(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
-    """``context`` with label and cause of the turn of its ``where``, else of the first turn that failed.
-
-    As it is where no turn has a label that says the policy did something wrong (a success that is rare).
-    """
-    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
-    found = diagnose(evidence.trajectory, evidence.task, tools)
-    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
-    if not failed:
-        return context
-    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
-    return context.model_copy(update={"label": turn.label, "turn_cause": turn.cause})
-
 
 # Chooses among reflected contexts those whose place was explored least: novelty of tool and error class.
 
@@ -173,6 +156,6 @@ async def _reflect_one(
         except (RoleRefused, TimeoutError) as error:
             return describe(error, evidence.signal.id, "reflect", deadline)
         if rooms.settings.training.seal is not None:
-            context = await asyncio.to_thread(diagnosed, context, evidence, rooms.environment)
+            context = await asyncio.to_thread(with_diagnosis, context, evidence, rooms.environment)
         await asyncio.to_thread(write_json, path, context)
         return context

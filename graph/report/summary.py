@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from pydantic import Field
 
 from agents.chat.http import model_of
 from environments.base import Record
-from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.report.costs import Cost, cost_of
@@ -21,6 +20,8 @@ from memory.records import SignalKind, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, RoundSeconds
+from training.seal.failure_profile import SealFigures
+from training.seal.report import round_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,41 +57,11 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     return labels
 
 
-# What SEAL did in the round of an iteration, as a part of its summary and as rows of its table.
-
-
 class SealSummary(Record):
-    """What SEAL saw and showed in the round, and the round's seconds by stage, its own among them."""
+    """SEAL's figures of the round, and the round's seconds by stage, its own among them."""
 
     figures: SealFigures
     measured: RoundSeconds
-
-
-def seal_summary(done: RoundRecord) -> SealSummary | None:
-    """SEAL's part of a round; None where it is off."""
-    return None if done.seal is None else SealSummary(figures=done.seal, measured=done.measured)
-
-
-def seal_rows(summary: SealSummary) -> Iterator[tuple[str, str]]:
-    """Rows of the iteration's table: what turns became, what the interface was of use for, what all of it cost."""
-    figures, errors = summary.figures, summary.figures.errors
-    yield "SEAL: turns", _counts(figures.labels)
-    yield "  causes", _counts(figures.causes)
-    shown = (f"{label} in {n} of {figures.steps} steps" for label, n in figures.guidelines.items())
-    yield "  guidelines", ", ".join(shown) or "none"
-    yield "  mastered", _counts(figures.retired)
-    for name, of, recovered, succeeded in (
-        ("errors with a hint", errors.hinted, errors.hinted_recovered, errors.hinted_succeeded),
-        ("without", errors.unhinted.errors, errors.unhinted.recovered, errors.unhinted.succeeded),
-    ):
-        told = f"{of}, {recovered / of:.0%} recovered from, {succeeded / of:.0%} in a success" if of else "none"
-        yield f"  {name}", told
-    measured = summary.measured
-    yield "  cost", f"{measured.seal:.2f} s, {measured.seal_share:.2%} of the round"
-
-
-def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
 
 
 SUMMARY_FILE = "summary.json"
@@ -176,7 +147,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
-        seal=seal_summary(record),
+        seal=None if record.seal is None else SealSummary(figures=record.seal, measured=record.measured),
         without_success=_without_success(folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
     )
@@ -275,8 +246,10 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("no success", summary.without_success)
     if summary.faulted:
         table.add_row("faults", summary.faulted)
-    for name, cell in seal_rows(summary.seal) if summary.seal else ():
-        table.add_row(name, cell)
+    if summary.seal is not None:
+        measured = summary.seal.measured
+        for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share):
+            table.add_row(name, cell)
     return table
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
-from environments.learning_interface.settings import InterfaceSettings
 from training.embedded.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of
 from training.rendering.base import EndTurn
+from training.seal.settings import InterfaceSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -28,10 +28,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
-from environments.learning_interface.cues import GUIDELINES, HintKind, split_guidelines, split_hint
+from environments.learning_interface.recovery import HintKind
 from environments.settings import APPWORLD
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
+from training.seal.interface import GUIDELINES
 
 CALL = "A @"
 END = "A end"
@@ -137,10 +138,11 @@ class CompactText:
 
     def user(self, turn: UserTurn) -> str:
         """The user line: quoted strings and numbers become references while there are any left."""
-        labels, said = split_guidelines(turn.text) if self.settings.cues else ((), turn.text)
+        cues = "".join(f"!{cue.kind} " for cue in turn.guidelines) if self.settings.cues else ""
+        said = turn.text if self.settings.cues else turn.full_text
         text = _VALUE_IN_TEXT.sub(self._show_said, _one_line(said))
         self.references.said_by_user = len(self.references.values)
-        return f"U {''.join(f'!{label} ' for label in labels)}{text}{LINE}"
+        return f"U {cues}{text}{LINE}"
 
     def _show_said(self, match: re.Match[str]) -> str:
         try:
@@ -155,8 +157,8 @@ class CompactText:
         room = self.settings.references_per_observation
         left = self.settings.observation_chars
         pieces: list[str] = []
-        told, hint = split_hint(observation.text) if self.settings.cues else (observation.text, None)
-        for key, value in _pieces(told, self.settings.list_items):
+        answer = observation.text if self.settings.cues else observation.full_text
+        for key, value in _pieces(answer, self.settings.list_items):
             before = len(self.references.values)
             shown = str(value) if key is None else self._show_observed(key, value, room > 0)
             room -= len(self.references.values) - before
@@ -164,7 +166,8 @@ class CompactText:
             left -= len(shown)
             if left <= 0:
                 break
-        return f"O {''.join(pieces)}{'' if hint is None else f' !{hint}'}{LINE}"
+        cue = f" !{observation.hint.kind}" if self.settings.cues and observation.hint is not None else ""
+        return f"O {''.join(pieces)}{cue}{LINE}"
 
     def _show_observed(self, key: str, value: JsonValue, may_add: bool) -> str:
         """A value under ``key`` ("" in a list): a reference, or its text for what an argument would not name.

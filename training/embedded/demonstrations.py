@@ -23,10 +23,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.learning_interface.cues import GUIDELINES
 from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.settings import InterfaceSettings
-from environments.learning_interface.state import InterfaceState
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import held_out
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
@@ -35,6 +32,8 @@ from memory.run import read_jsonl
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CALL, LINE, CompactSettings, CompactText, constants_of
 from training.rendering.base import EndTurn
+from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
+from training.seal.settings import InterfaceSettings
 
 # What a starter learns the learning interface's cues from: guidelines drawn at random, and slips that are hinted at.
 #
@@ -54,7 +53,7 @@ def cued(environment: Environment, rng: random.Random) -> LearningInterface:
     settings = InterfaceSettings(schema_cues=False)
     number = rng.randint(1, settings.at_most) if rng.random() < GUIDED else 0
     labels = tuple(rng.sample([*GUIDELINES], number))
-    return LearningInterface(environment, settings, InterfaceState(guidelines=labels))
+    return learning_interface(environment, settings, InterfaceState(guidelines=labels))
 
 
 def slip(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:

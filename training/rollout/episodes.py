@@ -143,7 +143,7 @@ def _rows(environment: Environment, limits: EpisodeLimits) -> int:
 class _Turn:
     """The user turn in progress."""
 
-    text: str
+    opened: UserTurn
     steps: list[Step]
     begins: int
     ended: bool = False
@@ -187,7 +187,7 @@ class _Attempt:
         self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
         if self._fault is not None:
             return None
-        self._turns.append(_Turn(turn.text, [], begins=0))
+        self._turns.append(_Turn(turn, [], begins=0))
         room = self._room(0)
         if room < 1:
             raise InputError(
@@ -234,7 +234,15 @@ class _Attempt:
         """What happened."""
         return EpisodeResult(
             task=self._task,
-            turns=tuple(TrajectoryTurn(text=t.text, steps=tuple(t.steps), ended=t.ended) for t in self._turns),
+            turns=tuple(
+                TrajectoryTurn(
+                    text=turn.opened.text,
+                    guidelines=turn.opened.guidelines,
+                    steps=tuple(turn.steps),
+                    ended=turn.ended,
+                )
+                for turn in self._turns
+            ),
             outcome=self._outcome,
             infrastructure_error=self._fault,
             prompt_ids=tuple(self._prompt),
@@ -266,7 +274,7 @@ class _Attempt:
         following: UserTurn | None = self._live().end_turn()
         if following is None:
             return None
-        self._turns.append(_Turn(following.text, [], begins=len(self._completion)))
+        self._turns.append(_Turn(following, [], begins=len(self._completion)))
         return self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _room(self, suffix: int) -> int:

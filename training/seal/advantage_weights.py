@@ -16,8 +16,9 @@ from typing import NamedTuple
 from pydantic import Field
 
 from environments.base import Record
-from environments.learning_interface.profile import EXCLUDED, FailureProfile, TurnLabel
 from training.seal.diagnosis import Diagnosis
+from training.seal.failure_profile import FailureProfile
+from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.settings import WeightSettings
 
 __all__ = ["RhoState", "WeighedRollout", "first_rho", "group_weights", "moved_rho", "token_weights", "turn_tokens"]

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from environments.appworld.observations import came_too_late, refused_by_an_app
-from environments.base import MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
-from environments.learning_interface.profile import EXCLUDED, FAILED, TurnCause, TurnLabel
+from environments.base import Environment, MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
 from environments.verification.arguments import argument_problem
 from environments.verification.turn_comparison import Played, TurnComparison
-from memory.records import Trajectory
-
-__all__ = ["EXCLUDED", "FAILED", "Diagnosis", "TurnCause", "TurnDiagnosis", "TurnLabel", "diagnose", "turn_label"]
+from memory.records import Evidence, FailureContext, Trajectory
+from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
 
 
 class TurnDiagnosis(Record):
@@ -66,6 +64,21 @@ def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpe
                 cause = _cause(compared, tools, any(one.state is False for one in checks[:number]))
         turns.append(TurnDiagnosis(turn=number, label=label, cause=cause))
     return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
+
+
+def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
+    """Return ``context`` with the label and cause of the turn of its ``where``, else of the first turn that failed.
+
+    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
+    """
+    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
+    found = diagnose(evidence.trajectory, evidence.task, tools)
+    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
+    if not failed:
+        return context
+    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
+    cause = None if turn.cause is None else turn.cause.value
+    return context.model_copy(update={"label": turn.label.value, "turn_cause": cause})
 
 
 def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules of TurnLabel, one after the other

@@ -12,15 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from environments.base import Environment, Record, TaskSpec, ToolSpec
-from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import (
-    ErrorStatistics,
-    FailureProfile,
-    SealFigures,
-    TurnCause,
-    TurnLabel,
-)
-from environments.learning_interface.state import InterfaceState, update
 from memory.records import Trajectory
 from training.seal.advantage_weights import (
     RhoState,
@@ -32,10 +23,10 @@ from training.seal.advantage_weights import (
     turn_tokens,
 )
 from training.seal.diagnosis import Diagnosis, diagnose
-from training.seal.failure_profile import failure_profile
+from training.seal.failure_profile import ErrorStatistics, FailureProfile, SealFigures, failure_profile
+from training.seal.interface import InterfaceState, learning_interface, update
+from training.seal.labels import TurnCause, TurnLabel
 from training.seal.settings import SealSettings
-
-__all__ = ["SEAL_FILE", "Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 SEAL_FILE = "seal.jsonl"
 """In an iteration's folder: a ``SealStep`` a line. Its last line is where the next step, or iteration, goes on."""
@@ -126,7 +117,7 @@ class Seal:
         """What the next step's rollouts are drawn in: the environment, with the interface around it if there is one."""
         if self.settings.interface is None:
             return self._bare
-        return LearningInterface(self._bare, self.settings.interface, self.state.interface)
+        return learning_interface(self._bare, self.settings.interface, self.state.interface)
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
         """Diagnose the rollouts of global ``step``, and move on. ``tasks`` holds theirs by id."""
