@@ -16,7 +16,7 @@ from environments.learning_interface.schema import shown_value
 from environments.verification.arguments import argument_problem
 
 NAMES = 20
-"""Tools that a hint names at most (our choice): the first ones, or those whose names are nearest."""
+"""Most tools that one hint names (our choice): the first ones, or those with the most similar names."""
 
 _NOT_AUTHENTICATED = re.compile(
     r"not authenticated|not logged in|log ?in first|no user is currently logged in|unauthori[sz]ed"

@@ -1,4 +1,4 @@
-"""SEAL's failure profile: how often a batch of diagnosed trajectories failed at what, and what became of its errors."""
+"""SEAL's failure profile: counts of a batch's turn labels and causes, and how many errors it recovered from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class LabelStatistics(Record):
     """One label in a batch.
 
     ``count``: turns that have it. ``prevalence``: their share of the turns whose label is not excluded.
-    ``mean_reward``: share of these turns whose trajectory succeeded (SEAL's verifier is the official verdict; the
-    length cost of our rewards is no failure).
+    ``mean_reward``: share of these turns whose trajectory succeeded. SEAL's verifier is the official success rule; the
+    length cost of our rewards does not count as failure.
     """
 
     count: int = Field(0, ge=0)
@@ -27,16 +27,16 @@ class LabelStatistics(Record):
 
     @property
     def pressure(self) -> float:
-        """How much there is to win: ``prevalence * (1 - mean_reward)``."""
+        """The room for improvement: ``prevalence * (1 - mean_reward)``."""
         return self.prevalence * (1.0 - self.mean_reward)
 
 
 class ErrorStatistics(Record):
-    """What became of errors: ``recovered`` of ``errors`` actions that were refused or no calls.
+    """Counts of errors, i.e. actions that were refused or malformed, and of recoveries.
 
-    Recovered: a later call of the same turn went well, of the same tool if the action named one. ``succeeded``: errors
-    in a trajectory that succeeded. ``hinted`` of the errors were answered with a hint of the learning interface;
-    ``hinted_recovered`` of these were recovered from, ``hinted_succeeded`` are in a trajectory that succeeded.
+    ``recovered``: errors before a later call of the same turn that succeeded, of the same tool if the action named one.
+    ``succeeded``: errors in a trajectory that succeeded. ``hinted``: errors whose observation has a hint;
+    ``hinted_recovered`` and ``hinted_succeeded`` are the same counts among these.
     """
 
     errors: int = Field(0, ge=0)
@@ -48,7 +48,7 @@ class ErrorStatistics(Record):
 
     @property
     def unhinted(self) -> ErrorStatistics:
-        """The same of the errors without a hint."""
+        """The same counts for the errors without a hint."""
         return ErrorStatistics(
             errors=self.errors - self.hinted,
             recovered=self.recovered - self.hinted_recovered,
@@ -57,7 +57,7 @@ class ErrorStatistics(Record):
 
     @classmethod
     def total(cls, parts: Iterable[ErrorStatistics]) -> ErrorStatistics:
-        """The sum of several."""
+        """Sum several."""
         counted: Counter[str] = Counter()
         for part in parts:
             counted.update(part.model_dump())
@@ -67,7 +67,7 @@ class ErrorStatistics(Record):
 class FailureProfile(Record):
     """SEAL's failure profile C of one batch.
 
-    ``turns`` have a label that is not excluded. ``labels`` and ``causes`` hold those that occurred, the excluded
+    ``turns`` counts those whose label is not excluded. ``labels`` and ``causes`` hold those that occurred, excluded
     labels with their count alone. ``left_out`` counts trajectories without a diagnosis.
     """
 
@@ -79,15 +79,15 @@ class FailureProfile(Record):
     errors: ErrorStatistics = ErrorStatistics()
 
     def of(self, label: TurnLabel) -> LabelStatistics:
-        """The label's statistics; zeros where it did not occur."""
+        """Return the label's statistics; zeros where it did not occur."""
         return self.labels.get(label, LabelStatistics())
 
 
 class SealFigures(Record):
-    """What SEAL saw and showed in one round, in numbers.
+    """SEAL's figures of one round.
 
     ``labels`` and ``causes``: turns of the round's rollouts that have them. ``guidelines``: by label, in how many of
-    the round's ``steps`` rollouts read its guideline. ``retired``: by label, how often its guideline was mastered.
+    the round's ``steps`` its guideline was shown. ``retired``: by label, how often its guideline was mastered.
     """
 
     steps: int = Field(ge=0)
@@ -99,9 +99,9 @@ class SealFigures(Record):
 
 
 def failure_profile(diagnoses: Sequence[Diagnosis | None], trajectories: Sequence[Trajectory]) -> FailureProfile:
-    """The profile of a batch. ``diagnoses`` are those of ``trajectories``, in their order; None is left out.
+    """Profile a batch. ``diagnoses`` are those of ``trajectories``, in their order; None is left out.
 
-    Raises ValueError when they are not equally many.
+    Raises ValueError when their numbers differ.
     """
     counts: Counter[TurnLabel] = Counter()
     successes: Counter[TurnLabel] = Counter()
@@ -138,7 +138,7 @@ def failure_profile(diagnoses: Sequence[Diagnosis | None], trajectories: Sequenc
 
 
 def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
-    """What became of the errors in trajectories, with and without a hint: whether the interface was of use at all."""
+    """Count errors and recoveries in trajectories, with and without a hint."""
     found: Counter[str] = Counter()
     for trajectory in trajectories:
         for turn in trajectory.turns:

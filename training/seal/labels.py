@@ -10,17 +10,17 @@ from enum import StrEnum
 
 
 class TurnLabel(StrEnum):
-    """What became of one user turn. The first that applies, in this order (SEAL; what is ours is said).
+    """The result of one user turn: the first label that applies, in this order (SEAL, except where marked ours).
 
-    ``gt_error``: a call of the reference is answered with an error; excluded.
-    ``spurious_tool_call``: the reference is empty and a call was made, or something that is no call (ours).
+    ``gt_error``: a call of the reference fails; excluded.
+    ``spurious_tool_call``: the reference is empty and the policy called something, or wrote a malformed call (ours).
     ``correct_abstention``: the reference is empty, and nothing was called.
-    ``empty_turn_model_response``: no call was made; what is malformed is no call, as officially.
-    ``instance_mismatch``: the instances of the simulators are not those of the reference. BFCL's episodes give it
-    where no call was made, so that there the label before it comes first.
+    ``empty_turn_model_response``: no call was made; a malformed call does not count as one, as in the official rule.
+    ``instance_mismatch``: the simulators' instances are not those of the reference. Some environments check this only
+    where no call was made; the label before it then comes first.
     ``checker_error``: the state could not be compared; excluded.
     ``state_mismatch``: the state differs from the reference's.
-    ``response_mismatch``: an answer that the reference got was never got.
+    ``response_mismatch``: a result that the reference returned was never returned.
     ``pass``: none of these.
     """
 
@@ -36,7 +36,7 @@ class TurnLabel(StrEnum):
 
 
 EXCLUDED = frozenset({TurnLabel.GT_ERROR, TurnLabel.CHECKER_ERROR})
-"""Labels that blame the reference or the checker: they count in no share and have no weight."""
+"""Labels that blame the reference or the checker: they are left out of every share and have no weight."""
 
 FAILED = (
     TurnLabel.SPURIOUS_TOOL_CALL,
@@ -45,31 +45,30 @@ FAILED = (
     TurnLabel.STATE_MISMATCH,
     TurnLabel.RESPONSE_MISMATCH,
 )
-"""Labels that say the policy did something wrong, in the order of the decision."""
+"""Labels that blame the policy, in the order of the decision."""
 
 
 class TurnCause(StrEnum):
-    """Why a turn with one of the ``FAILED`` labels failed, read from its calls. The first that applies (ours).
+    """Why a turn with one of the ``FAILED`` labels failed, by its calls: the first cause that applies (ours).
 
-    Where a call of the reference was not made, or the reference is empty and nothing ran:
-    ``invalid_call``: an action was no call, or was refused with a name or arguments that are not documented; and it
-    was not recovered from.
+    If a call of the reference is missing, or the reference is empty and nothing ran:
+    ``invalid_call``: an action was malformed, or was refused with an undocumented name or argument, without recovery.
     ``wrong_argument``: a tool whose call is missing was called with other arguments.
-    ``no_recovery``: any other call was refused, and not recovered from.
+    ``no_recovery``: any other call was refused, without recovery.
     ``missing_call``: none of these.
-    An error is recovered from when a later call of the turn went well: one of the same tool where a call of that tool
-    is missing, any otherwise.
+    The policy recovers from an error by a later call of the turn that succeeds: one of the same tool if a call of that
+    tool is missing, any otherwise.
 
-    Where every call of the reference was made, or the reference is empty and something ran:
-    ``earlier_turn``: the reference is not empty, and an earlier turn had left another state behind.
-    ``surplus_call``: something beside the reference ran (only a replay could tell whether it did the harm).
+    If every call of the reference was made, or the reference is empty and something ran:
+    ``earlier_turn``: the reference is not empty, and an earlier turn ended in another state than its reference.
+    ``surplus_call``: a call beside the reference's ran (only a replay could show whether it did the harm).
     ``wrong_order``: the calls ran in another order.
-    ``earlier_turn`` again where nothing in this turn explains it: what no check compares was different before.
+    ``earlier_turn`` again if nothing in this turn explains the failure: something that no check compares had changed.
 
-    A program (AppWorld) makes the calls that it ran. One that failed by itself, and not by what a tool answered, is an
-    ``invalid_call``. Where the reference is a program that the agent did not write, values cannot be compared: tools
-    that it calls and the agent did not are ``no_recovery`` or ``missing_call`` as above, else it is ``surplus_call``
-    where every check passes that doing nothing fails, ``no_recovery`` after an error, and ``wrong_argument``.
+    A program makes the calls that it ran. One that fails by an error of its own, rather than of a tool, is an
+    ``invalid_call``. If the reference is a program that the agent did not write, values cannot be compared: tools that
+    only the reference calls give ``no_recovery`` or ``missing_call`` as above; else it is ``surplus_call`` if every
+    check passes that doing nothing fails, ``no_recovery`` after an error, and ``wrong_argument`` otherwise.
     """
 
     INVALID_CALL = "invalid_call"

@@ -1,4 +1,4 @@
-"""Settings of SEAL as a mode of a round: how advantages are weighted, and the interface of the training environment."""
+"""Settings of SEAL in a round of training: advantage weights, and the learning interface of the environment."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ BASE_RHO = {
 
 
 class WeightSettings(Section):
-    """How advantages are weighted by what became of the turns (SEAL's numbers; what is ours is said)."""
+    """Advantage weights by the labels of turns (SEAL's numbers, except where marked ours)."""
 
     unit: Literal["trajectory", "turn"] = Field(
-        "trajectory", description="one weight a trajectory (SEAL), or one a turn on that turn's tokens (ours)"
+        "trajectory", description="one weight per trajectory (SEAL), or per turn on that turn's tokens (ours)"
     )
-    rho: dict[TurnLabel, float] = Field({}, description="weights of labels; those left out keep the paper's")
-    least: float = Field(0.5, gt=0.0, le=1.0, description="weights are not below this")
-    most: float = Field(2.0, ge=1.0, le=1000.0, description="weights are not above this")
-    dynamic: bool = Field(True, description="move rho with the failure profile of every step")
+    rho: dict[TurnLabel, float] = Field({}, description="rho by label; labels left out keep the paper's")
+    least: float = Field(0.5, gt=0.0, le=1.0, description="lower limit of weights")
+    most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
+    dynamic: bool = Field(True, description="update rho by the failure profile of every step")
     alpha: float = Field(1.0, ge=0.0, le=1000.0, description="how far rho moves at full prevalence and no reward")
     full_count: int = Field(
-        32, ge=1, le=1_000_000, description="turns with a label from which on its statistics count in full"
+        32, ge=1, le=1_000_000, description="number of turns with a label at which its statistics count in full"
     )
-    rate: float = Field(0.25, gt=0.0, le=1.0, description="share of the way to its target that rho goes in one step")
+    rate: float = Field(
+        0.25, gt=0.0, le=1.0, description="fraction of the way to its target that rho moves in one step"
+    )
     cap_abstention: bool = Field(
         True,
-        description="rho of correct_abstention counts as 1 at most where the advantage is positive: it adds no reward "
-        "for calling nothing (ours)",
+        description="limit rho of correct_abstention to 1 where the advantage is positive, so that calling nothing "
+        "gets no extra reward (ours)",
     )
     group_mean_one: bool = Field(
-        False, description="scale the weights of a group to a mean of 1, so that they move no learning rate (ours)"
+        False, description="scale a group's weights to a mean of 1, so that they do not change the step size (ours)"
     )
 
     def base(self) -> dict[TurnLabel, float]:
-        """Rho of every label that is not excluded, before any profile."""
+        """Return rho of every label that is not excluded, before any profile."""
         return BASE_RHO | self.rho
 
     @model_validator(mode="after")
@@ -70,21 +72,24 @@ class WeightSettings(Section):
 class InterfaceSettings(Section):
     """Cues around the training environment (SEAL's thresholds; those of retirement are ours).
 
-    A guideline that is shown stays between the two pairs of thresholds, so that one batch more or less does not make
-    it come and go.
+    The thresholds of appearing and retiring differ, so that a guideline does not come and go from batch to batch.
     """
 
     schema_cues: bool = Field(True, description="mark required arguments and allowed values in their descriptions")
-    recovery_hints: bool = Field(True, description="follow an error by one line of hint by its kind")
-    constraint_cues: bool = Field(True, description="guidelines that appear and retire by the failure profile")
-    appear_prevalence: float = Field(0.10, gt=0.0, le=1.0, description="a label's share of turns at least")
-    appear_mean_reward: float = Field(0.6, gt=0.0, le=1.0, description="a label's mean reward, below this")
-    appear_count: int = Field(
-        8, ge=1, le=1_000_000, description="turns with the label at least; retiring takes as many turns in all"
+    recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
+    constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
+    appear_prevalence: float = Field(
+        0.10, gt=0.0, le=1.0, description="a guideline appears at this share of turns with its label"
     )
-    at_most: int = Field(3, ge=1, le=100, description="guidelines at once")
-    retire_prevalence: float = Field(0.05, gt=0.0, le=1.0, description="mastered below this share of turns (ours)")
-    retire_mean_reward: float = Field(0.7, gt=0.0, le=1.0, description="mastered from this mean reward on (ours)")
+    appear_mean_reward: float = Field(
+        0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this"
+    )
+    appear_count: int = Field(
+        8, ge=1, le=1_000_000, description="and at this number of turns with it; retiring needs as many turns in all"
+    )
+    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time")
+    retire_prevalence: float = Field(0.05, gt=0.0, le=1.0, description="retires below this share of turns (ours)")
+    retire_mean_reward: float = Field(0.7, gt=0.0, le=1.0, description="retires from this mean reward on (ours)")
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:
@@ -112,7 +117,7 @@ class InterfaceSettings(Section):
 
 
 class SealSettings(Section):
-    """SEAL (arXiv 2605.24426) in a round of training; an evaluation never sees any of it."""
+    """SEAL (arXiv 2605.24426) in a round of training; evaluation does not use it."""
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
     interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")

@@ -17,7 +17,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.learning_interface.recovery import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.demonstrations import cued, demonstrate, example, lines, slip
+from training.embedded.demonstrations import cued, demonstrate, example, injected_error, lines
 from training.embedded.tokenizer import train_tokenizer
 from training.seal.interface import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
@@ -67,7 +67,7 @@ def test_every_cue_is_one_token_and_a_card_without_cues_is_what_it_was():
     ("card", "interface", "message"),
     [
         (CUED, InterfaceSettings(), "schema_cues: the compact rendering shows no documentation"),
-        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make a starter"),
+        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make an initial policy"),
     ],
 )
 def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
@@ -76,12 +76,14 @@ def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
     rendering(CUED).check_interface(InterfaceSettings(schema_cues=False))
 
 
-def test_demonstrations_show_every_guideline_and_teach_no_slip():
+def test_demonstrations_show_every_guideline_and_teach_no_injected_error():
     seen: Counter[str] = Counter()
     learnt = rendering()
     for number in range(300):
         rng, task = random.Random(number), small_tasks()[number % 5]
-        shown = demonstrate(cued(ENVIRONMENT, rng), task, slip=slip(task, ENVIRONMENT.tools(task.tools), rng))
+        shown = demonstrate(
+            cued(ENVIRONMENT, rng), task, error=injected_error(task, ENVIRONMENT.tools(task.tools), rng)
+        )
         (opened, _, steps), *_ = shown.turns
         assert opened.text == task.turns[0]
         seen.update(cue.kind for cue in opened.guidelines)
@@ -89,8 +91,8 @@ def test_demonstrations_show_every_guideline_and_teach_no_slip():
         written = learnt.tokenizer.decode([i for i, m in zip(taught.ids, taught.mask, strict=True) if m])
         plain = example(demonstrate(ENVIRONMENT, task), learnt)
         assert written == learnt.tokenizer.decode([i for i, m in zip(plain.ids, plain.mask, strict=True) if m])
-        if shown.slip is not None:
-            wrong, answer = steps[shown.slip]
+        if shown.error_at is not None:
+            wrong, answer = steps[shown.error_at]
             assert answer.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
             assert isinstance(wrong, MalformedCall | ToolCall)
             seen[answer.hint.kind if answer.hint else "no hint"] += 1
@@ -99,7 +101,7 @@ def test_demonstrations_show_every_guideline_and_teach_no_slip():
     assert {HintKind.MISSING_ARGUMENT, HintKind.UNEXPECTED_ARGUMENT, HintKind.BAD_PATH, HintKind.MALFORMED} <= set(seen)
 
 
-def test_a_starter_with_cues_says_so(tmp_path: Path):
+def test_an_initial_policy_with_cues_says_so(tmp_path: Path):
     from memory.run import read_json, write_jsonl
     from training.rollout.policy import PolicyCard
     from training.warm_start import WarmStartSettings, warm_start
