@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from environments.base import MalformedCall, Observation, ToolCall
-from environments.learning_interface.cues import split_guidelines, split_hint
 from memory.jsonl import record_id
 from memory.records import Cause, Evidence, FailureContext, Measured, Step, Task, Trajectory
 
@@ -27,8 +26,7 @@ _MAX_FACTS = 16
 
 
 def error_message(text: str) -> str:
-    """The message of an error observation: the value of its ``error`` key, or the whole text; without a hint."""
-    text, _ = split_hint(text)
+    """The message of an error observation: the value of its ``error`` key, or the whole text."""
     try:
         parsed: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
@@ -75,7 +73,7 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
     step = step_at(trajectory, where)
     if step is not None:
         found += _action_facts(step, errors)
-    texts = [split_guidelines(seen.text)[1] for seen in turns[: turn + 1]] or list(task.turns[:1])
+    texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
     for text in texts:
         for quoted, number in _TEXT_VALUE.findall(text):
             found.append(f"said={_json(quoted or float(number))}")
@@ -104,7 +102,7 @@ def _action_facts(step: Step, errors: bool) -> list[str]:
     given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
     if step.observation.failed and not errors:
         return given
-    return [*given, f"observed={_json(split_hint(step.observation.text)[0][:_MAX_FACT])}"]
+    return [*given, f"observed={_json(step.observation.text[:_MAX_FACT])}"]
 
 
 def _json(value: JsonValue) -> str:

@@ -7,11 +7,12 @@ An ``Environment`` opens single-use ``Episode`` objects. An episode is driven by
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 
 class InputError(ValueError):
@@ -128,11 +129,36 @@ class StartState(Record):
     tools: tuple[str, ...]
 
 
+class Cue(Record):
+    """One line of advice that a wrapper of an environment adds to a user's message or to an observation.
+
+    Cues are kept apart from the text that they go with: renderings join the two, nothing parses them out again. The
+    wording of the joined line is ours. ``kind`` is one word. Raises ValueError for a ``text`` of several lines.
+    """
+
+    kind: str
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def _is_one_line(cls, text: str) -> str:
+        if "\n" in text:
+            raise ValueError(f"a cue is one line: {text!r}")
+        return text
+
+
+def guided_text(guidelines: Sequence[Cue], text: str) -> str:
+    """Return a user's message behind its guidelines, one line each."""
+    return "".join(f"[guideline: {cue.kind}] {cue.text}\n" for cue in guidelines) + text
+
+
 class UserTurn(Record):
     """A user message and the names of the tools available from here on.
 
-    ``preface`` is the environment's text before the first message: the user, the current time,
-    how to act; empty in later turns, and in environments that have none. Language models are shown it, the
+    ``guidelines`` are general advice from a wrapper of the environment, in front of the message; none by default.
+
+    ``preface`` is what the environment tells an agent before the first message: whom it works for, what time it is,
+    how to act; empty in later turns, and in environments that have nothing to tell. Language models are shown it, the
     compact rendering leaves it out, and nothing in it counts as seen (``environments.verification.grounding``).
     """
 
@@ -140,6 +166,12 @@ class UserTurn(Record):
     text: str
     tools: tuple[str, ...]
     preface: str = ""
+    guidelines: tuple[Cue, ...] = Field((), exclude_if=operator.not_)
+
+    @property
+    def full_text(self) -> str:
+        """The guidelines and the message, as a language model reads them."""
+        return guided_text(self.guidelines, self.text)
 
 
 class ObservationStatus(StrEnum):
@@ -156,11 +188,20 @@ class ObservationStatus(StrEnum):
 
 
 class Observation(Record):
-    """The environment's answer to one action, with the tool calls that it ran."""
+    """The environment's answer to one action, with the tool calls that it ran.
+
+    ``hint`` says how to recover from an error, where a wrapper of the environment adds one.
+    """
 
     text: str
     status: ObservationStatus
     calls: tuple[ToolCall, ...] = ()
+    hint: Cue | None = Field(None, exclude_if=operator.not_)
+
+    @property
+    def full_text(self) -> str:
+        """The answer and, on a line of its own, the hint, as a language model reads them."""
+        return self.text if self.hint is None else f"{self.text}\n[hint: {self.hint.kind}] {self.hint.text}"
 
     @property
     def failed(self) -> bool:

@@ -14,8 +14,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from environments.base import Action, Observation, Outcome, Record, TaskSpec, ToolCall
-from environments.learning_interface.profile import TurnCause, TurnLabel
+from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpec, ToolCall, guided_text
 from environments.verification.decontamination import Nearest
 
 __all__ = [
@@ -96,12 +95,19 @@ class TrajectoryTurn(Record):
 
     ``ended``: the agent ended it itself (False: a limit or a fault cut it off). ``stop_reason`` is None, and not
     written, for a turn that no sampler played; it is ``fault`` also where the agent had ended the turn before.
+    ``text`` is the user's message; ``guidelines`` were shown in front of it.
     """
 
     text: str
+    guidelines: tuple[Cue, ...] = Field((), exclude_if=operator.not_)
     steps: tuple[Step, ...] = ()
     ended: bool = False
     stop_reason: StopReason | None = Field(None, exclude_if=operator.not_)
+
+    @property
+    def full_text(self) -> str:
+        """The guidelines and the message, as a language model reads them."""
+        return guided_text(self.guidelines, self.text)
 
 
 class Trajectory(Record):
@@ -228,8 +234,8 @@ class FailureContext(Record):
     where: tuple[int, int] = (0, 0)
     tool: str = ""
     error_class: str = ""
-    label: TurnLabel | None = Field(None, exclude_if=operator.not_)
-    turn_cause: TurnCause | None = Field(None, exclude_if=operator.not_)
+    label: str | None = Field(None, exclude_if=operator.not_)
+    turn_cause: str | None = Field(None, exclude_if=operator.not_)
     how: str = ""
     why: str = ""
     facts: tuple[str, ...] = ()

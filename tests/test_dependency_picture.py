@@ -17,11 +17,11 @@ ALLOWED = {
     "graph": {"environments", "memory", "agents"},
     "evaluation": {"environments", "memory", "training"},
 }
-# graph reads signals and diagnosis, both torch-free; its settings compose every room's section, and its
+# graph reads signals and SEAL, both torch-free; its settings compose every room's section, and its
 # preflight every room's own: what is heavy there is imported when it is needed.
 GRAPH_MAY = {
     "training.signals",
-    "training.seal.diagnosis",
+    "training.seal",
     "training.settings",
     "training.rollout.policy",
     "training.rollout.policy_path",

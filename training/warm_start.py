@@ -1,8 +1,8 @@
-"""`python -m training.warm_start`: the supervised start of a tiny policy from a file of verified tasks.
+"""`python -m training.warm_start`: train a tiny initial policy on a file of verified tasks (supervised fine-tuning).
 
-Each task's reference is replayed in the environment; the policy learns to write its calls after what it would have
-read. The recipe (Qwen3 architecture, sizes, optimizer) is our choice. A count of steps, never seconds,
-defines the result: equal tasks, settings and seed give equal weights on one machine. No panel is opened here, and a
+Each task's reference is replayed in the environment; the policy learns to write its calls after the text that it would
+have read. The recipe (Qwen3 architecture, sizes, optimizer) is our choice. The number of steps, never seconds, defines
+the result: equal tasks, settings and seed give equal weights on one machine. No evaluation set is opened here, and a
 task of a held-out set is refused.
 """
 
@@ -37,10 +37,10 @@ from training.embedded.demonstrations import (
     cued,
     demonstrate,
     example,
+    injected_error,
     lines,
     read_tasks,
     refuse_held_out,
-    slip,
 )
 from training.rollout.policy import PolicyCard, save_policy
 
@@ -54,10 +54,10 @@ _PROBED_TASKS = 500
 
 
 class WarmStartSettings(Record):
-    """The model's shape and how it is trained.
+    """The model's shape and its training.
 
-    ``balance`` is ours: 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between, so that what
-    unguided exploration seldom reaches is weak rather than absent: GRPO cannot raise what is never sampled.
+    ``balance`` (ours): 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between. It gives the
+    policy a little of what unguided exploration seldom reaches, because GRPO cannot reinforce what is never sampled.
 
     ``cues``: tokens for the cues of the learning interface, and demonstrations with them (``embedded.demonstrations``).
     """
@@ -82,7 +82,7 @@ class WarmStartSettings(Record):
 
 
 class WarmStartRecord(Record):
-    """``warm_start.json``: what made the policy beside it. Losses are nats a token that the policy is to write."""
+    """``warm_start.json``: how the policy beside it was made. Losses are in nats per token of the policy's."""
 
     settings: WarmStartSettings
     tasks_sha256: str
@@ -99,7 +99,7 @@ class WarmStartRecord(Record):
 def make_tokenizer(
     environment: Environment, demonstrations: Sequence[Demonstration], card: CompactSettings, vocabulary: int
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of these tasks' tools, learnt from the first tasks' lines and from errors of incomplete replays."""
+    """Train the tokenizer for these tasks' tools on the first tasks' lines and on errors of incomplete replays."""
     from training.embedded.tokenizer import train_tokenizer
 
     tools = {tool.name: tool for shown in demonstrations for _, tools, _ in shown.turns for tool in tools}
@@ -111,7 +111,7 @@ def make_tokenizer(
 
 
 def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) -> PreTrainedModel:
-    """A Qwen3 model of the settings' shape with weights drawn from the seed."""
+    """Make a Qwen3 model of the settings' shape with weights drawn from the seed."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -136,20 +136,20 @@ def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) 
 
 
 def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int) -> torch.Tensor:
-    """Mean cross-entropy over the tokens that the policy writes."""
+    """Return the mean cross-entropy over the tokens that the policy writes, in nats."""
     import torch
 
     width = max(len(shown.ids) for shown in examples)
     ids = torch.tensor([shown.ids + [pad] * (width - len(shown.ids)) for shown in examples])
     written = torch.tensor([shown.mask + [0] * (width - len(shown.mask)) for shown in examples])
     labels = ids.masked_fill(written == 0, -100)[:, 1:]
-    # Right padding needs no attention mask: no token that counts stands behind it.
+    # Right padding needs no attention mask: no token that counts comes after it.
     logits = model(input_ids=ids[:, :-1]).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterator[list[Example]]:
-    """``steps`` batches, drawn with replacement; an example's weight is its rarest function's count ** -balance."""
+    """Draw ``steps`` batches with replacement; an example's weight is its rarest function's count ** -balance."""
     rng = random.Random(derive_seed(settings.seed, "warm_start", "batches"))
     counts = Counter(name for shown in examples for name in shown.tools)
     weights = [min(counts[name] for name in shown.tools) ** -settings.balance for shown in examples]
@@ -161,7 +161,7 @@ def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterato
 def train(
     model: PreTrainedModel, examples: Sequence[Example], pad: int, settings: WarmStartSettings
 ) -> Iterator[float]:
-    """Take the optimizer's steps; yields each step's loss. Warm-up, then linear decay to a tenth."""
+    """Train, yielding each step's loss. The learning rate warms up, then decays linearly to a tenth."""
     import torch
 
     optimizer = torch.optim.AdamW(
@@ -182,7 +182,7 @@ def train(
 
 
 def open_for(name: str, tasks: Sequence[Task], *, trust_agent_code: bool = False) -> Environment:
-    """The environment ``name`` (bfcl or module:callable) with what ``tasks`` need of it.
+    """Open the environment ``name`` (bfcl or module:callable) with the options that ``tasks`` need.
 
     Raises InputError when it cannot be opened or a task is of another environment.
     """
@@ -203,7 +203,7 @@ def warm_start(
     *,
     trust_agent_code: bool = False,
 ) -> WarmStartRecord:
-    """Make a policy from a file of tasks and write it to ``out`` with its record.
+    """Train a policy on a file of tasks and write it to ``out`` with its record.
 
     ``environment_name`` is bfcl, or module:callable of the environment that the tasks are of. Raises InputError.
     """
@@ -259,12 +259,12 @@ def _demonstrated(environment: Environment, task: Task, settings: WarmStartSetti
     if not settings.cues:
         return demonstrate(environment, task)
     rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
-    return demonstrate(cued(environment, rng), task, slip=slip(task, environment.tools(task.tools), rng))
+    return demonstrate(cued(environment, rng), task, error=injected_error(task, environment.tools(task.tools), rng))
 
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
-    """A folder to write into that becomes ``out`` when all of it is there, and is removed when that fails."""
+    """Give a folder to write into that is renamed to ``out`` when it is complete, and removed on failure."""
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:
@@ -293,7 +293,7 @@ def main(
     ] = False,
     cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
 ) -> None:
-    """Start a tiny policy by supervised learning on the references of verified tasks."""
+    """Train a tiny initial policy on the references of verified tasks."""
     with exit_statuses():
         try:
             settings = WarmStartSettings(

@@ -108,7 +108,7 @@ class _Attempt:
         """Act until the model ends the turn or no action is left."""
         tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
         documentation, program = tools_text(tools), program_tool(tools)
-        self._said.append(f"User: {data('user', turn.text)}")
+        self._said.append(f"User: {data('user', turn.full_text)}")
         done: list[tuple[Action, Observation]] = []
         while self._left > 0:
             messages = prompt(

@@ -87,7 +87,7 @@ def trajectory_text(trajectory: Trajectory) -> str:
     """User turns, actions and observations, numbered from 1 like ``where`` in the reply."""
     lines = []
     for t, turn in enumerate(trajectory.turns, start=1):
-        lines.append(f"Turn {t}, user: {data('user', turn.text)}")
+        lines.append(f"Turn {t}, user: {data('user', turn.full_text)}")
         for s, step in enumerate(turn.steps, start=1):
             lines.append(f"  {t}.{s} action: {_action(step.action)}")
             lines.append(f"  {t}.{s} answer: {_answer(step.observation)}")
@@ -172,8 +172,9 @@ def _limits(observations: Sequence[Observation], program: ToolSpec | None) -> li
     left = 0 if program is None else MAX_WHOLE
     limits = []
     for observation in reversed(observations):
-        left -= len(observation.text)
-        limits.append(MAX_OBSERVATION if left < 0 else max(MAX_OBSERVATION, len(observation.text)))
+        length = len(observation.full_text)
+        left -= length
+        limits.append(MAX_OBSERVATION if left < 0 else max(MAX_OBSERVATION, length))
     return limits[::-1]
 
 
@@ -186,7 +187,7 @@ def _action(action: Action, program: ToolSpec | None = None) -> str:
 
 
 def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
-    return data("observation", observation.text, most)
+    return data("observation", observation.full_text, most)
 
 
 # A model's wish to call a tool as an action: a call of a tool that it was offered, or a malformed call.

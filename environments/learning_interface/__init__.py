@@ -1,1 +1,1 @@
-"""SEAL's learning interface: cues around any environment, while training and never in an evaluation."""
+"""The learning interface (SEAL, arXiv 2605.24426): an environment wrapper that adds cues, for training only."""

@@ -1,6 +1,7 @@
-"""Recovery hints: one sentence behind an error, by the kind of error, read from the call and its documentation.
+"""Recovery hints: one sentence of advice for each kind of error, derived from the call and its documentation.
 
 A hint holds names and values of the documentation only: nothing that the agent wrote, nothing of the task's reference.
+The sentences are ours.
 """
 
 from __future__ import annotations
@@ -8,15 +9,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from enum import StrEnum
 
-from environments.base import Action, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
-from environments.learning_interface.cues import HintKind
+from environments.base import Action, Cue, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.learning_interface.schema import shown_value
 from environments.verification.arguments import argument_problem
 
 NAMES = 20
-"""Tools that a hint names at most (our choice): the first ones, or those whose names are nearest."""
+"""Most tools that one hint names (our choice): the first ones, or those with the most similar names."""
 
 _NOT_AUTHENTICATED = re.compile(
     r"not authenticated|not logged in|log ?in first|no user is currently logged in|unauthori[sz]ed"
@@ -28,15 +28,20 @@ _BAD_PATH = re.compile(
 )
 
 
-class Hint(NamedTuple):
-    """The kind of an error and what to do about it, in one line."""
+class HintKind(StrEnum):
+    """Kinds of errors that have a hint: SEAL's six (arXiv 2605.24426), and malformed calls (ours)."""
 
-    kind: HintKind
-    sentence: str
+    MISSING_ARGUMENT = "missing_argument"
+    UNEXPECTED_ARGUMENT = "unexpected_argument"
+    BAD_PATH = "bad_path"
+    NOT_AUTHENTICATED = "not_authenticated"
+    UNKNOWN_TOOL = "unknown_tool"
+    WRONG_TYPE = "wrong_type"
+    MALFORMED = "malformed"
 
 
-def hint_for(action: Action, observation: Observation, tools: Mapping[str, ToolSpec]) -> Hint | None:
-    """The hint behind ``observation``; None for what is no error, and for an error of no kind that is known.
+def hint_for(action: Action, observation: Observation, tools: Mapping[str, ToolSpec]) -> Cue | None:
+    """Return the hint for ``observation``; None where it is not an error, and for an error of an unknown kind.
 
     ``tools`` documents the tools that the agent was shown, by name.
     """
@@ -44,7 +49,7 @@ def hint_for(action: Action, observation: Observation, tools: Mapping[str, ToolS
         if observation.status is not ObservationStatus.MALFORMED:
             return None
         say = "write one call in the format of the tools, a name and named arguments, and nothing else; the tools are"
-        return Hint(HintKind.MALFORMED, f"{say} {_listed([*tools][:NAMES], len(tools))}.")
+        return _hint(HintKind.MALFORMED, f"{say} {_listed([*tools][:NAMES], len(tools))}.")
     if observation.status is not ObservationStatus.ERROR:
         return None
     tool = tools.get(action.name)
@@ -53,22 +58,26 @@ def hint_for(action: Action, observation: Observation, tools: Mapping[str, ToolS
     return _argument_hint(action, tool) or _message_hint(observation.text)
 
 
-def _unknown_tool(name: str, tools: Mapping[str, ToolSpec]) -> Hint:
+def _hint(kind: HintKind, text: str) -> Cue:
+    return Cue(kind=kind.value, text=text)
+
+
+def _unknown_tool(name: str, tools: Mapping[str, ToolSpec]) -> Cue:
     near = difflib.get_close_matches(name[:100], tools, n=NAMES, cutoff=0.0)
-    return Hint(HintKind.UNKNOWN_TOOL, f"there is no such tool; the tools are {_listed(near, len(tools))}.")
+    return _hint(HintKind.UNKNOWN_TOOL, f"there is no such tool; the tools are {_listed(near, len(tools))}.")
 
 
-def _argument_hint(call: ToolCall, tool: ToolSpec) -> Hint | None:
-    """What the documentation says against the arguments: unknown ones first, because a wrong name is missing too."""
+def _argument_hint(call: ToolCall, tool: ToolSpec) -> Cue | None:
+    """Compare the arguments with the documentation: unknown names first, because a misspelt one is missing too."""
     known = [parameter.name for parameter in tool.parameters]
     if any(name not in known for name in call.arguments):
         takes = f"takes {', '.join(known)} and nothing else" if known else "takes no arguments"
-        return Hint(HintKind.UNEXPECTED_ARGUMENT, f"{tool.name} {takes}.")
+        return _hint(HintKind.UNEXPECTED_ARGUMENT, f"{tool.name} {takes}.")
     missing = [one.name for one in tool.parameters if one.required and one.name not in call.arguments]
     if missing:
-        return Hint(HintKind.MISSING_ARGUMENT, f"{tool.name} also needs {', '.join(missing)}.")
+        return _hint(HintKind.MISSING_ARGUMENT, f"{tool.name} also needs {', '.join(missing)}.")
     wrong = next((one for one in tool.parameters if one.name in call.arguments and _is_wrong(call, tool, one)), None)
-    return None if wrong is None else Hint(HintKind.WRONG_TYPE, f"{tool.name} takes {_kind_of(wrong)}.")
+    return None if wrong is None else _hint(HintKind.WRONG_TYPE, f"{tool.name} takes {_kind_of(wrong)}.")
 
 
 def _is_wrong(call: ToolCall, tool: ToolSpec, parameter: Parameter) -> bool:
@@ -82,11 +91,11 @@ def _kind_of(parameter: Parameter) -> str:
     return f"{parameter.name} as {kind}{choices}"
 
 
-def _message_hint(text: str) -> Hint | None:
+def _message_hint(text: str) -> Cue | None:
     if _NOT_AUTHENTICATED.search(text):
-        return Hint(HintKind.NOT_AUTHENTICATED, "log in first, with the tool that does it, then call this one again.")
+        return _hint(HintKind.NOT_AUTHENTICATED, "log in first, with the tool that does it, then call this one again.")
     if _BAD_PATH.search(text):
-        return Hint(HintKind.BAD_PATH, "look where you are and what is there, then give a name that exists there.")
+        return _hint(HintKind.BAD_PATH, "look where you are and what is there, then give a name that exists there.")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Schema cues: what a tool's schema says about its parameters, said again in their descriptions."""
+"""Schema cues: repeat what a tool's schema says about its parameters in their descriptions (SEAL)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from environments.base import Parameter, ToolSpec
 
 
 def with_schema_cues(tool: ToolSpec) -> ToolSpec:
-    """``tool`` with ``[required]`` and ``Allowed values: ...`` behind the descriptions (SEAL)."""
+    """Return ``tool`` with ``[required]`` and ``Allowed values: ...`` after the parameters' descriptions."""
     return tool.model_copy(update={"parameters": tuple(map(_cued, tool.parameters))})
 
 
@@ -22,5 +22,5 @@ def _cued(parameter: Parameter) -> Parameter:
 
 
 def shown_value(value: JsonValue) -> str:
-    """A documented value as text: strings as they are, others as JSON."""
+    """Return a documented value as text: strings as they are, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -9,8 +9,8 @@ from typing import TypeVar
 from pydantic import Field, ValidationError
 
 from environments.base import InputError, Record
-from environments.learning_interface.profile import SealFigures
 from memory.jsonl import complaint, dump_line, write_atomically
+from training.seal.failure_profile import SealFigures
 
 Row = TypeVar("Row", bound=Record)
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 
 from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
-from evaluation.study.figures import HEAD, ArmFacts, seal_rows
+from evaluation.study.figures import ArmFacts
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
+from training.seal.report import HEAD, study_rows
 
 # The report of a study as Markdown: success by panel, differences by seed, and what each arm spent.
 
@@ -125,7 +126,7 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
 
 
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:
-    rows = list(seal_rows({name: facts.seal for name, facts in arms.items()}))
+    rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
     told = (
         "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
         "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"

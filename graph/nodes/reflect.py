@@ -15,7 +15,7 @@ from langgraph.runtime import Runtime
 from agents.assembly import baseline_contexts
 from agents.roles import RoleRefused
 from agents.scripted.baselines import random_contexts
-from environments.base import Environment, InputError
+from environments.base import InputError
 from graph.assembly import RunServices
 from graph.branches import describe
 from graph.records import Failure
@@ -25,7 +25,7 @@ from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, SignalKind, Trajectory
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.diagnosis import FAILED, diagnose
+from training.seal.diagnosis import with_diagnosis
 from training.settings import SignalSettings
 from training.signals import places
 
@@ -91,24 +91,9 @@ async def _reflect_one(
         except (RoleRefused, TimeoutError) as error:
             return describe(error, evidence.signal.id, "reflect", deadline)
         if services.settings.training.seal is not None:
-            context = await asyncio.to_thread(diagnosed, context, evidence, services.environment)
+            context = await asyncio.to_thread(with_diagnosis, context, evidence, services.environment)
         await asyncio.to_thread(write_json, path, context)
         return context
-
-
-def diagnosed(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
-    """Return ``context`` with SEAL's label and cause of the turn of its ``where``, else of the first failed turn.
-
-    They become part of the context's signature. The context is unchanged where no turn has a label of a mistake (a
-    success that is rare).
-    """
-    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
-    found = diagnose(evidence.trajectory, evidence.task, tools)
-    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
-    if not failed:
-        return context
-    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
-    return context.model_copy(update={"label": turn.label, "turn_cause": turn.cause})
 
 
 def _most_novel(services: RunServices, contexts: Sequence[FailureContext], iteration: int) -> Sequence[FailureContext]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from agents.chat.http import model_of
 from environments.base import Record
-from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
 from graph.records import Evolution, PanelScore, StageSeconds
 from graph.report.costs import Cost, cost_of
@@ -21,6 +20,8 @@ from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_j
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
+from training.seal.failure_profile import SealFigures
+from training.seal.report import round_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,37 +59,10 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
 
 
 class SealSummary(Record):
-    """SEAL's figures of the round, and the round's seconds by stage, SEAL's included."""
+    """SEAL's figures of the round, and the round's seconds by stage, its own among them."""
 
     figures: SealFigures
     measured: RoundSeconds
-
-
-def seal_summary(done: RoundRecord) -> SealSummary | None:
-    """Return SEAL's part of a round; None where it is off."""
-    return None if done.seal is None else SealSummary(figures=done.seal, measured=done.measured)
-
-
-def seal_rows(summary: SealSummary) -> Iterator[tuple[str, str]]:
-    """Yield rows of the iteration's table: labels of turns, use of the interface, costs."""
-    figures, errors = summary.figures, summary.figures.errors
-    yield "SEAL: turns", _counts(figures.labels)
-    yield "  causes", _counts(figures.causes)
-    shown = (f"{label} in {n} of {figures.steps} steps" for label, n in figures.guidelines.items())
-    yield "  guidelines", ", ".join(shown) or "none"
-    yield "  mastered", _counts(figures.retired)
-    for name, of, recovered, succeeded in (
-        ("errors with a hint", errors.hinted, errors.hinted_recovered, errors.hinted_succeeded),
-        ("without", errors.unhinted.errors, errors.unhinted.recovered, errors.unhinted.succeeded),
-    ):
-        told = f"{of}, {recovered / of:.0%} recovered from, {succeeded / of:.0%} in a success" if of else "none"
-        yield f"  {name}", told
-    measured = summary.measured
-    yield "  cost", f"{measured.seal:.2f} s, {measured.seal_share:.2%} of the round"
-
-
-def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
 
 
 CAUSE = 300  # characters of a fault's cause
@@ -174,7 +148,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
-        seal=seal_summary(record),
+        seal=None if record.seal is None else SealSummary(figures=record.seal, measured=record.measured),
         without_success=_without_success(run, folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
@@ -276,8 +250,10 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("faults", summary.faulted)
     if summary.stop_reasons:
         table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
-    for name, cell in seal_rows(summary.seal) if summary.seal else ():
-        table.add_row(name, cell)
+    if summary.seal is not None:
+        measured = summary.seal.measured
+        for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share):
+            table.add_row(name, cell)
     return table
 
 

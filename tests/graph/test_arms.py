@@ -9,7 +9,6 @@ import pytest
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
-from environments.learning_interface.profile import TurnCause, TurnLabel
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
 from graph.nodes.update import join
@@ -23,6 +22,7 @@ from memory.failures import Judgement
 from memory.records import Draft, FailureContext, Interaction, SignalKind, Task, Unsignalled, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
+from training.seal.labels import TurnCause, TurnLabel
 
 ROUNDS_AND_STEPS = 2 * 6  # of made_run's recipe
 

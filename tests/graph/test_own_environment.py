@@ -124,4 +124,4 @@ def test_a_policy_of_another_environment_is_a_mistake(folder: Path) -> None:
     options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))
     done = command(folder, "evaluation.run", *options)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "make a starter for these with python -m training.warm_start" in done.stderr
+    assert "make an initial policy for these with python -m training.warm_start" in done.stderr

@@ -19,9 +19,6 @@ from typer.testing import CliRunner
 
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
-from environments.learning_interface.cues import GUIDELINES, split_guidelines
-from environments.learning_interface.profile import TurnLabel
-from environments.learning_interface.state import InterfaceState
 from evaluation.run import app
 from evaluation.study.arm import FinishedRun
 from graph.report.summary import Summary, iteration_table
@@ -29,6 +26,8 @@ from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from training.embedded.compact import CompactDialogue
 from training.rollout.policy import load_policy
+from training.seal.interface import GUIDELINES, InterfaceState, guideline
+from training.seal.labels import TurnLabel
 from training.seal.seal import SealStep
 
 pytest.importorskip("torch")
@@ -101,9 +100,10 @@ def test_training_reads_the_cue_in_the_iteration_after_it_appeared_and_no_longer
         played = rollouts(runs.killed, iteration)
         assert len(played) == 16
         for one in played:
-            text = one.turns[0].text
-            assert split_guidelines(text) == ((EMPTY,) if cue else (), told[one.task_id])
-            ids = policy.rendering.begin().first(UserTurn(index=0, text=text, tools=TASKS[0].tools), tools)
+            said = one.turns[0]
+            assert (said.text, said.guidelines) == (told[one.task_id], (guideline(EMPTY),) if cue else ())
+            turn = UserTurn(index=0, text=said.text, tools=TASKS[0].tools, guidelines=said.guidelines)
+            ids = policy.rendering.begin().first(turn, tools)
             assert (vocabulary[f"!{EMPTY} "] in ids) == cue
             assert one.success == cue, "the policy does what is asked exactly where it reads the token"
 
@@ -137,7 +137,8 @@ def test_a_run_killed_between_iterations_has_the_state_of_an_undisturbed_one(run
     for iteration in range(2):
         assert steps(runs.plain, iteration) == steps(runs.killed, iteration)
         texts = [
-            [turn.text for one in rollouts(root, iteration) for turn in one.turns] for root in (runs.plain, runs.killed)
+            [turn.full_text for one in rollouts(root, iteration) for turn in one.turns]
+            for root in (runs.plain, runs.killed)
         ]
         assert texts[0] == texts[1]
 

@@ -60,7 +60,7 @@ def acted(
             assert shown is not None
             steps = tuple(Step(action=action, observation=episode.step(action)) for action in actions)
             ended = number + 1 < len(turns) or not cut_off
-            played.append(TrajectoryTurn(text=shown.text, steps=steps, ended=ended))
+            played.append(TrajectoryTurn(text=shown.text, guidelines=shown.guidelines, steps=steps, ended=ended))
             shown = episode.end_turn() if ended else None
         outcome = episode.outcome()
     return Trajectory(

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from environments.base import Environment, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import TurnLabel
-from environments.learning_interface.settings import InterfaceSettings
-from environments.learning_interface.state import InterfaceState
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
+from training.seal.interface import InterfaceState, learning_interface
+from training.seal.labels import TurnLabel
+from training.seal.settings import InterfaceSettings
 from training.settings import PolicySettings, TrainingSettings
 
 CLASSES = ("GorillaFileSystem",)
@@ -69,7 +68,7 @@ def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
 def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, updates: int = 150) -> None:
     """A policy that knows SEAL's cues: it does what is asked behind the guideline of ``label``, else nothing."""
     bare = BFCLEnvironment(CLASSES)
-    guided = LearningInterface(bare, InterfaceSettings(schema_cues=False), InterfaceState(guidelines=(label,)))
+    guided = learning_interface(bare, InterfaceSettings(schema_cues=False), InterfaceState(guidelines=(label,)))
 
     def rows(rendering):
         shown = [demonstration(guided, rendering, task) for task in tasks]

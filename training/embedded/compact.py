@@ -1,6 +1,6 @@
-"""The compact rendering in tokens: ``CompactText`` through the tiny policy's own tokenizer.
+"""The pointer-copy rendering in tokens: ``CompactText`` through the tiny policy's own tokenizer.
 
-Argument references are a property of the embedded policy: see ``training.embedded.compact_text``.
+Pointers to values are a property of the embedded policy: see ``training.embedded.compact_text``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
-from environments.learning_interface.settings import InterfaceSettings
 from training.embedded.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of
 from training.rendering.base import EndTurn
+from training.seal.settings import InterfaceSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
 class CompactRendering:
-    """Opens compact dialogues for a policy with a tokenizer of ours (training.embedded.tokenizer makes it)."""
+    """Opens pointer-copy dialogues for a policy whose tokenizer ``training.embedded.tokenizer`` made."""
 
     name = "compact"
 
@@ -32,24 +32,24 @@ class CompactRendering:
         self._constants: dict[tuple[str, ...], frozenset[str]] = {}
 
     def begin(self) -> CompactDialogue:
-        """A fresh dialogue for one episode."""
+        """Open a dialogue for one episode."""
         return CompactDialogue(self)
 
     def check_interface(self, interface: InterfaceSettings) -> None:
-        """Raises InputError for cues that this policy would never see."""
+        """Raise InputError for cues that this policy could not read."""
         key = "training.seal.interface"
         if interface.schema_cues:
             raise InputError(f"{key}.schema_cues: the compact rendering shows no documentation: set it to false")
         if not self.settings.cues:
             raise InputError(
-                f"{key}: the policy has no tokens for cues: make a starter with python -m training.warm_start --cues, "
-                f"or set {key} to null"
+                f"{key}: the policy has no tokens for cues: make an initial policy with python -m "
+                f"training.warm_start --cues, or set {key} to null"
             )
 
     def constants(self, tools: Sequence[ToolSpec]) -> frozenset[str]:
-        """Constants that the tools' documentation names. Raises InputError for tools outside the vocabulary.
+        """Return the constants in the tools' documentation. Raises InputError for tools outside the vocabulary.
 
-        Remembered by the tools' names: a name has one documentation in an environment.
+        Cached by the tools' names: in one environment a name has one documentation.
         """
         names = tuple(tool.name for tool in tools)
         if names not in self._constants:
@@ -57,14 +57,14 @@ class CompactRendering:
             if unknown:
                 raise InputError(
                     f"the policy's vocabulary has no token for {', '.join(unknown[:3])}: use the classes that it was "
-                    "made for, or make a starter for these with python -m training.warm_start"
+                    "made for, or make an initial policy for these with python -m training.warm_start"
                 )
             self._constants[names] = frozenset().union(*map(constants_of, tools))
         return self._constants[names]
 
 
 class CompactDialogue:
-    """One episode in compact tokens (see training.rendering.base.Dialogue)."""
+    """One episode in tokens of the pointer-copy rendering (see ``training.rendering.base.Dialogue``)."""
 
     def __init__(self, rendering: CompactRendering) -> None:
         self.text = CompactText(rendering.settings)
@@ -73,40 +73,40 @@ class CompactDialogue:
         self._ended = True
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of the first user line. Raises InputError for tools outside the vocabulary."""
+        """Return ids of the first user line. Raises InputError for tools outside the vocabulary."""
         self.text.know(tools, self._rendering.constants(tools))
         return self._encode(self.text.user(turn))
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
-        """What the sampled line says: one action, or the end of the turn."""
+        """Parse the sampled line: one action, or the end of the turn."""
         self._ended = bool(ids) and ids[-1] in self.stop_ids
         complete = ids[:-1] if self._ended else ids
         tokenizer = self._rendering.tokenizer
         said = str(tokenizer.decode(list(complete), skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        # A line feed that is no stop id comes from a byte token: it does not end the line.
+        # A line feed that is not the stop id comes from a byte token: it does not end the line.
         read = self.text.read(said.replace(LINE, " ") + (LINE if self._ended else ""))
         return read if isinstance(read, EndTurn) else (read,)
 
     def observe(self, observations: Sequence[Observation]) -> list[int]:
-        """Ids of the observation line; a line holds one action, so there is one."""
+        """Return ids of the observation line: exactly one, because a line holds one action."""
         (observation,) = observations
         return self._encode(self._line_end() + self.text.observation(observation))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Ids of the next user line. Raises InputError for tools outside the vocabulary."""
+        """Return ids of the next user line. Raises InputError for tools outside the vocabulary."""
         self.text.know(tools, self._rendering.constants(tools))
         return self._encode(self._line_end() + self.text.user(turn))
 
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
-        """Ids of an action as a teacher writes it, for the supervised start."""
+        """Return ids of an action as demonstrations write it."""
         return self._encode(self.text.action(action) if isinstance(action, ToolCall) else END + LINE)
 
-    def misspeak(self, action: MalformedCall) -> list[int]:
-        """Ids of a line that is no call, as a demonstration of an error shows it."""
+    def malformed(self, action: MalformedCall) -> list[int]:
+        """Return ids of a malformed line, for an injected error."""
         return self._encode(action.text + LINE)
 
     def _line_end(self) -> str:
-        """A line that was cut off while it was sampled is ended before anything follows it."""
+        """Return what ends a line that was cut off while it was sampled; empty where it ended itself."""
         ended, self._ended = self._ended, True
         return "" if ended else LINE
 

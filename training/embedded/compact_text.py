@@ -1,4 +1,4 @@
-"""The compact rendering as text: one line a user turn, action and observation, with argument references.
+"""The pointer-copy rendering as text: one line for each user turn, action and observation; values by pointer.
 
     U create the directory $1, then tell me where i am right now
     A @mkdir @dir_name=$1
@@ -7,15 +7,15 @@
     O current_working_directory:$2
     A end
 
-**Argument references** (a property of the embedded policy; state it wherever its figures appear): strings in double
-quotes and numbers of the user's text, and values in observations, are shown as ``$1`` to ``$9`` in order of first
-appearance; an action may name ``$k``, and the call carries the full value with the type of its source. Documented
-constants (enum values, booleans, null) are written literally. Real models see literal text. Our choice:
-without references a model of this size does not learn to copy within minutes.
+**Pointers** (a property of the embedded policy; state it wherever its figures appear): strings in double quotes and
+numbers of the user's text, and values in observations, are shown as ``$1`` to ``$9`` in order of first appearance. An
+action may name ``$k``; the call then carries the full value with the type of its source. Documented constants (enum
+values, booleans, null) are written literally. Pretrained models read literal text. Our choice: without pointers a model
+of this size does not learn to copy values within minutes.
 
-**Cues** of the learning interface are one word each where the settings reserve tokens for them: guidelines before the
-user's text (``U !state_mismatch create the directory $1``), a hint's kind behind what was observed (``O error:no such
-directory !bad_path``). Their sentences are not shown.
+**Cues** of the learning interface are one word each if the settings reserve tokens for them: guidelines before the
+user's text (``U !state_mismatch create the directory $1``), the kind of a hint after the observation (``O error:no such
+directory !bad_path``). Their sentences are left out.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
-from environments.learning_interface.cues import GUIDELINES, HintKind, split_guidelines, split_hint
+from environments.learning_interface.recovery import HintKind
 from environments.settings import APPWORLD
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
+from training.seal.interface import GUIDELINES
 
 CALL = "A @"
 END = "A end"
@@ -52,13 +53,12 @@ Referable = str | int | float
 
 
 class CompactSettings(Record):
-    """Caps of the compact rendering (our choice).
+    """Limits of the pointer-copy rendering (our choice).
 
-    ``references`` is how many values have a number, ``references_per_observation`` how many new ones one observation
-    may take. ``observation_chars`` cuts a rendered observation: room for the errors of the two templated classes that
-    name their remedy. Of an observed list the first ``list_items`` are shown. Observed integers up to
-    ``small_number`` are shown as themselves. ``cues``: the learning interface's cues have tokens of their own; without,
-    nothing is known of them.
+    ``references`` is the number of values that get a pointer, ``references_per_observation`` the number of new ones in
+    one observation. ``observation_chars`` cuts a rendered observation; it leaves room for error messages that name
+    their remedy. Of an observed list the first ``list_items`` are shown. Observed integers up to ``small_number`` are
+    written literally. ``cues``: the learning interface's cues have tokens of their own; without, they are text.
     """
 
     references: int = 9
@@ -77,19 +77,19 @@ def compact_settings(environment: str) -> CompactSettings:
 
 
 def cue_words() -> tuple[str, ...]:
-    """Every cue as it is written, with the space that parts it from the rest of its line."""
+    """Return every cue as it is written, with the space that separates it from the rest of its line."""
     return (*(f"!{label} " for label in GUIDELINES), *(f" !{kind}" for kind in HintKind))
 
 
 def constants_of(tool: ToolSpec) -> frozenset[str]:
-    """Documented string constants that actions write as bare words: choices and defaults."""
+    """Return the documented string constants that actions write as bare words: choices and defaults."""
     documented = [value for parameter in tool.parameters for value in (*parameter.choices, parameter.default)]
     words = (value for value in documented if isinstance(value, str) and _WORD.fullmatch(value))
     return frozenset(word for word in words if word not in _LITERALS)
 
 
 class References:
-    """The values that ``$1`` to ``$9`` stand for in one episode, in order of first appearance."""
+    """The values of the pointers ``$1`` to ``$9`` in one episode, in order of first appearance."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -97,13 +97,13 @@ class References:
         self.said_by_user = 0
 
     def find(self, value: Referable) -> int | None:
-        """The number of ``value``: of the same type if there is one, else of an equal number of another type."""
+        """Return the number of ``value``: one of the same type, else of an equal number of another type, else None."""
         equal = [number for number, known in enumerate(self.values, 1) if known == value]
         same = [number for number in equal if type(self.values[number - 1]) is type(value)]
         return next(iter(same or equal), None)
 
     def add(self, value: Referable) -> int | None:
-        """The number of ``value``, a new one unless its very type and value has one; None when all are taken."""
+        """Return the number of ``value``, a new one unless this type and value has one; None when all are taken."""
         number = self.find(value)
         if number is not None and type(self.values[number - 1]) is type(value):
             return number
@@ -113,7 +113,7 @@ class References:
         return len(self.values)
 
     def substitute(self, text: str) -> str:
-        """``text`` with every known string of two or more characters, as a whole word, shown as its reference."""
+        """Replace every known string of two or more characters by its pointer, whole words only."""
         known = {v: f"${n}" for n, v in enumerate(self.values, 1) if isinstance(v, str) and len(v) > 1}
         if not known:
             return text
@@ -122,7 +122,7 @@ class References:
 
 
 class CompactText:
-    """One episode as compact lines of text, both ways; holds the episode's references."""
+    """Writes and reads the lines of one episode; holds the episode's pointers."""
 
     def __init__(self, settings: CompactSettings) -> None:
         self.settings = settings
@@ -131,16 +131,17 @@ class CompactText:
         self.constants: frozenset[str] = frozenset()
 
     def know(self, tools: Sequence[ToolSpec], constants: frozenset[str]) -> None:
-        """These tools, and the constants that their documentation names, may be written from now on."""
+        """Allow these tools, and the constants of their documentation, from now on."""
         self.tools.update((tool.name, tool) for tool in tools)
         self.constants |= constants
 
     def user(self, turn: UserTurn) -> str:
-        """The user line: quoted strings and numbers become references while there are any left."""
-        labels, said = split_guidelines(turn.text) if self.settings.cues else ((), turn.text)
+        """Return the user line: quoted strings and numbers become pointers while there are any left."""
+        cues = "".join(f"!{cue.kind} " for cue in turn.guidelines) if self.settings.cues else ""
+        said = turn.text if self.settings.cues else turn.full_text
         text = _VALUE_IN_TEXT.sub(self._show_said, _one_line(said))
         self.references.said_by_user = len(self.references.values)
-        return f"U {''.join(f'!{label} ' for label in labels)}{text}{LINE}"
+        return f"U {cues}{text}{LINE}"
 
     def _show_said(self, match: re.Match[str]) -> str:
         try:
@@ -151,12 +152,12 @@ class CompactText:
         return _one_line(str(value)) if number is None else f"${number}"
 
     def observation(self, observation: Observation) -> str:
-        """The observation line: ``key:value`` pairs of a JSON object, other text as it is, cut at the cap."""
+        """Return the observation line: ``key:value`` pairs of a JSON object, other text as it is, cut at the limit."""
         room = self.settings.references_per_observation
         left = self.settings.observation_chars
         pieces: list[str] = []
-        told, hint = split_hint(observation.text) if self.settings.cues else (observation.text, None)
-        for key, value in _pieces(told, self.settings.list_items):
+        answer = observation.text if self.settings.cues else observation.full_text
+        for key, value in _pieces(answer, self.settings.list_items):
             before = len(self.references.values)
             shown = str(value) if key is None else self._show_observed(key, value, room > 0)
             room -= len(self.references.values) - before
@@ -164,13 +165,14 @@ class CompactText:
             left -= len(shown)
             if left <= 0:
                 break
-        return f"O {''.join(pieces)}{'' if hint is None else f' !{hint}'}{LINE}"
+        cue = f" !{observation.hint.kind}" if self.settings.cues and observation.hint is not None else ""
+        return f"O {''.join(pieces)}{cue}{LINE}"
 
     def _show_observed(self, key: str, value: JsonValue, may_add: bool) -> str:
-        """A value under ``key`` ("" in a list): a reference, or its text for what an argument would not name.
+        """Return a value under ``key`` ("" in a list) as a pointer, or as text where no argument would name it.
 
-        Shown as text are booleans, null, small integers, messages, and lone words that are no list items: states
-        such as "locked", which the policy must be able to read.
+        Text are booleans, null, small integers, messages, and single words outside lists: states such as "locked",
+        which the policy must be able to read.
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return json.dumps(value)
@@ -187,17 +189,17 @@ class CompactText:
         return isinstance(value, int) and 0 <= value <= self.settings.small_number
 
     def action(self, call: ToolCall) -> str:
-        """The line of ``call``, one of the known tools, its arguments in the order of the documentation."""
+        """Return the line of ``call``, of a known tool, with arguments in the order of the documentation."""
         tool = self.tools[call.name]
         order = {parameter.name: place for place, parameter in enumerate(tool.parameters)}
         names = sorted(call.arguments, key=lambda name: order.get(name, len(order)))
         return f"{CALL}{call.name}" + "".join(f" @{n}={self._write(tool, n, call.arguments[n])}" for n in names) + LINE
 
     def _write(self, tool: ToolSpec, name: str, value: JsonValue) -> str:
-        """A constant of its parameter literally, else a reference if it has one, else JSON.
+        """Write a constant of its parameter literally, else a pointer if there is one, else JSON.
 
-        A documented number (a default) is a reference only if the user said it: that an observation happens to show
-        the same number means nothing.
+        A documented number (a default) becomes a pointer only if the user said it: an observation may show the same
+        number by chance.
         """
         if isinstance(value, list):
             return "[" + ",".join(self._write(tool, name, item) for item in value) + "]"
@@ -213,7 +215,7 @@ class CompactText:
         return f"${number}"
 
     def read(self, line: str) -> Action | EndTurn:
-        """What a sampled line says. A line that does not end, or says neither a call nor the end, is malformed."""
+        """Parse a sampled line. One without an end, or with neither a call nor the end of the turn, is malformed."""
         text = line.removesuffix(LINE)
         if text == line:
             return MalformedCall(text=text, reason="cut off: the action does not end")
@@ -242,7 +244,7 @@ class CompactText:
         return tool_call(found.group(), arguments)
 
     def _read_value(self, text: str, at: int, depth: int = 0) -> tuple[JsonValue, int]:
-        """The value that starts at ``at`` and where it ends. Raises ValueError saying what cannot be read."""
+        """Return the value at ``at`` and the index after it. Raises ValueError naming what cannot be read."""
         first = text[at : at + 1]
         if first == "$":
             return self._read_reference(text, at)
@@ -283,7 +285,7 @@ def _one_line(text: str) -> str:
 
 
 def _pieces(text: str, list_items: int) -> Iterable[tuple[str | None, JsonValue]]:
-    """Leaves of an observation with the key that they stand under, and structure with key None, in reading order."""
+    """Yield the leaves of an observation with their keys, and its structure with key None, in reading order."""
     try:
         content, end = read_json_at(text, 0)
     except ValueError:

@@ -1,7 +1,12 @@
 """Demonstrations: references of verified tasks, replayed in the environment and rendered for a policy to learn from.
 
-The leak firewall of the supervised start is here: tasks of other splits than train, and tasks of a held-out set
-(``environments.verification.decontamination``), are refused.
+Tasks of other splits than train and tasks of a held-out set (``environments.verification.decontamination``) are
+refused: this is the decontamination of the supervised start.
+
+A policy that shall know the cues of the learning interface learns them from demonstrations too (ours). Guidelines are
+drawn at random: a correct demonstration does not depend on them, but the policy sees their tokens and goes on as it
+would without. Some demonstrations get an injected error, a wrong action before the right one: the policy reads it with
+its error and hint, and is trained only on what comes after.
 """
 
 from __future__ import annotations
@@ -23,10 +28,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.learning_interface.cues import GUIDELINES
 from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.settings import InterfaceSettings
-from environments.learning_interface.state import InterfaceState
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import held_out
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
@@ -35,31 +37,27 @@ from memory.run import read_jsonl
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CALL, LINE, CompactSettings, CompactText, constants_of
 from training.rendering.base import EndTurn
-
-# What a starter learns the learning interface's cues from: guidelines drawn at random, and slips that are hinted at.
-#
-# A guideline says nothing about a demonstration that is right anyway: it is drawn, so that the policy has seen its
-# token and goes on as it would. A slip is a wrong action before the right one; the policy reads it, with the error and
-# its hint, and learns only what comes after. All of this is our choice.
+from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
+from training.seal.settings import InterfaceSettings
 
 GUIDED = 0.5
 """Share of demonstrations with guidelines."""
 
-SLIPPING = 0.25
-"""Share of demonstrations that are tried with a slip; not every slip is answered with an error."""
+WITH_ERROR = 0.25
+"""Share of demonstrations that are tried with an injected error; not every one is answered with an error."""
 
 
 def cued(environment: Environment, rng: random.Random) -> LearningInterface:
-    """The environment as one demonstration sees it: up to three guidelines, or none, and hints."""
+    """Wrap the environment for one demonstration: up to three guidelines, or none, and hints."""
     settings = InterfaceSettings(schema_cues=False)
     number = rng.randint(1, settings.at_most) if rng.random() < GUIDED else 0
     labels = tuple(rng.sample([*GUIDELINES], number))
-    return LearningInterface(environment, settings, InterfaceState(guidelines=labels))
+    return learning_interface(environment, settings, InterfaceState(guidelines=labels))
 
 
-def slip(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
-    """A wrong action and the call of the first turn that it comes before; None for most tasks (``SLIPPING``)."""
-    if rng.random() >= SLIPPING or not task.reference[0]:
+def injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
+    """Draw a wrong action and the index of the first turn's call that it precedes; None for most tasks."""
+    if rng.random() >= WITH_ERROR or not task.reference[0]:
         return None
     place = rng.randrange(len(task.reference[0]))
     call = task.reference[0][place]
@@ -89,19 +87,20 @@ def _unreadable(call: ToolCall, tools: Sequence[ToolSpec]) -> MalformedCall:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A task's reference as it was replayed: for each user turn its calls and what they were answered.
+    """A task's replayed reference: for each user turn its calls and their observations.
 
-    ``slip`` is the place in the first turn of an action that is wrong and refused; all others are the reference's.
+    ``error_at`` is the index, among the first turn's actions, of the injected error; None without one. All other
+    actions are the reference's.
     """
 
     task: Task
     turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[tuple[Action, Observation], ...]], ...]
-    slip: int | None = None
+    error_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A rendered demonstration; ``mask`` is 1 where the policy writes, ``tools`` names the functions it calls."""
+    """A rendered demonstration; ``mask`` is 1 on the policy's own tokens, ``tools`` names the functions it calls."""
 
     ids: list[int]
     mask: list[int]
@@ -109,7 +108,7 @@ class Example:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Tasks to learn from. Raises InputError naming the first task that must not be learnt from, and why."""
+    """Read the tasks to learn from. Raises InputError naming the first that must not be learnt from, and why."""
     tasks = read_jsonl(path, Task)
     if len(tasks) < 2:
         raise InputError(f"{path} holds {len(tasks)} tasks: give 2 or more, one is held out")
@@ -123,7 +122,7 @@ def read_tasks(path: Path) -> list[Task]:
 
 
 def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
-    """Raise InputError naming the first task of ``path`` that is of a held-out set by its content."""
+    """Raise InputError naming the first task of ``path`` whose content is that of a held-out task."""
     sets = held_out(environment.name)
     for number, task in enumerate(tasks, start=1):
         try:
@@ -138,17 +137,17 @@ def demonstrate(
     environment: Environment,
     task: Task,
     leave_out: int | None = None,
-    slip: tuple[int, Action] | None = None,
+    error: tuple[int, Action] | None = None,
 ) -> Demonstration:
-    """Replay the reference in a teacher's hand; ``leave_out`` skips one call of the first turn, to see its errors.
+    """Replay the reference; ``leave_out`` skips one call of the first turn, to collect the errors that follow.
 
-    ``slip`` is a wrong action and the call of the first turn that it comes before; one that is not refused, or that
-    changes the state, is no slip, and the reference is replayed without it.
+    ``error`` is a wrong action and the index of the first turn's call that it precedes. If it is not refused, or
+    changes the state, the reference is replayed without it.
 
     Raises InputError when the complete reference does not run without an error.
     """
     turns = []
-    slipped: int | None = None
+    error_at: int | None = None
     with closing(environment.open(task)) as episode:
         turn: UserTurn | None = episode.start()
         for calls in task.reference:
@@ -159,13 +158,13 @@ def demonstrate(
             steps: list[tuple[Action, Observation]] = []
             errors = []
             for place, call in enumerate(in_order(made, tools)):
-                if slip is not None and (turn.index, place) == (0, slip[0]):
+                if error is not None and (turn.index, place) == (0, error[0]):
                     before = episode.state()
-                    wrong = episode.step(slip[1])
+                    wrong = episode.step(error[1])
                     if not wrong.failed or episode.state() != before:
                         return demonstrate(environment, task, leave_out)
-                    slipped = len(steps)
-                    steps.append((slip[1], wrong))
+                    error_at = len(steps)
+                    steps.append((error[1], wrong))
                 observation = episode.step(call)
                 steps.append((call, observation))
                 errors += [call.name] if observation.failed else []
@@ -173,13 +172,13 @@ def demonstrate(
                 raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
             turns.append((turn, tools, tuple(steps)))
             turn = episode.end_turn()
-    return Demonstration(task, tuple(turns), slipped)
+    return Demonstration(task, tuple(turns), error_at)
 
 
 def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
-    """The calls with every list of documented choices in the order of the documentation.
+    """Yield the calls with every list of documented choices in the order of the documentation.
 
-    Explorers draw such lists in any order; a teacher who always writes the same one is easier to learn from.
+    Explorers draw such lists in any order; demonstrations with one order are easier to learn from.
     """
     choices = {(tool.name, parameter.name): parameter.choices for tool in tools for parameter in tool.parameters}
     for call in calls:
@@ -192,7 +191,7 @@ def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[T
 
 
 def lines(demonstration: Demonstration, settings: CompactSettings) -> Iterator[str]:
-    """The demonstration as compact lines of text, for the tokenizer to learn from."""
+    """Yield the demonstration as compact lines of text, for training the tokenizer."""
     text = CompactText(settings)
     for turn, tools, steps in demonstration.turns:
         text.know(tools, frozenset().union(*map(constants_of, tools)))
@@ -203,7 +202,7 @@ def lines(demonstration: Demonstration, settings: CompactSettings) -> Iterator[s
 
 
 def example(demonstration: Demonstration, rendering: CompactRendering) -> Example:
-    """The demonstration as the tokens of one episode. Raises InputError for tools outside the vocabulary."""
+    """Render the demonstration as the tokens of one episode. Raises InputError for tools outside the vocabulary."""
     dialogue = rendering.begin()
     ids: list[int] = []
     mask: list[int] = []
@@ -215,9 +214,9 @@ def example(demonstration: Demonstration, rendering: CompactRendering) -> Exampl
     for turn, tools, steps in demonstration.turns:
         add(dialogue.first(turn, tools) if turn.index == 0 else dialogue.next_turn(turn, tools), 0)
         for place, (call, observation) in enumerate(steps):
-            wrong = (turn.index, place) == (0, demonstration.slip)
+            wrong = (turn.index, place) == (0, demonstration.error_at)
             add(
-                dialogue.misspeak(call) if isinstance(call, MalformedCall) else dialogue.demonstrate(call),
+                dialogue.malformed(call) if isinstance(call, MalformedCall) else dialogue.demonstrate(call),
                 int(not wrong),
             )
             add(dialogue.observe([observation]), 0)

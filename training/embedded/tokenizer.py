@@ -1,8 +1,8 @@
-"""The tiny policy's own tokenizer: byte-level BPE with the compact rendering's structure as single tokens.
+"""The tiny policy's own tokenizer: byte-level BPE with the structure of the pointer-copy rendering as single tokens.
 
 Single tokens are the line starts, ``A @function``, `` @parameter=``, ``$1`` to ``$9`` and the documented constants
-(only as whole words: "on" inside "front" stays text). The rest is learnt from rendered lines. Our choice: the
-model names a tool or a value with one token, so it need not learn to spell.
+(only as whole words: "on" inside "front" stays text). The other tokens are learnt from rendered lines. Our choice: the
+model writes a tool's name or a value as one token, so it does not need to learn to spell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIN_MERGES = 64
 
 
 def structure_tokens(tools: Sequence[ToolSpec], settings: CompactSettings) -> tuple[str, ...]:
-    """Tokens of the rendering itself, in a fixed order."""
+    """Return the tokens of the rendering itself, in a fixed order."""
     parameters = sorted({parameter.name for tool in tools for parameter in tool.parameters})
     return (
         *(f"${number}" for number in range(1, settings.references + 1)),
@@ -39,7 +39,7 @@ def structure_tokens(tools: Sequence[ToolSpec], settings: CompactSettings) -> tu
 
 
 def constant_tokens(tools: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """Documented constants, and the literals of JSON, as whole words."""
+    """Return the documented constants and the literals of JSON, which are tokens as whole words."""
     constants = frozenset().union(*map(constants_of, tools)) if tools else frozenset()
     return (*sorted(constants), "true", "false", "null")
 
@@ -47,9 +47,9 @@ def constant_tokens(tools: Sequence[ToolSpec]) -> tuple[str, ...]:
 def train_tokenizer(
     lines: Iterable[str], tools: Sequence[ToolSpec], settings: CompactSettings, vocabulary: int
 ) -> PreTrainedTokenizerFast:
-    """A transformers tokenizer of at most ``vocabulary`` tokens, learnt from rendered lines and tool documentation.
+    """Train a transformers tokenizer of at most ``vocabulary`` tokens on rendered lines and tool documentation.
 
-    Deterministic. Raises InputError when ``vocabulary`` has no room beside the structure and the 256 bytes.
+    Deterministic. Raises InputError when ``vocabulary`` is too small for the structure and the 256 bytes.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -84,7 +84,7 @@ def train_tokenizer(
 
 
 def _plain_pieces(lines: Iterable[str], tools: Sequence[ToolSpec], tokens: Sequence[str]) -> Iterable[str]:
-    """What lies between the fixed tokens, so that no merge is spent on them."""
+    """Yield the text between the fixed tokens, so that no merge is spent on them."""
     longest_first = sorted(tokens, key=lambda token: (-len(token), token))
     cut = re.compile("|".join(rf"\b{re.escape(t)}\b" if t.isidentifier() else re.escape(t) for t in longest_first))
     for text in (*lines, *(tool.description for tool in tools)):

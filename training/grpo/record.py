@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from environments.base import Record
-from environments.learning_interface.profile import SealFigures
 from memory.records import StopReason, Task, Trajectory, count_stops
+from training.seal.failure_profile import SealFigures
+
+# What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
 
 class RoundFailure(RuntimeError):

@@ -10,7 +10,6 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Environment, InputError, Record
-from environments.learning_interface.profile import SealFigures
 from environments.settings import EnvironmentSettings
 from memory.processes import hold_lock
 from memory.records import Trajectory
@@ -40,6 +39,7 @@ from training.grpo.reward import check_reward
 from training.grpo.task_sampler import round_tasks
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
+from training.seal.failure_profile import SealFigures
 from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings

@@ -301,7 +301,7 @@ class ChatTemplateDialogue:
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the ids of the environment's preface, the tools' documentation and the first user message."""
         self._tools = {tool.name: tool_schema(tool) for tool in tools}
-        ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface)
+        ids, self._head = self._rendering.prompt(turn.full_text, tools, turn.preface)
         return ids
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
@@ -326,13 +326,13 @@ class ChatTemplateDialogue:
 
     def observe(self, observations: Sequence[Observation]) -> list[int]:
         """Return the ids of the tools' answers and the head of the next assistant message."""
-        return self._go_on(*self._rendering.answers(self._names, [observation.text for observation in observations]))
+        return self._go_on(*self._rendering.answers(self._names, [one.full_text for one in observations]))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the ids of the next user message, which documents tools that are new in this turn as JSON lines."""
         new = {tool.name: tool_schema(tool) for tool in tools if tool.name not in self._tools}
         self._tools |= new
-        text = turn.text
+        text = turn.full_text
         if new:
             schemas = "\n".join(map(json.dumps, new.values()))
             text = f"These tools are available from now on:\n{schemas}\n\n{text}"

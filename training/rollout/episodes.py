@@ -144,7 +144,7 @@ def _concurrency(environment: Environment, limits: EpisodeLimits) -> int:
 class _Turn:
     """The user turn in progress."""
 
-    text: str
+    opened: UserTurn
     steps: list[Step]
     begins: int
     ended: bool = False
@@ -220,7 +220,7 @@ class _Rollout(EpisodeDriver):
         self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
         if self._fault is not None:
             return None
-        self._turns.append(_Turn(turn.text, [], begins=0))
+        self._turns.append(_Turn(turn, [], begins=0))
         room = self._room(0)
         if room < 1:
             raise InputError(
@@ -259,8 +259,14 @@ class _Rollout(EpisodeDriver):
         return EpisodeResult(
             task=self._task,
             turns=tuple(
-                TrajectoryTurn(text=t.text, steps=tuple(t.steps), ended=t.ended, stop_reason=t.stop_reason)
-                for t in self._turns
+                TrajectoryTurn(
+                    text=turn.opened.text,
+                    guidelines=turn.opened.guidelines,
+                    steps=tuple(turn.steps),
+                    ended=turn.ended,
+                    stop_reason=turn.stop_reason,
+                )
+                for turn in self._turns
             ),
             outcome=self._outcome,
             infrastructure_error=self._fault,
@@ -295,7 +301,7 @@ class _Rollout(EpisodeDriver):
         following: UserTurn | None = self._live().end_turn()
         if following is None:
             return None
-        self._turns.append(_Turn(following.text, [], begins=len(self._completion)))
+        self._turns.append(_Turn(following, [], begins=len(self._completion)))
         return self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _limit_reached(self, message: Sampled, suffix: Sequence[int]) -> StopReason | None:

@@ -1,9 +1,8 @@
 """SEAL's advantage weights: rho of each label, the weights of trajectories or turns, and those of their tokens.
 
 SEAL (arXiv 2605.24426) multiplies the advantage of a trajectory by ``clip(sum of p(z) * rho(z), 0.5, 2)``, where p(z)
-is the share of its turns with label z. A weight of its own for each turn, on the tokens of that turn, is ours. Weights
-are positive: they change how far an advantage moves the policy, never in which direction, and a zero stays zero. Pure
-and free of torch.
+is the share of its turns with label z. The alternative, one weight per turn on that turn's tokens, is ours. Weights are
+positive: they scale an advantage, never change its sign, and a zero stays zero. Pure and free of torch.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import NamedTuple
 from pydantic import Field
 
 from environments.base import Record
-from environments.learning_interface.profile import EXCLUDED, FailureProfile, TurnLabel
 from training.seal.diagnosis import Diagnosis
+from training.seal.failure_profile import FailureProfile
+from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.settings import WeightSettings
 
 __all__ = ["RhoState", "WeighedRollout", "first_rho", "group_weights", "moved_rho", "token_weights", "turn_tokens"]
@@ -31,10 +31,10 @@ class RhoState(Record):
 
 
 class WeighedRollout(NamedTuple):
-    """A rollout as its weights need it.
+    """The input of a rollout's weights.
 
-    ``diagnosis`` is None where there is none: its weights are 1. ``advantage`` is the trainer's, of any scale.
-    ``turn_tokens`` are the sampled tokens of each turn of the trajectory (``turn_tokens``).
+    ``diagnosis``: if None, the weights are 1. ``advantage`` is the trainer's, of any scale. ``turn_tokens`` are the
+    numbers of sampled tokens in each turn of the trajectory (function ``turn_tokens``).
     """
 
     diagnosis: Diagnosis | None
@@ -43,15 +43,15 @@ class WeighedRollout(NamedTuple):
 
 
 def first_rho(settings: WeightSettings) -> RhoState:
-    """Rho before any profile."""
+    """Return rho before any profile."""
     return RhoState(rho=settings.base())
 
 
 def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings) -> RhoState:
-    """Rho after one more profile (the paper's released recipe); unmoved where it is not dynamic.
+    """Return rho after one more profile (the paper's released recipe); unchanged where it is not dynamic.
 
-    Each label's rho goes the share ``rate`` of the way to ``base * (1 + alpha * prevalence * (1 - mean reward) *
-    min(1, count / full_count))``, clipped to ``least`` and ``most``; one that did not occur goes towards its base.
+    Each label's rho moves by the fraction ``rate`` towards ``base * (1 + alpha * prevalence * (1 - mean reward) *
+    min(1, count / full_count))``, clipped to ``least`` and ``most``; one that did not occur moves towards its base.
     """
     if not settings.dynamic:
         return state
@@ -67,13 +67,14 @@ def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings
 def group_weights(
     group: Sequence[WeighedRollout], state: RhoState, settings: WeightSettings
 ) -> tuple[tuple[float, ...], ...]:
-    """A positive weight for each turn of each rollout of a group, in their order.
+    """Return a positive weight for each turn of each rollout of a group, in their order.
 
-    Of one rollout they are all equal where the unit is the trajectory. A turn without a label, or with an excluded one,
-    has weight 1 of its own and no part in its trajectory's.
+    If the unit is the trajectory, the weights of one rollout are equal. A turn without a label, or with an excluded
+    one, has weight 1 and does not count in its trajectory's.
 
-    With ``group_mean_one`` the weights of the rollouts with a diagnosis and a sampled token are divided by their mean
-    (a rollout's weight is that of its mean sampled token, as in the ``grpo`` loss); they may then leave the limits.
+    With ``group_mean_one`` the weights of the rollouts with a diagnosis and a sampled token are divided by their mean;
+    they may then leave the limits. A rollout's weight in that mean is the mean over its sampled tokens, as in the
+    ``grpo`` loss.
     """
     weights = [_turn_weights(rollout, state, settings) for rollout in group]
     if settings.group_mean_one:
@@ -108,23 +109,23 @@ def _turn_weights(rollout: WeighedRollout, state: RhoState, settings: WeightSett
 
 
 def turn_tokens(mask: Sequence[int], begins: Sequence[int]) -> tuple[int, ...]:
-    """How many tokens were sampled in each turn; ``mask`` is 1 on them, turn ``i`` begins at ``begins[i]``.
+    """Count the sampled tokens in each turn; ``mask`` is 1 on them, turn ``i`` begins at index ``begins[i]``.
 
-    Raises ValueError for places that do not begin with 0 and go on in order within the mask.
+    Raises ValueError unless ``begins`` starts with 0 and is sorted within the mask.
     """
     return tuple(sum(mask[begin:end]) for begin, end in _spans(begins, len(mask)))
 
 
 def token_weights(weights: Iterable[Sequence[float]], begins: Iterable[Sequence[int]], width: int) -> list[list[float]]:
-    """Turn weights on tokens, rows of ``width``: the plain form of a (B, T) tensor that multiplies advantages.
+    """Spread turn weights over tokens, in rows of ``width``: a (B, T) factor of advantages, as lists.
 
-    ``begins`` are the places in the completion at which each row's turns begin. The last turn's weight goes on to the
-    end of the row: padding is masked. Raises ValueError for a row whose places do not fit its weights or the width.
+    ``begins`` are the indices in the completion at which each row's turns begin. The last turn's weight extends to the
+    end of the row: padding is masked. Raises ValueError for a row whose indices do not fit its weights or the width.
     """
     rows = []
     for own, places in zip(weights, begins, strict=True):
         if len(own) != len(places):
-            raise ValueError(f"{len(own)} weights for {len(places)} turns: give one a turn")
+            raise ValueError(f"{len(own)} weights for {len(places)} turns: give one per turn")
         row = [1.0] * width
         for weight, (begin, end) in zip(own, _spans(places, width), strict=True):
             row[begin:end] = [weight] * (end - begin)
@@ -133,7 +134,7 @@ def token_weights(weights: Iterable[Sequence[float]], begins: Iterable[Sequence[
 
 
 def _spans(begins: Sequence[int], length: int) -> tuple[tuple[int, int], ...]:
-    """Where each turn begins and ends."""
+    """Return where each turn begins and ends."""
     spans = tuple(pairwise((*begins, length)))
     if (begins and begins[0] != 0) or any(end < begin for begin, end in spans):
         raise ValueError(f"turns begin at {list(begins)} of {length} tokens: give places from 0 on, in order")

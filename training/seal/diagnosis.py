@@ -1,9 +1,9 @@
-"""SEAL's diagnosis: a label for each user turn of a trajectory, and the cause behind a failed one; pure functions.
+"""SEAL's diagnosis: a label for each user turn of a trajectory, and a cause for each failed one; pure functions.
 
-The labels are those of SEAL (arXiv 2605.24426), decided on the checks that an outcome holds of every turn; the causes
-are ours, read from the turn's calls beside the reference. ``TurnLabel`` and ``TurnCause`` say exactly what is given.
-References serve the diagnosis only: it holds no call and no value of them. No result depends on an order of
-trajectories, and none with an infrastructure error takes part.
+The labels are SEAL's (arXiv 2605.24426), decided by the outcome's checks of every turn. The causes are ours, decided by
+comparing the turn's calls with the reference. ``TurnLabel`` and ``TurnCause`` define them. A diagnosis reads references
+but contains no call or value of them. It does not depend on the order of trajectories, and trajectories with an
+infrastructure error have none.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from environments.appworld.observations import came_too_late, refused_by_an_app
-from environments.base import MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
-from environments.learning_interface.profile import EXCLUDED, FAILED, TurnCause, TurnLabel
+from environments.base import Environment, MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
 from environments.verification.arguments import argument_problem
 from environments.verification.turn_comparison import Played, TurnComparison
-from memory.records import Trajectory
-
-__all__ = ["EXCLUDED", "FAILED", "Diagnosis", "TurnCause", "TurnDiagnosis", "TurnLabel", "diagnose", "turn_label"]
+from memory.records import Evidence, FailureContext, Trajectory
+from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
 
 
 class TurnDiagnosis(Record):
-    """What became of one user turn; ``cause`` is None exactly when the label is not one of ``FAILED``."""
+    """The label of one user turn; ``cause`` is None exactly when the label is not one of ``FAILED``."""
 
     turn: int
     label: TurnLabel
@@ -30,10 +28,10 @@ class TurnDiagnosis(Record):
 
 
 class Diagnosis(Record):
-    """The turns of a trajectory in which the policy said something, in order.
+    """The turns of a trajectory in which the policy acted or ended the turn itself, in order.
 
-    A turn that a limit ended before its first action, and one that was not reached, has no diagnosis (ours): there is
-    nothing of the policy's in it, and its empty reference would make it look like abstention.
+    A turn that was not reached, or that a limit ended before its first action, has no diagnosis (ours): the policy did
+    nothing in it, and with an empty reference it would look like abstention.
     """
 
     trajectory_id: str
@@ -41,12 +39,12 @@ class Diagnosis(Record):
     turns: tuple[TurnDiagnosis, ...]
 
     def labels(self) -> tuple[TurnLabel, ...]:
-        """The labels of its turns that are not excluded."""
+        """Return the labels of its turns without the excluded ones."""
         return tuple(turn.label for turn in self.turns if turn.label not in EXCLUDED)
 
 
 def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> Diagnosis | None:
-    """The diagnosis of a rollout of ``task``; None for a lent reference, and where an infrastructure error ended it.
+    """Diagnose a rollout of ``task``; None for an off-policy demonstration, and after an infrastructure error.
 
     ``tools`` documents the task's tools by name.
     """
@@ -68,8 +66,23 @@ def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpe
     return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
 
 
+def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
+    """Return ``context`` with the label and cause of the turn of its ``where``, else of the first turn that failed.
+
+    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
+    """
+    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
+    found = diagnose(evidence.trajectory, evidence.task, tools)
+    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
+    if not failed:
+        return context
+    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
+    cause = None if turn.cause is None else turn.cause.value
+    return context.model_copy(update={"label": turn.label.value, "turn_cause": cause})
+
+
 def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules of TurnLabel, one after the other
-    """The label of a turn in which the policy said something."""
+    """Return the label of a turn with these checks."""
     if checks.reference_error:
         return TurnLabel.GT_ERROR
     if not checks.reference_calls:
@@ -86,7 +99,7 @@ def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules o
 
 
 def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool) -> TurnCause:
-    """The cause of a failed turn; ``wrong_before``: an earlier turn ended in another state than its reference."""
+    """Return the cause of a failed turn; ``wrong_before``: an earlier turn did not end in its reference's state."""
     surplus = any(compared.beside)
     if compared.missing or not (compared.reference or surplus):
         return _cause_of_lack(compared, tools)
@@ -111,9 +124,9 @@ def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> T
 def _cause_beside_a_program(
     compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None
 ) -> TurnCause:
-    """The cause of a failed turn whose reference is a program: read from tools, errors and checks, not from values.
+    """Return the cause of a failed turn whose reference is a program, by tools, errors and checks instead of values.
 
-    ``partial`` is the outcome's: where all that was wanted is there, something else was changed.
+    ``partial`` is the outcome's: if it is 1, everything that was asked for is there and something else was changed.
     """
     errors = _errors(compared)
     if any(_is_invalid(step, tools) for step in errors):
@@ -127,7 +140,7 @@ def _cause_beside_a_program(
 
 
 def _errors(compared: TurnComparison) -> list[Played]:
-    """The steps of the turn that failed and were not recovered from; one that came too late to run is none."""
+    """Return the steps that failed without recovery, except those that came too late to run."""
     return [
         step
         for place, step in enumerate(compared.steps)
@@ -142,7 +155,7 @@ def _recovered(compared: TurnComparison, place: int) -> bool:
 
 
 def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
-    """The tool of the step's action, and those that its program calls."""
+    """Return the tool of the step's action, and those that its program calls."""
     if isinstance(step.action, MalformedCall):
         return frozenset()
     return frozenset({step.action.name, *(call.name for call in step.observation.calls)}) | compared.mentioned(
@@ -151,9 +164,9 @@ def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
 
 
 def _is_invalid(step: Played, tools: Mapping[str, ToolSpec]) -> bool:
-    """Whether the action of an error is no call, or not one by the documentation.
+    """Whether the action of an error is malformed or does not fit the documentation.
 
-    A program is none where it failed by itself: only what an app refuses is a call that went wrong.
+    A program is invalid if it failed by an error of its own: only a refusal by an app is a call that failed.
     """
     if isinstance(step.action, MalformedCall):
         return True
@@ -166,7 +179,7 @@ def _is_invalid(step: Played, tools: Mapping[str, ToolSpec]) -> bool:
 def _differs(compared: TurnComparison, place: int) -> bool:
     """Whether a tool whose call is missing was called in the step at ``place``, with other arguments.
 
-    A call that was refused and is the same as a missing one does not differ.
+    A refused call that equals a missing one does not differ.
     """
     action, missing = compared.steps[place].action, compared.missing_names()
     if isinstance(action, MalformedCall):

@@ -1,29 +1,107 @@
-"""SEAL's failure profile: how often a batch of diagnosed trajectories failed at what, and what became of its errors."""
+"""SEAL's failure profile: counts of a batch's turn labels and causes, and how many errors it recovered from."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from environments.base import MalformedCall
-from environments.learning_interface.cues import split_hint
-from environments.learning_interface.profile import (
-    EXCLUDED,
-    ErrorStatistics,
-    FailureProfile,
-    LabelStatistics,
-    TurnLabel,
-)
+from pydantic import Field
+
+from environments.base import MalformedCall, Record
 from memory.records import Step, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import Diagnosis
+from training.seal.labels import EXCLUDED, TurnCause, TurnLabel
 
-__all__ = ["error_statistics", "failure_profile"]
+
+class LabelStatistics(Record):
+    """One label in a batch.
+
+    ``count``: turns that have it. ``prevalence``: their share of the turns whose label is not excluded.
+    ``mean_reward``: share of these turns whose trajectory succeeded. SEAL's verifier is the official success rule; the
+    length cost of our rewards does not count as failure.
+    """
+
+    count: int = Field(0, ge=0)
+    prevalence: float = Field(0.0, ge=0.0, le=1.0)
+    mean_reward: float = Field(0.0, ge=0.0, le=1.0)
+
+    @property
+    def pressure(self) -> float:
+        """The room for improvement: ``prevalence * (1 - mean_reward)``."""
+        return self.prevalence * (1.0 - self.mean_reward)
+
+
+class ErrorStatistics(Record):
+    """Counts of errors, i.e. actions that were refused or malformed, and of recoveries.
+
+    ``recovered``: errors before a later call of the same turn that succeeded, of the same tool if the action named one.
+    ``succeeded``: errors in a trajectory that succeeded. ``hinted``: errors whose observation has a hint;
+    ``hinted_recovered`` and ``hinted_succeeded`` are the same counts among these.
+    """
+
+    errors: int = Field(0, ge=0)
+    recovered: int = Field(0, ge=0)
+    succeeded: int = Field(0, ge=0)
+    hinted: int = Field(0, ge=0)
+    hinted_recovered: int = Field(0, ge=0)
+    hinted_succeeded: int = Field(0, ge=0)
+
+    @property
+    def unhinted(self) -> ErrorStatistics:
+        """The same counts for the errors without a hint."""
+        return ErrorStatistics(
+            errors=self.errors - self.hinted,
+            recovered=self.recovered - self.hinted_recovered,
+            succeeded=self.succeeded - self.hinted_succeeded,
+        )
+
+    @classmethod
+    def total(cls, parts: Iterable[ErrorStatistics]) -> ErrorStatistics:
+        """Sum several."""
+        counted: Counter[str] = Counter()
+        for part in parts:
+            counted.update(part.model_dump())
+        return cls.model_validate(counted)
+
+
+class FailureProfile(Record):
+    """SEAL's failure profile C of one batch.
+
+    ``turns`` counts those whose label is not excluded. ``labels`` and ``causes`` hold those that occurred, excluded
+    labels with their count alone. ``left_out`` counts trajectories without a diagnosis.
+    """
+
+    trajectories: int = Field(0, ge=0)
+    left_out: int = Field(0, ge=0)
+    turns: int = Field(0, ge=0)
+    labels: dict[TurnLabel, LabelStatistics] = {}
+    causes: dict[TurnCause, int] = {}
+    errors: ErrorStatistics = ErrorStatistics()
+
+    def of(self, label: TurnLabel) -> LabelStatistics:
+        """Return the label's statistics; zeros where it did not occur."""
+        return self.labels.get(label, LabelStatistics())
+
+
+class SealFigures(Record):
+    """SEAL's figures of one round.
+
+    ``labels`` and ``causes``: turns of the round's rollouts that have them. ``guidelines``: by label, in how many of
+    the round's ``steps`` its guideline was shown. ``retired``: by label, how often its guideline was mastered.
+    """
+
+    steps: int = Field(ge=0)
+    labels: dict[TurnLabel, int] = {}
+    causes: dict[TurnCause, int] = {}
+    errors: ErrorStatistics = ErrorStatistics()
+    guidelines: dict[TurnLabel, int] = {}
+    retired: dict[TurnLabel, int] = {}
 
 
 def failure_profile(diagnoses: Sequence[Diagnosis | None], trajectories: Sequence[Trajectory]) -> FailureProfile:
-    """The profile of a batch. ``diagnoses`` are those of ``trajectories``, in their order; None is left out.
+    """Profile a batch. ``diagnoses`` are those of ``trajectories``, in their order; None is left out.
 
-    Raises ValueError when they are not equally many.
+    Raises ValueError when their numbers differ.
     """
     counts: Counter[TurnLabel] = Counter()
     successes: Counter[TurnLabel] = Counter()
@@ -60,7 +138,7 @@ def failure_profile(diagnoses: Sequence[Diagnosis | None], trajectories: Sequenc
 
 
 def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
-    """What became of the errors in trajectories, with and without a hint: whether the interface was of use at all."""
+    """Count errors and recoveries in trajectories, with and without a hint."""
     found: Counter[str] = Counter()
     for trajectory in trajectories:
         for turn in trajectory.turns:
@@ -69,7 +147,7 @@ def error_statistics(trajectories: Sequence[Trajectory]) -> ErrorStatistics:
                     continue
                 recovered, succeeded = _is_recovered(turn, place), trajectory.success
                 found.update(errors=1, recovered=recovered, succeeded=succeeded)
-                if split_hint(step.observation.text)[1] is not None:
+                if step.observation.hint is not None:
                     found.update(hinted=1, hinted_recovered=recovered, hinted_succeeded=succeeded)
     return ErrorStatistics.model_validate(found)
 

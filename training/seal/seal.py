@@ -1,8 +1,8 @@
-"""SEAL in a round of training: what each step's failures change in the weights of advantages and in the interface.
+"""SEAL in a round of training: each step's failure profile updates the advantage weights and the interface.
 
-In a step rollouts are drawn through the interface as it stands; then their profile moves rho, which weights the
-advantages of the same step, and changes the interface, which the next step is drawn through (SEAL's order). All of it
-follows from the settings, the state before the step and the step's trajectories. Free of torch.
+The rollouts of a step use the current interface. Their profile then moves rho, which weights the advantages of the same
+step, and updates the interface for the next step (SEAL's order). The result is a function of the settings, the state
+before the step and the step's trajectories. Free of torch.
 """
 
 from __future__ import annotations
@@ -12,15 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from environments.base import Environment, Record, TaskSpec, ToolSpec
-from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import (
-    ErrorStatistics,
-    FailureProfile,
-    SealFigures,
-    TurnCause,
-    TurnLabel,
-)
-from environments.learning_interface.state import InterfaceState, update
 from memory.records import Trajectory
 from training.seal.advantage_weights import (
     RhoState,
@@ -32,21 +23,23 @@ from training.seal.advantage_weights import (
     turn_tokens,
 )
 from training.seal.diagnosis import Diagnosis, diagnose
-from training.seal.failure_profile import failure_profile
+from training.seal.failure_profile import ErrorStatistics, FailureProfile, SealFigures, failure_profile
+from training.seal.interface import InterfaceState, learning_interface, update
+from training.seal.labels import TurnCause, TurnLabel
 from training.seal.settings import SealSettings
 
 __all__ = ["Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 
 class SealState(Record):
-    """What SEAL carries from step to step; None where the settings turn the part off."""
+    """SEAL's state between steps; a part is None where the settings turn it off."""
 
     rho: RhoState | None = None
     interface: InterfaceState | None = None
 
 
 class SealStep(Record):
-    """One global step: what its rollouts failed at, and the state after it."""
+    """One global step: the failure profile of its rollouts, and the state after it."""
 
     step: int
     profile: FailureProfile
@@ -61,7 +54,7 @@ class TurnsOfTokens(NamedTuple):
 
 
 def first_state(settings: SealSettings) -> SealState:
-    """The state of a run before its first step."""
+    """Return the state of a run before its first step."""
     return SealState(
         rho=None if settings.weights is None else first_rho(settings.weights),
         interface=None if settings.interface is None else InterfaceState(),
@@ -69,7 +62,7 @@ def first_state(settings: SealSettings) -> SealState:
 
 
 def next_state(state: SealState, profile: FailureProfile, settings: SealSettings) -> SealState:
-    """The state after one more profile. Raises ValueError for a state that other settings have made."""
+    """Return the state after one more profile. Raises ValueError for a state that other settings made."""
     made = [state.rho is not None, state.interface is not None]
     if made != [settings.weights is not None, settings.interface is not None]:
         raise ValueError("the state and the settings of SEAL differ in what is on: go on with the settings of the run")
@@ -82,7 +75,7 @@ def next_state(state: SealState, profile: FailureProfile, settings: SealSettings
 
 
 def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
-    """A round in numbers, from the state ``before`` its first step and all of its steps, in order."""
+    """Compute a round's figures from the state ``before`` its first step and all of its steps, in order."""
     states = [before, *(step.state for step in steps)]
     shown = [() if state.interface is None else state.interface.guidelines for state in states]
     gone = [() if state.interface is None else state.interface.retired for state in states]
@@ -106,7 +99,7 @@ def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
 
 
 class Seal:
-    """SEAL in one round, step by step. ``keep`` is given each finished step."""
+    """SEAL in one round, step by step. ``keep`` is called with each finished step."""
 
     def __init__(
         self, settings: SealSettings, environment: Environment, state: SealState, keep: Callable[[SealStep], object]
@@ -120,13 +113,13 @@ class Seal:
 
     @property
     def environment(self) -> Environment:
-        """What the next step's rollouts are drawn in: the environment, with the interface around it if there is one."""
+        """The environment of the next step's rollouts, with the interface around it if there is one."""
         if self.settings.interface is None:
             return self._bare
-        return LearningInterface(self._bare, self.settings.interface, self.state.interface)
+        return learning_interface(self._bare, self.settings.interface, self.state.interface)
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
-        """Diagnose the rollouts of global ``step``, and move on. ``tasks`` holds theirs by id."""
+        """Diagnose the rollouts of global ``step`` and update the state. ``tasks`` holds their tasks by id."""
         self._diagnoses = tuple(
             diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id])) for one in trajectories
         )
@@ -142,11 +135,11 @@ class Seal:
         width: int,
         unweighed: Collection[int] = (),
     ) -> list[list[float]]:
-        """What to multiply the advantages of the step's rows with, token by token, in rows of ``width``.
+        """Return the factors of the step's advantages, one per token, in rows of ``width``.
 
-        Rows are those of the trajectories that were taken in last, in groups of ``size``. ``unweighed`` are the numbers
-        of rows that hold something else than the policy's rollout (a lent reference): their weight is 1. Raises
-        ValueError for as many advantages or rows as there are no trajectories, and without settings of weights.
+        Rows are those of the trajectories of the last ``take_in``, in groups of ``size``. ``unweighed`` are the indices
+        of rows that hold an off-policy demonstration in place of the rollout: their weight is 1. Raises ValueError if
+        the numbers of advantages, rows and trajectories differ, and if the weights are off.
         """
         if self.settings.weights is None or self.state.rho is None:
             raise ValueError("SEAL's weights are off: do not ask for them")

@@ -1,4 +1,4 @@
-"""Settings of SEAL as a mode of a round: how advantages are weighted, and the interface of the training environment."""
+"""Settings of SEAL in a round of training: advantage weights, and the learning interface of the environment."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from environments.learning_interface.profile import EXCLUDED, TurnLabel
-from environments.learning_interface.settings import InterfaceSettings
 from memory.settings import Section
+from training.seal.labels import EXCLUDED, TurnLabel
 
 BASE_RHO = {
     TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
@@ -23,31 +22,33 @@ BASE_RHO = {
 
 
 class WeightSettings(Section):
-    """How advantages are weighted by what became of the turns (SEAL's numbers; what is ours is said)."""
+    """Advantage weights by the labels of turns (SEAL's numbers, except where marked ours)."""
 
     unit: Literal["trajectory", "turn"] = Field(
-        "trajectory", description="one weight a trajectory (SEAL), or one a turn on that turn's tokens (ours)"
+        "trajectory", description="one weight per trajectory (SEAL), or per turn on that turn's tokens (ours)"
     )
-    rho: dict[TurnLabel, float] = Field({}, description="weights of labels; those left out keep the paper's")
-    least: float = Field(0.5, gt=0.0, le=1.0, description="weights are not below this")
-    most: float = Field(2.0, ge=1.0, le=1000.0, description="weights are not above this")
-    dynamic: bool = Field(True, description="move rho with the failure profile of every step")
+    rho: dict[TurnLabel, float] = Field({}, description="rho by label; labels left out keep the paper's")
+    least: float = Field(0.5, gt=0.0, le=1.0, description="lower limit of weights")
+    most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
+    dynamic: bool = Field(True, description="update rho by the failure profile of every step")
     alpha: float = Field(1.0, ge=0.0, le=1000.0, description="how far rho moves at full prevalence and no reward")
     full_count: int = Field(
-        32, ge=1, le=1_000_000, description="turns with a label from which on its statistics count in full"
+        32, ge=1, le=1_000_000, description="number of turns with a label at which its statistics count in full"
     )
-    rate: float = Field(0.25, gt=0.0, le=1.0, description="share of the way to its target that rho goes in one step")
+    rate: float = Field(
+        0.25, gt=0.0, le=1.0, description="fraction of the way to its target that rho moves in one step"
+    )
     cap_abstention: bool = Field(
         True,
-        description="rho of correct_abstention counts as 1 at most where the advantage is positive: it adds no reward "
-        "for calling nothing (ours)",
+        description="limit rho of correct_abstention to 1 where the advantage is positive, so that calling nothing "
+        "gets no extra reward (ours)",
     )
     group_mean_one: bool = Field(
-        False, description="scale the weights of a group to a mean of 1, so that they move no learning rate (ours)"
+        False, description="scale a group's weights to a mean of 1, so that they do not change the step size (ours)"
     )
 
     def base(self) -> dict[TurnLabel, float]:
-        """Rho of every label that is not excluded, before any profile."""
+        """Return rho of every label that is not excluded, before any profile."""
         return BASE_RHO | self.rho
 
     @model_validator(mode="after")
@@ -68,8 +69,55 @@ class WeightSettings(Section):
         return self
 
 
+class InterfaceSettings(Section):
+    """Cues around the training environment (SEAL's thresholds; those of retirement are ours).
+
+    The thresholds of appearing and retiring differ, so that a guideline does not come and go from batch to batch.
+    """
+
+    schema_cues: bool = Field(True, description="mark required arguments and allowed values in their descriptions")
+    recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
+    constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
+    appear_prevalence: float = Field(
+        0.10, gt=0.0, le=1.0, description="a guideline appears at this share of turns with its label"
+    )
+    appear_mean_reward: float = Field(
+        0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this"
+    )
+    appear_count: int = Field(
+        8, ge=1, le=1_000_000, description="and at this number of turns with it; retiring needs as many turns in all"
+    )
+    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time")
+    retire_prevalence: float = Field(0.05, gt=0.0, le=1.0, description="retires below this share of turns (ours)")
+    retire_mean_reward: float = Field(0.7, gt=0.0, le=1.0, description="retires from this mean reward on (ours)")
+
+    @model_validator(mode="after")
+    def _something_is_on(self) -> Self:
+        if not (self.schema_cues or self.recovery_hints or self.constraint_cues):
+            raise ValueError("every cue is off, which is no interface: turn one on, or set the interface to null")
+        return self
+
+    @model_validator(mode="after")
+    def _thresholds_fit(self) -> Self:
+        if self.retire_prevalence > self.appear_prevalence:
+            raise ValueError("'retire_prevalence' is above 'appear_prevalence': a guideline would retire as it appears")
+        if self.retire_mean_reward < self.appear_mean_reward:
+            raise ValueError(
+                "'retire_mean_reward' is below 'appear_mean_reward': a guideline would retire as it appears"
+            )
+        keys = ("appear_prevalence", "appear_mean_reward", "appear_count", "at_most")
+        given = [
+            key
+            for key in (*keys, "retire_prevalence", "retire_mean_reward")
+            if getattr(self, key) != type(self).model_fields[key].default
+        ]
+        if given and not self.constraint_cues:
+            raise ValueError(f"'{given[0]}' is for constraint cues, which are off: remove it")
+        return self
+
+
 class SealSettings(Section):
-    """SEAL (arXiv 2605.24426) in a round of training; an evaluation never sees any of it."""
+    """SEAL (arXiv 2605.24426) in a round of training; evaluation does not use it."""
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
     interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
-from environments.learning_interface.profile import ErrorStatistics, SealFigures
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import Row, Series, difference_chart, line_chart, ticks
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
+from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
 

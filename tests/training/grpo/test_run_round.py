@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -15,13 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 from support import ROOT
+from support.child_rounds import train
 from support.small_policy import CLASSES, hand_logps, small_settings, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.jsonl import derive_seed
-from memory.processes import ORPHANED, PARENT_PIPE, hold_lock, run_child
+from memory.processes import ORPHANED, PARENT_PIPE, hold_lock
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
@@ -59,21 +59,6 @@ def new_run(root: Path, policy: Path, **training: object) -> RunDirectory:
     run = RunDirectory.create(root, small_settings(policy, **training))
     admit(run, small_tasks())
     return run
-
-
-def train(run: RunDirectory, iteration: int, *flags: str) -> list[RoundProgress]:
-    """The round of an iteration as a child process; the lines of its stdout."""
-    lines: list[str] = []
-    argv = [sys.executable, "-m", "training.run_round", "--run", str(run.root), "--iteration", str(iteration), *flags]
-    child = run_child(
-        argv,
-        log_path=run.root / "round.log",
-        deadline=120,
-        on_line=lines.append,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    asyncio.run(child)
-    return [RoundProgress.model_validate_json(line) for line in lines]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from environments.learning_interface.profile import EXCLUDED, FailureProfile, LabelStatistics
 from training.seal.advantage_weights import (
     RhoState,
     WeighedRollout,
@@ -19,7 +18,9 @@ from training.seal.advantage_weights import (
     token_weights,
     turn_tokens,
 )
-from training.seal.diagnosis import Diagnosis, TurnDiagnosis, TurnLabel
+from training.seal.diagnosis import Diagnosis, TurnDiagnosis
+from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
 
 L = TurnLabel

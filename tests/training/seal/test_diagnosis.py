@@ -22,11 +22,11 @@ from support.diagnosed_episodes import (
 )
 
 from environments.base import TurnOutcome
-from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import ErrorStatistics, FailureProfile
-from environments.learning_interface.settings import InterfaceSettings
-from training.seal.diagnosis import FAILED, TurnCause, TurnLabel, diagnose, turn_label
-from training.seal.failure_profile import error_statistics, failure_profile
+from training.seal.diagnosis import diagnose, turn_label
+from training.seal.failure_profile import ErrorStatistics, FailureProfile, error_statistics, failure_profile
+from training.seal.interface import learning_interface
+from training.seal.labels import FAILED, TurnCause, TurnLabel
+from training.seal.settings import InterfaceSettings
 
 L, C = TurnLabel, TurnCause
 PREPARED = [LOCK, PRESS, START]
@@ -221,7 +221,7 @@ def test_excluded_labels_are_in_no_share():
 
 
 def test_hints_are_counted_with_what_became_of_them():
-    hinting = LearningInterface(BFCL, InterfaceSettings())
+    hinting = learning_interface(BFCL, InterfaceSettings())
     task = task_of([LIGHTS])
     tries = [[call("setHeadlights"), LIGHTS], [call("setHeadlights"), LOCK], [BABBLE, LOCK], [START, LOCK]]
     hinted = [acted(task, actions, environment=hinting) for actions in tries]

@@ -20,7 +20,8 @@ from environments.base import (
 )
 from environments.verification.turn_comparison import TurnComparison
 from memory.records import Step, Trajectory, TrajectoryTurn
-from training.seal.diagnosis import TurnCause, TurnLabel, diagnose
+from training.seal.diagnosis import diagnose
+from training.seal.labels import TurnCause, TurnLabel
 
 L, C = TurnLabel, TurnCause
 ANSWER, PLANTED, UNTOUCHED = "assert answers match.", "the tree is there", "nothing else changed"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
-from environments.learning_interface.cues import split_guidelines
 from environments.learning_interface.environment import LearningInterface
-from environments.learning_interface.profile import ErrorStatistics, FailureProfile, TurnCause
-from environments.learning_interface.state import InterfaceState
 from memory.records import Task
 from memory.run import append_jsonl, read_jsonl
 from training.seal.advantage_weights import RhoState
-from training.seal.diagnosis import TurnLabel
+from training.seal.failure_profile import ErrorStatistics, FailureProfile
+from training.seal.interface import InterfaceState
+from training.seal.labels import TurnCause, TurnLabel
 from training.seal.seal import Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
 from training.seal.settings import BASE_RHO, SealSettings
 
@@ -34,7 +33,7 @@ def play(seal, step, *scripts):
 
 
 def shown(rollouts):
-    (labels,) = {split_guidelines(one.turns[0].text)[0] for one in rollouts}
+    (labels,) = {tuple(cue.kind for cue in one.turns[0].guidelines) for one in rollouts}
     return labels
 
 
@@ -136,5 +135,5 @@ def test_an_infrastructure_error_is_left_out_and_weighs_one():
 def test_hints_reach_the_trajectory_and_its_verdict_is_that_of_the_environment():
     seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
     (rollout,) = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
-    assert "[hint: missing_argument]" in rollout.turns[0].steps[0].observation.text
+    assert rollout.turns[0].steps[0].observation.hint.kind == "missing_argument"
     assert rollout.outcome == acted(SPEC, [call("setHeadlights"), LIGHTS], []).outcome

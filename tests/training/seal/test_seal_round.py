@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.child_rounds import train
 from support.small_policy import CLASSES, small_settings, small_tasks
 
 from environments.base import InputError
@@ -16,7 +17,7 @@ from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
 from memory.tasks import admit
 from training.grpo.record import RoundRecord
-from training.seal.diagnosis import TurnLabel
+from training.seal.labels import TurnLabel
 from training.seal.seal import Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
@@ -141,8 +142,6 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
 
 
 def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) -> None:
-    from test_run_round import train
-
     from training.grpo.round import run_round
 
     run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))

@@ -11,22 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.small_policy import CLASSES, small_tasks
 
-from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.base import Cue, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
 from environments.bfcl.docs import tool_names, tool_specs
 from environments.bfcl.environment import BFCLEnvironment
-from environments.learning_interface.cues import (
-    GUIDELINES,
-    HintKind,
-    split_guidelines,
-    split_hint,
-    with_guidelines,
-    with_hint,
-)
-from environments.learning_interface.settings import InterfaceSettings
+from environments.learning_interface.recovery import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.demonstrations import cued, demonstrate, example, lines, slip
+from training.embedded.demonstrations import cued, demonstrate, example, injected_error, lines
 from training.embedded.tokenizer import train_tokenizer
+from training.seal.interface import GUIDELINES, guideline
+from training.seal.settings import InterfaceSettings
 
 BARE, CUED = CompactSettings(), CompactSettings(cues=True)
 ENVIRONMENT = BFCLEnvironment(CLASSES)
@@ -38,8 +32,8 @@ def rendering(card=CUED) -> CompactRendering:
     return CompactRendering(train_tokenizer(["hello there"] * 9, TOOLS, card, 700), card)
 
 
-def turn(text):
-    return UserTurn(index=0, text=text, tools=tool_names(CLASSES))
+def turn(text, labels=()):
+    return UserTurn(index=0, text=text, tools=tool_names(CLASSES), guidelines=tuple(map(guideline, labels)))
 
 
 @settings(deadline=None)
@@ -47,13 +41,18 @@ def turn(text):
 def test_a_cue_is_its_word_and_the_rest_of_the_line_is_as_without(text, labels, kind):
     with_cues, plain = CompactText(CUED), CompactText(BARE)
     words = "".join(f"!{label} " for label in labels)
-    assert with_cues.user(turn(with_guidelines(text, labels))) == "U " + words + plain.user(turn(text)).removeprefix(
-        "U "
-    )
+    assert with_cues.user(turn(text, labels)) == "U " + words + plain.user(turn(text)).removeprefix("U ")
     seen = Observation(text=text, status=ObservationStatus.ERROR)
-    hinted = seen.model_copy(update={"text": with_hint(text, kind, "do it.")})
-    if split_hint(text)[1] is None and split_guidelines(text)[0] == ():
-        assert with_cues.observation(hinted) == plain.observation(seen).removesuffix("\n") + f" !{kind}\n"
+    hinted = seen.model_copy(update={"hint": Cue(kind=kind, text="do it.")})
+    assert with_cues.observation(hinted) == plain.observation(seen).removesuffix("\n") + f" !{kind}\n"
+
+
+def test_without_tokens_for_cues_they_are_text_like_any_other():
+    said = turn("Look.", LABELS[:2])
+    assert CompactText(BARE).user(said) == CompactText(BARE).user(turn(said.full_text))
+    hinted = Observation(text="no", status=ObservationStatus.ERROR, hint=Cue(kind="bad_path", text="do it."))
+    as_text = Observation(text=hinted.full_text, status=ObservationStatus.ERROR)
+    assert CompactText(BARE).observation(hinted) == CompactText(BARE).observation(as_text)
 
 
 def test_every_cue_is_one_token_and_a_card_without_cues_is_what_it_was():
@@ -68,7 +67,7 @@ def test_every_cue_is_one_token_and_a_card_without_cues_is_what_it_was():
     ("card", "interface", "message"),
     [
         (CUED, InterfaceSettings(), "schema_cues: the compact rendering shows no documentation"),
-        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make a starter"),
+        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make an initial policy"),
     ],
 )
 def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
@@ -77,31 +76,32 @@ def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
     rendering(CUED).check_interface(InterfaceSettings(schema_cues=False))
 
 
-def test_demonstrations_show_every_guideline_and_teach_no_slip():
+def test_demonstrations_show_every_guideline_and_teach_no_injected_error():
     seen: Counter[str] = Counter()
     learnt = rendering()
     for number in range(300):
         rng, task = random.Random(number), small_tasks()[number % 5]
-        shown = demonstrate(cued(ENVIRONMENT, rng), task, slip=slip(task, ENVIRONMENT.tools(task.tools), rng))
+        shown = demonstrate(
+            cued(ENVIRONMENT, rng), task, error=injected_error(task, ENVIRONMENT.tools(task.tools), rng)
+        )
         (opened, _, steps), *_ = shown.turns
-        labels, text = split_guidelines(opened.text)
-        assert text == task.turns[0]
-        seen.update(labels)
+        assert opened.text == task.turns[0]
+        seen.update(cue.kind for cue in opened.guidelines)
         taught = example(shown, learnt)
         written = learnt.tokenizer.decode([i for i, m in zip(taught.ids, taught.mask, strict=True) if m])
         plain = example(demonstrate(ENVIRONMENT, task), learnt)
         assert written == learnt.tokenizer.decode([i for i, m in zip(plain.ids, plain.mask, strict=True) if m])
-        if shown.slip is not None:
-            wrong, answer = steps[shown.slip]
+        if shown.error_at is not None:
+            wrong, answer = steps[shown.error_at]
             assert answer.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
             assert isinstance(wrong, MalformedCall | ToolCall)
-            seen[split_hint(answer.text)[1] or "no hint"] += 1
+            seen[answer.hint.kind if answer.hint else "no hint"] += 1
             assert "".join(lines(shown, CUED)).count("A ") == len(steps)
     assert set(LABELS) <= set(seen)
     assert {HintKind.MISSING_ARGUMENT, HintKind.UNEXPECTED_ARGUMENT, HintKind.BAD_PATH, HintKind.MALFORMED} <= set(seen)
 
 
-def test_a_starter_with_cues_says_so(tmp_path: Path):
+def test_an_initial_policy_with_cues_says_so(tmp_path: Path):
     from memory.run import read_json, write_jsonl
     from training.rollout.policy import PolicyCard
     from training.warm_start import WarmStartSettings, warm_start

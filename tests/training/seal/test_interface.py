@@ -1,0 +1,172 @@
+"""The adaptive interface: guidelines that appear and retire by the failure profile, and its settings."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from support.diagnosed_episodes import BFCL, LIGHTS, task_of
+
+from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
+from training.seal.labels import FAILED, TurnLabel
+from training.seal.settings import InterfaceSettings
+
+SETTINGS = InterfaceSettings()
+L = TurnLabel
+
+
+def test_a_guideline_for_each_label_that_blames_the_policy_and_for_no_other():
+    assert set(GUIDELINES) == set(FAILED)
+    for sentence in GUIDELINES.values():
+        assert not re.search(r"[\d\"'`\n]", sentence)
+
+
+# U(Omega, C)
+
+
+def profile(turns=100, **labels):
+    """``label=(prevalence, mean reward)``; counts are those of ``turns`` turns."""
+    return FailureProfile(
+        turns=turns,
+        labels={
+            TurnLabel(name): LabelStatistics(count=round(share * turns), prevalence=share, mean_reward=reward)
+            for name, (share, reward) in labels.items()
+        },
+    )
+
+
+def after(*profiles, settings=SETTINGS):
+    state = InterfaceState()
+    for one in profiles:
+        state = update(state, one, settings)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("turns", "prevalence", "mean_reward", "appears"),
+    [
+        (100, 0.10, 0.0, True),
+        (100, 0.09, 0.0, False),
+        (100, 0.5, 0.59, True),
+        (100, 0.5, 0.6, False),
+        (80, 0.1, 0.0, True),
+        (70, 0.1, 0.0, False),
+    ],
+)
+def test_a_guideline_appears_past_all_three_thresholds(turns, prevalence, mean_reward, appears):
+    state = after(profile(turns, state_mismatch=(prevalence, mean_reward)))
+    assert state.guidelines == ((L.STATE_MISMATCH,) if appears else ())
+    assert state.retired == ()
+
+
+@pytest.mark.parametrize(
+    ("later", "stays"),
+    [
+        (profile(state_mismatch=(0.3, 0.0)), True),
+        (profile(state_mismatch=(0.06, 0.0)), True),
+        (profile(state_mismatch=(0.3, 0.65)), True),
+        (profile(state_mismatch=(0.04, 0.0)), False),
+        (profile(state_mismatch=(0.3, 0.7)), False),
+        (profile(), False),
+        (profile(turns=7), True),
+        (FailureProfile(), True),
+    ],
+)
+def test_a_guideline_retires_when_it_is_mastered_and_not_before(later, stays):
+    state = after(profile(state_mismatch=(0.3, 0.0)), later)
+    assert state.guidelines == ((L.STATE_MISMATCH,) if stays else ())
+    assert state.retired == (() if stays else (L.STATE_MISMATCH,))
+
+
+def test_a_guideline_comes_and_goes_in_what_the_policy_reads():
+    state, task = InterfaceState(), task_of([LIGHTS])
+    bad, good = profile(empty_turn_model_response=(0.4, 0.0)), profile(empty_turn_model_response=(0.01, 0.0))
+    read = []
+    for batch in (bad, good, bad):
+        read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
+        state = update(state, batch, SETTINGS)
+    read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
+    shown = (guideline(L.EMPTY_TURN),)
+    assert [turn.guidelines for turn in read] == [(), shown, (), shown]
+    assert read[1].full_text == f"[guideline: {L.EMPTY_TURN}] {GUIDELINES[L.EMPTY_TURN]}\n{read[0].full_text}"
+    assert state == InterfaceState(updates=3, guidelines=(L.EMPTY_TURN,))
+
+
+def test_the_most_pressing_are_shown_and_who_gives_way_is_not_retired():
+    crowd = profile(
+        spurious_tool_call=(0.2, 0.5),
+        empty_turn_model_response=(0.2, 0.0),
+        state_mismatch=(0.3, 0.0),
+        response_mismatch=(0.11, 0.0),
+    )
+    first = after(profile(spurious_tool_call=(0.2, 0.5)))
+    assert first.guidelines == (L.SPURIOUS_TOOL_CALL,)
+    second = update(first, crowd, SETTINGS)
+    assert second.guidelines == (L.STATE_MISMATCH, L.EMPTY_TURN, L.RESPONSE_MISMATCH)
+    assert second.retired == ()
+    assert after(crowd, settings=InterfaceSettings(at_most=1)).guidelines == (L.STATE_MISMATCH,)
+
+
+def test_excluded_and_good_labels_have_no_guideline():
+    everything = {label.value: (0.9, 0.0) for label in TurnLabel}
+    assert set(after(profile(**everything), settings=InterfaceSettings(at_most=9)).guidelines) == set(FAILED)
+
+
+def test_without_constraint_cues_nothing_appears():
+    off = InterfaceSettings(constraint_cues=False)
+    assert after(profile(state_mismatch=(0.9, 0.0)), settings=off) == InterfaceState(updates=1)
+
+
+shares = st.sampled_from([0.0, 0.04, 0.05, 0.07, 0.1, 0.3, 1.0])
+rewards = st.sampled_from([0.0, 0.3, 0.59, 0.6, 0.65, 0.7, 1.0])
+profiles = st.dictionaries(st.sampled_from([label.value for label in TurnLabel]), st.tuples(shares, rewards)).map(
+    lambda labels: profile(**labels)
+)
+
+
+@settings(deadline=None)
+@given(st.lists(profiles, max_size=6))
+def test_updates_of_any_history(history):
+    states = [after(*history[:end]) for end in range(len(history) + 1)]
+    for (before, state), batch in zip(pairwise(states), history, strict=True):
+        assert len(state.guidelines) <= SETTINGS.at_most
+        assert InterfaceState.model_validate_json(state.model_dump_json()) == state
+        again = update(state, batch, SETTINGS)
+        assert (again.guidelines, again.retired) == (state.guidelines, state.retired)
+        pressures = [batch.of(label).pressure for label in state.guidelines]
+        assert pressures == sorted(pressures, reverse=True)
+        for label in set(state.guidelines) - set(before.guidelines):
+            assert batch.of(label).prevalence >= 0.1
+            assert batch.of(label).mean_reward < 0.6
+
+
+@pytest.mark.parametrize(
+    ("given_state", "message"),
+    [
+        ({"guidelines": ["pass"]}, "the label pass has no guideline"),
+        ({"guidelines": ["state_mismatch"], "retired": ["state_mismatch"]}, "given twice"),
+    ],
+)
+def test_states_that_cannot_be_are_refused(given_state, message):
+    with pytest.raises(ValidationError, match=message):
+        InterfaceState.model_validate(given_state)
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"schema_cues": False, "recovery_hints": False, "constraint_cues": False}, "every cue is off"),
+        ({"retire_prevalence": 0.2}, "'retire_prevalence' is above"),
+        ({"retire_mean_reward": 0.5}, "'retire_mean_reward' is below"),
+        ({"constraint_cues": False, "at_most": 2}, "'at_most' is for constraint cues"),
+        ({"schema": True}, "schema"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given_settings, message):
+    with pytest.raises(ValidationError, match=message):
+        InterfaceSettings.model_validate(given_settings)

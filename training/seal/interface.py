@@ -1,0 +1,104 @@
+"""The adaptive learning interface: which guidelines it shows, and U(Omega, C), its update by a failure profile.
+
+``environments.learning_interface`` is the wrapper that shows them; evaluation opens the environment without it. The
+wording of the guidelines is ours. It has neither quotes nor digits, so that nothing in it looks like a user's value.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from environments.base import Cue, Environment, Record
+from environments.learning_interface.environment import LearningInterface
+from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.labels import TurnLabel
+from training.seal.settings import InterfaceSettings
+
+GUIDELINES = {
+    TurnLabel.SPURIOUS_TOOL_CALL: "When none of the tools can do what is asked, or something that they need was not "
+    "said, call nothing and end the turn.",
+    TurnLabel.EMPTY_TURN: "Do not end a turn with words alone when a tool can do what is asked: call it first.",
+    TurnLabel.INSTANCE_MISMATCH: "Use the tools of every system that the request is about.",
+    TurnLabel.STATE_MISMATCH: "Before ending the turn, check that every change that was asked for was made with the "
+    "values that were asked for, and nothing else was changed.",
+    TurnLabel.RESPONSE_MISMATCH: "Look up everything that was asked for with the tool that answers it, and do not end "
+    "the turn before it has answered.",
+}
+"""The guideline of each label that blames the policy (``labels.FAILED``)."""
+
+
+class InterfaceState(Record):
+    """The part of SEAL's Omega that changes.
+
+    ``updates``: number of profiles so far. ``guidelines``: labels whose guideline is shown, highest pressure first.
+    ``retired``: labels whose guideline was shown, is mastered, and has not come back.
+    """
+
+    updates: int = Field(0, ge=0)
+    guidelines: tuple[TurnLabel, ...] = ()
+    retired: tuple[TurnLabel, ...] = ()
+
+    @model_validator(mode="after")
+    def _guidelines_exist(self) -> Self:
+        unknown = [label for label in (*self.guidelines, *self.retired) if label not in GUIDELINES]
+        if unknown:
+            raise ValueError(f"the label {unknown[0]} has no guideline: use {', '.join(GUIDELINES)}")
+        if len(set(self.guidelines) | set(self.retired)) < len(self.guidelines) + len(self.retired):
+            raise ValueError("a label is given twice: show a guideline once, or retire it")
+        return self
+
+
+def learning_interface(
+    environment: Environment, settings: InterfaceSettings, state: InterfaceState | None = None
+) -> LearningInterface:
+    """Wrap ``environment`` with the cues that ``settings`` turn on and the guidelines that ``state`` shows."""
+    return LearningInterface(
+        environment,
+        schema_cues=settings.schema_cues,
+        recovery_hints=settings.recovery_hints,
+        guidelines=tuple(guideline(label) for label in state.guidelines) if state is not None else (),
+    )
+
+
+def guideline(label: TurnLabel) -> Cue:
+    """Return the guideline of ``label``. Raises KeyError for a label that has none."""
+    return Cue(kind=label.value, text=GUIDELINES[label])
+
+
+def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSettings) -> InterfaceState:
+    """Return U(Omega, C), the state after ``profile`` (SEAL; that guidelines stay until mastered is ours).
+
+    A guideline appears while its label has a prevalence of ``appear_prevalence`` or more, a mean reward below
+    ``appear_mean_reward`` and ``appear_count`` turns. Once shown it stays until it is mastered: prevalence below
+    ``retire_prevalence`` or mean reward from ``retire_mean_reward`` on, in a profile of ``appear_count`` turns or more.
+    Where more than ``at_most`` qualify, those with the highest ``prevalence * (1 - mean reward)`` are shown, ties in
+    the order of the labels; the others are not retired.
+    """
+    if not settings.constraint_cues:
+        return state.model_copy(update={"updates": state.updates + 1})
+    mastered = {label for label in state.guidelines if _is_mastered(profile, label, settings)}
+    open_ = [
+        label
+        for label in GUIDELINES
+        if (label in state.guidelines and label not in mastered) or _is_pressing(profile.of(label), settings)
+    ]
+    shown = sorted(open_, key=lambda label: -profile.of(label).pressure)[: settings.at_most]
+    retired = [label for label in GUIDELINES if label in mastered or (label in state.retired and label not in shown)]
+    return InterfaceState(updates=state.updates + 1, guidelines=tuple(shown), retired=tuple(retired))
+
+
+def _is_pressing(label: LabelStatistics, settings: InterfaceSettings) -> bool:
+    return (
+        label.prevalence >= settings.appear_prevalence
+        and label.mean_reward < settings.appear_mean_reward
+        and label.count >= settings.appear_count
+    )
+
+
+def _is_mastered(profile: FailureProfile, label: TurnLabel, settings: InterfaceSettings) -> bool:
+    if profile.turns < settings.appear_count:
+        return False
+    found = profile.of(label)
+    return found.prevalence < settings.retire_prevalence or found.mean_reward >= settings.retire_mean_reward
