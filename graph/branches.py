@@ -151,6 +151,6 @@ def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
 
 
 def _failed_node(branch: BranchDirectory) -> str:
-    """The error names the branch, not the node in it: the first missing output does."""
+    """Return the node without output: the error names the branch, not the node in it."""
     outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
     return next((node for node, path in outputs.items() if not path.exists()), "verify")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
-from training.rollout.policy import PolicyCard
+from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import check_policy_path
 from training.settings import PolicySettings, TrainingSettings
 
@@ -41,7 +41,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
     folder = Path(policy.path)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
-    elif (folder / "adapter_config.json").is_file():
+    elif (folder / ADAPTER).is_file():
         raise InputError(
             f"policy.path: {policy.path} is a LoRA adapter and a round starts from a whole model: save the merged "
             "model (peft's merge_and_unload) and name that"

@@ -166,7 +166,7 @@ class Run:
 
     @cached_property
     def services(self) -> RunServices:
-        """What the nodes of this run work with; made when a stage first needs it, then kept for the whole command."""
+        """The services of this run's nodes, built when a stage first needs them and kept for the whole command."""
         from graph.assembly import assemble
 
         return assemble(RunDirectory(self.directory.root.resolve()), self.settings)

@@ -187,9 +187,9 @@ def test_a_finished_iteration_is_not_run_without_a_thread(finished: RunDirectory
     ("given", "told"),
     [
         ({}, "iteration: -1 is not the number of an iteration"),
-        ({"iteration": -1}, "iteration: -1 is no number"),
-        ({"iteration": "x"}, "iteration: 'x' is no number"),
-        ({"iteration": True}, "iteration: True is no number"),
+        ({"iteration": -1}, "iteration: -1 is not the number"),
+        ({"iteration": "x"}, "iteration: 'x' is not the number"),
+        ({"iteration": True}, "iteration: True is not the number"),
         ({"iteration": 0, "signals": 5}, None),
         ({"iteration": 99}, "iterations/099/trajectories.jsonl does not exist"),
     ],
