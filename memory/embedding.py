@@ -1,4 +1,4 @@
-"""Text to vectors for the failure memory, as Chroma embedding functions that work offline.
+"""Embedding functions of Chroma that work offline, for the failure memory.
 
 This module imports chromadb, which takes a second: import it inside functions.
 """
@@ -9,85 +9,66 @@ import hashlib
 import importlib
 import re
 import zlib
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
-from numpy.typing import NDArray
+from chromadb.utils.embedding_functions.sentence_transformer_embedding_function import (
+    SentenceTransformerEmbeddingFunction,
+)
 
 from environments.base import InputError
 from memory.settings import MemorySettings
 
-__all__ = ["Embedder", "HashedNgrams", "SentenceTransformers", "open_embedder"]
-
-Vectors = NDArray[np.float32]
+__all__ = ["Embedder", "HashedNgrams", "open_embedder"]
 
 
-class Embedder(Protocol):
-    """What the failure memory needs of a Chroma embedding function.
+class Embedder(NamedTuple):
+    """An embedding function, which returns one L2-normalised float32 vector per text, and its label.
 
-    ``label`` names the embedder and its dimension in a collection's name: vectors of two embedders never meet.
+    ``label`` names the model and its dimension in a collection's name: vectors of two embedders are never compared.
     """
 
-    @property
-    def label(self) -> str: ...
-
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One L2-normalised row of float32 a text."""
-        ...
+    label: str
+    function: EmbeddingFunction[Documents]
 
 
-class _CosineEmbedding(EmbeddingFunction[Documents]):
-    """What Chroma asks of an embedding function whose ``vectors`` are compared by cosine."""
+@register_embedding_function
+class HashedNgrams(EmbeddingFunction[Documents]):
+    """Count character 3- to 5-grams, hashed with a sign into ``dimension`` buckets, L2-normalised (our choice).
 
-    @abstractmethod
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One L2-normalised row of float32 a text."""
+    Case and runs of white space are ignored. A text's vector is the same in every process and on every machine.
+    """
+
+    def __init__(self, dimension: int = 1024) -> None:
+        self.dimension = dimension
 
     def __call__(self, input: Documents) -> Embeddings:
-        return cast(Embeddings, list(self.vectors(input)))
+        """Return one vector per text; the empty text has one too."""
+        rows = np.zeros((len(input), self.dimension), dtype=np.float64)
+        for row, text in zip(rows, input, strict=True):
+            for gram, count in Counter(_ngrams(text)).items():
+                # CRC-32 and not hash(), which differs between processes.
+                digest = zlib.crc32(gram.encode())
+                row[digest % self.dimension] += count if digest & 0x80000000 else -count
+            if not row.any():
+                # Only in very short texts can grams of one bucket and opposite signs cancel out.
+                row[zlib.crc32(text.encode()) % self.dimension] = 1.0
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return cast(Embeddings, list(rows.astype(np.float32)))
+
+    @staticmethod
+    def name() -> str:
+        return "coevolve-hashed-ngrams"
 
     def default_space(self) -> Space:
         return "cosine"
 
     def supported_spaces(self) -> list[Space]:
         return ["cosine"]
-
-
-@register_embedding_function
-class HashedNgrams(_CosineEmbedding):
-    """Counts of character 3- to 5-grams, hashed with a sign into a fixed number of dimensions (our choice).
-
-    Case and runs of white space do not count. CRC-32 is stable across processes, machines and Python versions.
-    """
-
-    def __init__(self, dimension: int = 1024) -> None:
-        self.dimension = dimension
-
-    @staticmethod
-    def name() -> str:
-        return "coevolve-hashed-ngrams"
-
-    @property
-    def label(self) -> str:
-        return f"hashed-ngrams-{self.dimension}"
-
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One L2-normalised row of float32 a text; the empty text has a vector too."""
-        rows = np.zeros((len(texts), self.dimension), dtype=np.float64)
-        for row, text in zip(rows, texts, strict=True):
-            for gram, count in Counter(_ngrams(text)).items():
-                digest = zlib.crc32(gram.encode())
-                row[digest % self.dimension] += count if digest & 0x80000000 else -count
-            if not row.any():
-                # Grams of one dimension and opposite signs can cancel out in very short texts only.
-                row[zlib.crc32(text.encode()) % self.dimension] = 1.0
-        return _normalised(rows)
 
     def get_config(self) -> dict[str, Any]:
         return {"dimension": self.dimension}
@@ -104,57 +85,35 @@ def _ngrams(text: str) -> list[str]:
     return grams or [marked]
 
 
-def _normalised(rows: NDArray[np.float64]) -> Vectors:
-    unit: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return unit.astype(np.float32)
+def open_embedder(settings: MemorySettings) -> Embedder:
+    """Open the embedder that ``settings`` name: hashed n-grams, or Chroma's function for sentence-transformers.
 
-
-@register_embedding_function
-class SentenceTransformers(_CosineEmbedding):
-    """A sentence-transformers model from a local folder, on the CPU; nothing is downloaded.
-
-    Raises InputError when the folder or the package is missing.
+    A model is read from its local folder, on the CPU; nothing is downloaded. Raises InputError if the folder or the
+    package is missing.
     """
-
-    def __init__(self, path: str) -> None:
-        folder = Path(path)
-        if not folder.is_dir():
-            raise InputError(
-                f"memory.embedder_path: {path} is no folder: name the folder of a sentence-transformers model"
-            )
-        try:
-            package = importlib.import_module("sentence_transformers")
-        except ModuleNotFoundError as error:
-            if error.name != "sentence_transformers":
-                raise
-            raise InputError(
-                "memory.embedder: the package sentence-transformers is not installed: "
-                "run pip install sentence-transformers, or set memory.embedder=hashed-ngrams"
-            ) from None
-        self.path = path
-        self._model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        dimension = len(self.vectors(["dimension"])[0])
-        self._label = f"{_collection_word(folder.name)}-{dimension}-{_fingerprint(folder)}"
-
-    @staticmethod
-    def name() -> str:
-        return "coevolve-sentence-transformers"
-
-    @property
-    def label(self) -> str:
-        return self._label
-
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One L2-normalised row of float32 a text."""
-        rows = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-        return _normalised(np.asarray(rows, dtype=np.float64))
-
-    def get_config(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    @staticmethod
-    def build_from_config(config: dict[str, Any]) -> SentenceTransformers:
-        return SentenceTransformers(path=config["path"])
+    if settings.embedder_path is None:
+        hashed = HashedNgrams()
+        return Embedder(f"hashed-ngrams-{hashed.dimension}", hashed)
+    folder = Path(settings.embedder_path)
+    if not folder.is_dir():
+        raise InputError(
+            f"memory.embedder_path: {folder} is no folder: name the folder of a sentence-transformers model"
+        )
+    try:
+        # Chroma reports a package that is broken like one that is missing.
+        importlib.import_module("sentence_transformers")
+    except ModuleNotFoundError as error:
+        if error.name != "sentence_transformers":
+            raise
+        raise InputError(
+            "memory.embedder: the package sentence-transformers is not installed: "
+            "run pip install sentence-transformers, or set memory.embedder=hashed-ngrams"
+        ) from None
+    function = SentenceTransformerEmbeddingFunction(
+        model_name=str(folder), device="cpu", normalize_embeddings=True, local_files_only=True
+    )
+    dimension = len(function(["dimension"])[0])
+    return Embedder(f"{_collection_word(folder.name)}-{dimension}-{_fingerprint(folder)}", function)
 
 
 def _collection_word(text: str) -> str:
@@ -162,11 +121,6 @@ def _collection_word(text: str) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Eight hex digits from the names and sizes of a model's files: another model in the same place is told apart."""
+    """Return eight hex digits of the names and sizes of a model's files, which tell it from another in its place."""
     files = sorted((str(path.relative_to(folder)), path.stat().st_size) for path in folder.rglob("*") if path.is_file())
     return hashlib.sha256(repr(files).encode()).hexdigest()[:8]
-
-
-def open_embedder(settings: MemorySettings) -> Embedder:
-    """The embedder that ``settings`` name. Raises InputError for a path that is no folder."""
-    return HashedNgrams() if settings.embedder_path is None else SentenceTransformers(settings.embedder_path)

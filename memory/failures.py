@@ -1,17 +1,22 @@
-"""The failure memory: which weaknesses were explored before, indexed in Chroma by signature and then by cosine.
+"""The failure memory: which weaknesses were explored before, indexed in one Chroma collection.
 
-No cosine alone tells two failures apart ("401, token not passed" and "401, wrong password" stand closer than most
-paraphrases), so two contexts are compared only when their signatures are equal. Two collections of Chroma: one keeps
-the vectors, the other, by signature, the ids of the contexts that can make another known. Both are asked by id alone,
-which takes a millisecond at any size, while a query that filters takes tens of them at 100,000 records. Those few
-vectors are compared exactly: Chroma's nearest-neighbour search is approximate, and two equal runs could judge
-differently.
+No cosine threshold separates two failures ("401, token not passed" and "401, wrong password" are closer than most
+paraphrases), so two contexts are compared only if their signatures are equal, by the cosine of their facts that vary.
+
+``where`` selects the contexts of a signature that are eligible by age and admitted tasks; ``get`` reads them, and they
+are compared exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate:
+where one text recurs a hundred times, its copies link to each other only, and the search misses the nearest eligible
+context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). No parameter of the
+graph rules that out. Nothing searches it, so its parameters are Chroma's defaults.
+
+The filter takes time in proportion to the memory, and each eligible context adds a fraction of a millisecond:
+milliseconds per iteration at the few hundred contexts of the paper's recipe, a second at 30,000 contexts, several
+seconds if thousands of one signature are eligible (``benchmarks/results.md``).
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sqlite3
 import sys
@@ -19,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,23 +37,20 @@ from memory.settings import MemorySettings
 
 __all__ = ["FailureMemory", "Judgement", "embedded_text", "use_memory"]
 
-_LISTED_AT_ONCE = 5000  # Chroma fails above 32,766, the variables of one SQL statement.
-_WRITTEN_AT_ONCE = 1000  # Chroma refuses batches above about 5,000.
-_READ_AT_ONCE = 250  # Chroma's time a vector quadruples when thousands of ids are asked for at once.
 _DATABASE = "chroma.sqlite3"
 _LOCK = "owner.lock"
-_DECIMALS = 4  # float32 sums differ behind this; a stored judgement must not depend on them.
+_DECIMALS = 4  # float32 sums differ after this decimal; a recorded judgement must not depend on them.
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-Vectors = NDArray[np.float32]
+Vector = NDArray[np.float32]
 
 
 class Judgement(Record):
-    """Whether a context is to be explored (new) or was explored before (known).
+    """Whether a context is explored (new) or was explored before (known).
 
-    ``nearest`` is the likest of the contexts that could have made this one known (see ``FailureMemory``), None when
-    there is none; for a known context it is the one that did. ``cosine`` belongs to it, rounded to 4 decimals.
+    ``nearest`` is the id of the most similar eligible context (see ``FailureMemory``), None if there is none.
+    ``cosine`` is its similarity, rounded to 4 decimals; the context is known if it is at least ``duplicate_above``.
     """
 
     context_id: str
@@ -57,43 +59,24 @@ class Judgement(Record):
     cosine: float | None = None
 
 
-class _Pool(NamedTuple):
-    """Contexts of one signature that make likes of theirs known: an id and a row of ``vectors`` each."""
-
-    ids: tuple[str, ...]
-    vectors: Vectors
-
-    def adding(self, context_id: str, vector: Vectors) -> _Pool:
-        """This pool and one context more."""
-        return _Pool((*self.ids, context_id), np.vstack([self.vectors, vector]))
-
-
-class _Match(NamedTuple):
-    """A context that another was compared with, in order of likeness, then of id."""
-
-    distance: float
-    id: str
-
-    @property
-    def cosine(self) -> float:
-        return round(1.0 - self.distance, _DECIMALS)
-
-
 def embedded_text(context: FailureContext) -> str:
-    """What is embedded of a context: the values that vary and what went wrong, not the sentences around them."""
+    """Return the part of a context that is embedded: the values that vary and what went wrong."""
+    # The sentences around them are templates: they alone put unrelated contexts at a cosine of 0.8 and more.
     return "\n".join((*context.facts, context.how))
 
 
 class FailureMemory:
-    """The contexts that were explored, with what came of them. One instance at a time; close it after use.
+    """The contexts that were explored, and how many tasks each admitted. Close it after use.
 
-    Which contexts make another known (our choice, the paper does not deduplicate): those of the same signature at
-    a cosine of ``duplicate_above`` or more that were explored fewer than ``recur_after`` iterations ago and of which
-    a task was admitted. A weakness that recurs later, or whose exploration admitted nothing, is new again.
+    A remembered context is eligible for comparison (our choice, the paper does not deduplicate) if it has the same
+    signature, was explored fewer than ``recur_after`` iterations ago, and admitted a task. A weakness that recurs
+    later, or whose exploration admitted nothing, is therefore new again.
 
-    What is read does not grow with the memory: of the signatures that are judged, the vectors of those contexts, 4 kB
-    each, which are kept until something is written. An index that cannot be opened is set aside, with a warning, and an
-    empty one begun: see ``holds``. Raises InputError when the folder is in use, or the embedder cannot be had.
+    Chroma indexes, the JSON lines of the run remember: any index can be deleted. Opening sets one aside that cannot be
+    read, with a warning, and deletes the collections of another embedder or of an earlier version. ``holds`` then
+    reports what is missing, and the caller restores it from the JSON lines with ``rebuild``.
+
+    One process owns the folder at a time. Raises InputError if the folder is in use or the embedder is missing.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
@@ -117,7 +100,6 @@ class FailureMemory:
                 _set_aside(folder, _index(folder), str(error))
                 client = self._open(folder)
             opening.callback(client.close)
-            self._pools: dict[tuple[str, int], _Pool] = {}
             self._closing = opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -134,42 +116,42 @@ class FailureMemory:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Every remembered context; this reads the whole index."""
-        pages = range(0, self._contexts.count(), _LISTED_AT_ONCE)
-        listed = (self._contexts.get(limit=_LISTED_AT_ONCE, offset=start, include=[]) for start in pages)
-        return frozenset(context_id for page in listed for context_id in page["ids"])
+        """The id of every remembered context; this reads the whole index."""
+        return frozenset(self._contexts.get(include=[])["ids"])
 
     def holds(self, ids: Sequence[str]) -> bool:
-        """Whether all of these contexts are remembered: where those of the records are not, ``rebuild``."""
-        parts = _parts(sorted(set(ids)), _READ_AT_ONCE)
-        return all(len(self._contexts.get(ids=list(part), include=[])["ids"]) == len(part) for part in parts)
+        """Return whether all of these contexts are remembered. If those of the records are not: ``rebuild``."""
+        batches = self._batches(sorted(set(ids)))
+        return all(len(self._contexts.get(ids=list(batch), include=[])["ids"]) == len(batch) for batch in batches)
 
     def judge(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[Judgement, ...]:
-        """Tell new contexts from known ones, without writing; the answers stand in the order of ``contexts``.
+        """Tell new contexts from known ones, without writing; the judgements are in the order of ``contexts``.
 
-        A context is compared with those remembered from iterations before ``iteration``, so that a resumed run which
-        had remembered this batch already judges as before, and with those of the batch that come earlier by id and
-        are new themselves.
+        A context is compared with the eligible ones of iterations before ``iteration``, so that a resumed run that has
+        already remembered this batch judges as before, and with those of the batch that have a smaller id and are new.
         """
-        remembered = self._remembered({context.signature() for context in contexts}, iteration)
-        batch: dict[str, _Pool] = {}
+        if not contexts:
+            return ()
+        eligible: dict[str, list[tuple[str, Vector]]] = {}
         judgements: dict[str, Judgement] = {}
         ordered = sorted(contexts, key=lambda context: context.id)
-        for context, vector in zip(ordered, self._embed(ordered), strict=True):
+        vectors = self._embedder.function([embedded_text(context) for context in ordered])
+        for context, vector in zip(ordered, cast(list[Vector], vectors), strict=True):
             signature = context.signature()
-            earlier = batch.get(signature, _Pool((), vector[np.newaxis][:0]))
-            judgement = self._judgement(context.id, vector, [remembered[signature], earlier])
+            if signature not in eligible:
+                eligible[signature] = self._eligible(signature, iteration)
+            judgement = self._judgement(context.id, vector, eligible[signature])
             if judgement.status == "new":
-                batch[signature] = earlier.adding(context.id, vector)
+                eligible[signature].append((context.id, vector))
             judgements[context.id] = judgement
         return tuple(judgements[context.id] for context in contexts)
 
     def remember(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int], iteration: int) -> None:
-        """Remember that ``contexts`` were explored in ``iteration``; doing it again changes nothing.
+        """Remember that ``contexts`` were explored in ``iteration``. Idempotent.
 
-        ``admitted`` counts the tasks that came of each context, by its id; none came of one that it lacks. Contexts
-        that were known are not explored, and not to be passed here. Raises ValueError when a context names another
-        iteration, because a rebuilt memory would then judge differently.
+        ``admitted`` maps a context's id to the number of its admitted tasks; a missing id counts as 0. Do not pass
+        known contexts: they were not explored. Raises ValueError if a context names another iteration, because a
+        rebuilt memory would then judge differently.
         """
         for context in contexts:
             if context.iteration != iteration:
@@ -177,7 +159,7 @@ class FailureMemory:
         self._write(contexts, admitted)
 
     def rebuild(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        """Start the index afresh from the records: every context that was explored, of all iterations.
+        """Replace the index by one made from the records: every context that was explored, of all iterations.
 
         The memory judges afterwards as if each iteration had been remembered when it happened. Raises ValueError for
         a context without an iteration: those of unguided exploration are not remembered.
@@ -186,8 +168,7 @@ class FailureMemory:
             if context.iteration is None:
                 raise ValueError(f"context {context.id} has no iteration: unguided exploration is not remembered")
         self._client.delete_collection(self._contexts.name)
-        self._client.delete_collection(self._covering.name)
-        self._open_collections()
+        self._open_collection()
         self._write(contexts, admitted)
 
     def _open(self, folder: Path) -> Any:  # noqa: ANN401 - Chroma's client has no type for its own close
@@ -197,96 +178,75 @@ class FailureMemory:
         with ExitStack() as opening:
             self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
             opening.callback(cast(Any, self._client).close)
-            self._open_collections()
+            self._open_collection()
             opening.pop_all()
         return self._client
 
-    def _open_collections(self) -> None:
+    def _open_collection(self) -> None:
+        # Chroma opens a collection with any embedder and fails later, if the dimension differs: the name says both.
+        name = f"contexts-{self._embedder.label}"
+        for other in self._client.list_collections():
+            if other.name != name:
+                self._client.delete_collection(other.name)
         self._contexts = self._client.get_or_create_collection(
-            f"contexts-{self._embedder.label}",
-            embedding_function=cast(Any, self._embedder),
-            configuration={"hnsw": {"space": "cosine"}},
-        )
-        self._covering = self._client.get_or_create_collection(
-            f"covering-{self._embedder.label}", embedding_function=None
+            name, embedding_function=self._embedder.function, configuration={"hnsw": {"space": "cosine"}}
         )
 
-    def _embed(self, contexts: Sequence[FailureContext]) -> Vectors:
-        if not contexts:
-            return np.empty((0, 0), dtype=np.float32)
-        return self._embedder.vectors([embedded_text(context) for context in contexts])
+    def _eligible(self, signature: str, iteration: int) -> list[tuple[str, Vector]]:
+        """Return id and vector of each remembered context that can make one of this signature known."""
+        found = self._contexts.get(
+            where={
+                "$and": [
+                    {"signature": signature},
+                    {"iteration": {"$gt": iteration - self._settings.recur_after}},
+                    {"iteration": {"$lt": iteration}},
+                    {"admitted": {"$gt": 0}},
+                ]
+            },
+            # No metadata: Chroma reads it by one SQL variable per record, and fails above 32,766 of them.
+            include=["embeddings"],
+        )
+        return list(zip(found["ids"], cast(Any, found["embeddings"]), strict=True))
 
-    def _judgement(self, context_id: str, vector: Vectors, pools: Sequence[_Pool]) -> Judgement:
-        matches = [_nearest(pool, vector) for pool in pools if pool.ids]
-        if not matches:
+    def _judgement(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> Judgement:
+        if not eligible:
             return Judgement(context_id=context_id, status="new")
-        nearest = min(matches)
-        known = nearest.cosine >= self._settings.duplicate_above
-        return Judgement(
-            context_id=context_id, status="known" if known else "new", nearest=nearest.id, cosine=nearest.cosine
-        )
-
-    def _remembered(self, signatures: set[str], iteration: int) -> dict[str, _Pool]:
-        """The contexts of each signature that make likes of theirs known in ``iteration``."""
-        missing = sorted(one for one in signatures if (one, iteration) not in self._pools)
-        if missing:
-            self._pools |= self._read(missing, iteration)
-        return {signature: self._pools[signature, iteration] for signature in signatures}
-
-    def _read(self, signatures: Sequence[str], iteration: int) -> dict[tuple[str, int], _Pool]:
-        window = range(iteration - self._settings.recur_after + 1, iteration)
-        listed = [one for ids in self._listed(signatures).values() for one, at in ids.items() if at in window]
-        found: dict[str, dict[str, Any]] = {signature: {} for signature in signatures}
-        for part in _parts(listed, _READ_AT_ONCE):
-            page = self._contexts.get(ids=list(part), include=["metadatas", "embeddings"])
-            notes, rows = cast(Any, page["metadatas"]), cast(Any, page["embeddings"])
-            for context_id, note, row in zip(page["ids"], notes, rows, strict=True):
-                # What is listed may have been written anew since, with another signature or nothing admitted.
-                if note["admitted"] and note["iteration"] in window and note["signature"] in found:
-                    found[note["signature"]][context_id] = row
-        return {
-            (signature, iteration): _Pool(tuple(rows), np.array(list(rows.values()), dtype=np.float32))
-            for signature, rows in found.items()
-        }
-
-    def _listed(self, signatures: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Contexts of each signature of which a task was admitted, with their iterations."""
-        listed: dict[str, dict[str, int]] = {}
-        for part in _parts(sorted(signatures), _READ_AT_ONCE):
-            page = self._covering.get(ids=list(part), include=["metadatas"])
-            for signature, note in zip(page["ids"], cast(Any, page["metadatas"]), strict=True):
-                listed[signature] = json.loads(note["iterations"])
-        return listed
+        rows = np.array([row for _, row in eligible], dtype=np.float32)
+        # einsum sums each row on its own: a BLAS product rounds differently with the number of rows.
+        distances = np.round(1.0 - np.einsum("ij,j->i", rows, vector).astype(np.float64), _DECIMALS)
+        best = float(distances.min())
+        nearest = min(eligible[index][0] for index in np.flatnonzero(distances == best).tolist())
+        cosine = round(1.0 - best, _DECIMALS)
+        known = cosine >= self._settings.duplicate_above
+        return Judgement(context_id=context_id, status="known" if known else "new", nearest=nearest, cosine=cosine)
 
     def _write(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        self._pools.clear()
-        self._list([context for context in contexts if admitted.get(context.id, 0)])
-        for part in _parts(sorted(contexts, key=lambda context: context.id), _WRITTEN_AT_ONCE):
+        for batch in self._batches(sorted(contexts, key=lambda context: context.id)):
             self._contexts.upsert(
-                ids=[context.id for context in part],
-                embeddings=self._embed(part),
-                documents=[embedded_text(context) for context in part],
-                metadatas=[_note(context, admitted.get(context.id, 0)) for context in part],
+                ids=[context.id for context in batch],
+                documents=[embedded_text(context) for context in batch],
+                metadatas=[
+                    {
+                        "signature": context.signature(),
+                        "iteration": cast(int, context.iteration),
+                        "admitted": admitted.get(context.id, 0),
+                    }
+                    for context in batch
+                ],
             )
 
-    def _list(self, contexts: Sequence[FailureContext]) -> None:
-        """List contexts by signature, before they are written: one that is remembered is listed, whatever is killed."""
-        listed = self._listed(sorted({context.signature() for context in contexts}))
-        for context in contexts:
-            listed.setdefault(context.signature(), {})[context.id] = cast(int, context.iteration)
-        for part in _parts(sorted(listed), _WRITTEN_AT_ONCE):
-            self._covering.upsert(
-                ids=list(part),
-                embeddings=np.ones((len(part), 1), dtype=np.float32),  # Chroma wants some; nothing is searched here
-                metadatas=[{"iterations": json.dumps(listed[signature])} for signature in part],
-            )
+    def _batches(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+        # Chroma refuses longer writes, and its SQL longer lists of ids.
+        size = self._client.get_max_batch_size()
+        for start in range(0, len(items), size):
+            yield items[start : start + size]
 
 
 def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
-    """What ``use`` makes of the memory in ``folder``.
+    """Open the memory in ``folder``, pass it to ``use``, close it, and return the result of ``use``.
 
-    An index that turns out to be damaged meanwhile is set aside, with a warning, and ``use`` gets an empty one: it
-    has to look whether the memory holds what it needs. Raises like ``FailureMemory``.
+    If the index turns out to be damaged during ``use``, it is set aside, with a warning, and ``use`` is called again
+    with an empty one: it has to check whether the memory holds what it needs. Raises like ``FailureMemory``.
     """
     from chromadb.errors import ChromaError
 
@@ -302,7 +262,7 @@ def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMem
 
 
 def _damage(database: Path) -> str | None:
-    """What is wrong with the pages of the database, which Chroma itself would meet by a panic or a wrong answer."""
+    """Return what is wrong with the database file, None if nothing is: Chroma would panic or answer wrongly."""
     if not database.exists():
         return None
     if not database.is_file():
@@ -310,7 +270,7 @@ def _damage(database: Path) -> str | None:
     try:
         with closing(sqlite3.connect(database)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:  # locked, or a disk that refuses: Chroma tells which
+    except sqlite3.OperationalError:  # locked, or the disk refuses: Chroma's own error says which
         return None
     except sqlite3.DatabaseError as error:
         return str(error)
@@ -318,12 +278,12 @@ def _damage(database: Path) -> str | None:
 
 
 def _index(folder: Path) -> list[Path]:
-    """What Chroma keeps in the folder; the lock, which is held, is another's."""
+    """Return the files of the folder that are Chroma's: all but the lock, which this process holds."""
     return [path for path in folder.iterdir() if not path.name.startswith(_LOCK)]
 
 
 def _set_aside(folder: Path, parts: Sequence[Path], problem: str) -> None:
-    """Move what cannot be read beside ``folder``, and warn."""
+    """Move ``parts`` to a new folder beside ``folder``, and warn."""
     aside = next(
         place
         for number in itertools.count(1)
@@ -338,25 +298,3 @@ def _set_aside(folder: Path, parts: Sequence[Path], problem: str) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _note(context: FailureContext, admitted: int) -> dict[str, str | int]:
-    return {"signature": context.signature(), "iteration": cast(int, context.iteration), "admitted": admitted}
-
-
-def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
-    # einsum adds up each row by itself: a BLAS product rounds differently with the number of rows.
-    cosines: Vectors = np.einsum("ij,j->i", rows, vector)
-    return cosines
-
-
-def _nearest(pool: _Pool, vector: Vectors) -> _Match:
-    """The best of a pool that is not empty; equal ones (after rounding) by id."""
-    distances = np.round(1.0 - _cosines(pool.vectors, vector).astype(np.float64), _DECIMALS)
-    best = distances.min()
-    return _Match(float(best), min(pool.ids[index] for index in np.flatnonzero(distances == best).tolist()))
-
-
-def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

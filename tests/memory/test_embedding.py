@@ -10,24 +10,26 @@ from chromadb.utils.embedding_functions import known_embedding_functions
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.sample_records import context
 
 from environments.base import InputError
-from memory.embedding import HashedNgrams, SentenceTransformers, open_embedder
+from memory.embedding import HashedNgrams, open_embedder
+from memory.failures import FailureMemory
 from memory.settings import MemorySettings
 
 
 @given(texts=st.lists(st.text(), min_size=1, max_size=4))
 def test_every_text_has_a_vector_of_length_one_that_its_neighbours_do_not_change(texts):
-    rows = HashedNgrams().vectors(texts)
+    rows = np.stack(HashedNgrams()(texts))
     assert rows.dtype == np.float32
     assert rows.shape == (len(texts), 1024)
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
     for text, row in zip(texts, rows, strict=True):
-        assert np.array_equal(HashedNgrams().vectors([text])[0], row)
+        assert np.array_equal(HashedNgrams()([text])[0], row)
 
 
 def cosine(one, other):
-    first, second = HashedNgrams().vectors([one, other])
+    first, second = HashedNgrams()([one, other])
     return float(first @ second)
 
 
@@ -40,7 +42,7 @@ def test_likeness_follows_the_text():
 
 VECTOR = """
 from memory.embedding import HashedNgrams
-print(HashedNgrams().vectors(["a folder called notes"]).tobytes().hex())
+print(HashedNgrams()(["a folder called notes"])[0].tobytes().hex())
 """
 
 
@@ -53,7 +55,7 @@ def test_another_process_computes_the_same_vector():
         timeout=120,
         env={"PYTHONHASHSEED": "77"},
     ).stdout.strip()
-    assert printed == HashedNgrams().vectors(["a folder called notes"]).tobytes().hex()
+    assert printed == HashedNgrams()(["a folder called notes"])[0].tobytes().hex()
 
 
 def test_chroma_can_rebuild_it_from_its_configuration():
@@ -63,7 +65,7 @@ def test_chroma_can_rebuild_it_from_its_configuration():
     assert np.array_equal(rebuilt(["text"])[0], embedder(["text"])[0])
     assert not embedder.is_legacy()
     assert embedder.default_space() == "cosine"
-    assert embedder.label == "hashed-ngrams-64"
+    assert open_embedder(MemorySettings()).label == "hashed-ngrams-1024"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_folder_that_is_not_there_is_told():
 def test_a_missing_package_is_told_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match="run pip install sentence-transformers"):
-        SentenceTransformers(str(tmp_path))
+        open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(tmp_path)))
 
 
 def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
@@ -95,11 +97,12 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
     class Model:
         """Stands for the package, which the project does not install: the calls are those of its documentation."""
 
-        def __init__(self, path, device, local_files_only):
-            loaded.append((path, device, local_files_only))
+        def __init__(self, model_name_or_path, device, local_files_only):
+            loaded.append((model_name_or_path, device, local_files_only))
 
-        def encode(self, texts, convert_to_numpy, show_progress_bar):
-            return np.array([[3.0, 4.0 * len(text)] for text in texts], dtype=np.float32)
+        def encode(self, texts, convert_to_numpy, normalize_embeddings):
+            rows = np.array([[3.0, 4.0 * len(text)] for text in texts], dtype=np.float32)
+            return rows / np.linalg.norm(rows, axis=1, keepdims=True) if normalize_embeddings else rows
 
     package = ModuleType("sentence_transformers")
     package.SentenceTransformer = Model
@@ -107,9 +110,15 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
     folder = tmp_path / "all MiniLM_L6"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"one")
-    embedder = open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(folder)))
+    settings = MemorySettings(embedder="sentence-transformers", embedder_path=str(folder))
+    embedder = open_embedder(settings)
     assert loaded == [(str(folder), "cpu", True)]
-    assert embedder.vectors(["a"])[0] == pytest.approx([0.6, 0.8])
+    assert embedder.function(["a"])[0] == pytest.approx([0.6, 0.8])
     assert embedder.label.startswith("all-MiniLM-L6-2-")
+    with FailureMemory(tmp_path / "failures", settings) as memory:
+        memory.remember([context("a")], {"a": 1}, 0)
+        assert [one.status for one in memory.judge([context("b", iteration=1)], 1)] == ["known"]
     (folder / "model.safetensors").write_bytes(b"another")
-    assert SentenceTransformers(str(folder)).label != embedder.label
+    assert open_embedder(settings).label != embedder.label
+    with FailureMemory(tmp_path / "failures", settings) as memory:
+        assert not memory.holds(["a"])
