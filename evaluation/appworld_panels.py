@@ -1,4 +1,4 @@
-"""Opens AppWorld's dev, test_normal and test_challenge, and scores them by the benchmark's figures, TGC and SGC.
+"""Opens AppWorld's dev, test_normal and test_challenge.
 
 Nothing else in the project opens a test split; each opening is a line in a ledger (``evaluation.test_access``). Ids and
 figures may be written down, the benchmark's licence forbids it for instructions and for what its apps answer: outcomes
@@ -7,8 +7,6 @@ hold neither.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +18,11 @@ from environments.appworld.panels import (
     held_out,
     panel_tasks,
     read_panel,
-    scenario_goal_completion,
-    task_goal_completion,
 )
 from environments.base import InputError, Record
 from environments.command import check_output
 from evaluation.baselines import BASELINES
-from evaluation.outcomes import Score, TaskOutcome, score
+from evaluation.outcomes import TaskOutcome
 from evaluation.panels import Item
 from evaluation.test_access import note_split_opening
 from memory.records import Task
@@ -69,30 +65,6 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
         check_output("--openings", openings, "ledger")
         note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
-
-
-def score_goals(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
-    """``score`` with TGC and SGC, of the attempts that could be judged.
-
-    A scenario counts in SGC when each of its variants among ``outcomes`` could be judged. Both are None where nothing
-    is left.
-    """
-    members = [one for one in outcomes if one.group == group]
-    judged = {one.task_id: one.success for one in members if one.infrastructure_error is None}
-    scenarios: dict[str, list[TaskOutcome]] = defaultdict(list)
-    for one in members:
-        scenarios[one.cluster].append(one)
-    whole = {
-        one.task_id: one.success
-        for variants in scenarios.values()
-        if all(variant.infrastructure_error is None for variant in variants)
-        for one in variants
-    }
-    goals = {
-        "tgc": task_goal_completion(judged) if judged else None,
-        "sgc": scenario_goal_completion(whole) if whole else None,
-    }
-    return score(group, outcomes).model_copy(update=goals)
 
 
 def publishable(outcome: TaskOutcome) -> TaskOutcome:

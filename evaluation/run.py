@@ -15,7 +15,7 @@ from environments.command import OneSentence, check_output, exit_statuses
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
 from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
-from evaluation.outcomes import GREEDY, Report, print_report, score_strata
+from evaluation.outcomes import GREEDY, Report, print_report, score, score_strata
 from evaluation.panels import SplitChoice
 from evaluation.selection import Selection, budget_of, notes_for, select, written
 
@@ -129,7 +129,7 @@ def main(
             rendering = policy.rendering.name
             notes = notes_for(rendering, chosen, outcomes)
         groups = tuple(dict.fromkeys(item.group for item in selected.items))
-        scores = tuple(selected.scoring(group, outcomes) for group in groups)
+        scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
         report = Report(
             environment=environment,
             model=model,
@@ -151,7 +151,7 @@ def main(
     if as_json:
         print(report.model_dump_json())
     else:
-        print_report(report, score_strata(outcomes, selected.scoring))
+        print_report(report, score_strata(outcomes, selected.metrics))
 
 
 if __name__ == "__main__":

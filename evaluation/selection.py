@@ -1,16 +1,17 @@
-"""What the evaluation command's options select: the items to attempt, where they are attempted, how they are scored."""
+"""Selects what an evaluation attempts: the items, the environment, and the metrics beside success."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError, Record
+from environments.metrics import Metric
 from environments.settings import APPWORLD, BFCL
 from evaluation.attempts import GENERAL, OF_APPWORLD, Budget
-from evaluation.outcomes import Scoring, TaskOutcome, score
+from evaluation.outcomes import TaskOutcome
 from evaluation.panels import Item, SplitChoice, held_out, open_category, open_panel, open_tasks
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ class Selection(Record):
 
 
 class Selected(NamedTuple):
-    """The items, the environment for so many actions in a turn, and how groups of outcomes are scored."""
+    """The items, the environment for so many actions in a turn, and the benchmark's metrics by name."""
 
     items: tuple[Item, ...]
     environment: Callable[[int], Environment]
-    scoring: Scoring
+    metrics: Mapping[str, Metric]
 
 
 def budget_of(environment: str) -> Budget:
@@ -56,7 +57,7 @@ def select(chosen: Selection) -> Selected:
         return _of_appworld(chosen)
     if chosen.openings is not None and not any(held_out(name) for name in chosen.panels):
         raise InputError("--openings is for held-out panels, and none is named: leave it out")
-    return Selected(_items(chosen), partial(_open, chosen), score)
+    return Selected(_items(chosen), partial(_open, chosen), {})
 
 
 def notes_for(rendering: str, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
@@ -90,13 +91,14 @@ def _items(chosen: Selection) -> tuple[Item, ...]:
 
 
 def _of_appworld(chosen: Selection) -> Selected:
-    from evaluation.appworld_panels import open_appworld_panel, score_goals
+    from environments.appworld.panels import METRICS
+    from evaluation.appworld_panels import open_appworld_panel
 
     if len(set(chosen.panels)) > 1:
         raise InputError(f"--panel is given {len(chosen.panels)} times: score one panel of {APPWORLD} a call")
     opened = open_appworld_panel(chosen.panels[0], chosen.limit, chosen.openings, chosen.model)
     environment = partial(opened.environment, trust_agent_code=chosen.trust_agent_code)
-    return Selected(opened.items, environment, score_goals)
+    return Selected(opened.items, environment, METRICS)
 
 
 def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutcome, ...]:

@@ -24,6 +24,7 @@ from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
+from evaluation.outcomes import ScoreChange
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
@@ -39,11 +40,6 @@ class _Contexts(BaseModel):
     known: int
 
 
-class _Panel(BaseModel):
-    before: float
-    after: float
-
-
 class _Summary(BaseModel):
     """The part of an iteration's summary.json that a study reads."""
 
@@ -52,7 +48,7 @@ class _Summary(BaseModel):
     refused: dict[str, int]
     signals: dict[str, int]
     contexts: _Contexts
-    panel: _Panel | None
+    evaluation: ScoreChange | None
     seconds: dict[str, float]
     labels: tuple[str, ...]
 
@@ -139,8 +135,8 @@ class FinishedRun:
             iteration=iteration,
             steps=done.last_step,
             tasks=summary.tasks,
-            dev_before=summary.panel.before if summary.panel else None,
-            dev_after=summary.panel.after if summary.panel else None,
+            dev_before=summary.evaluation.before.success if summary.evaluation else None,
+            dev_after=summary.evaluation.after.success if summary.evaluation else None,
             signals=summary.signals,
             contexts=summary.contexts.new,
             drafts=summary.admitted + sum(summary.refused.values()),

@@ -14,7 +14,8 @@ from agents.chat.http import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
-from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
+from evaluation.outcomes import Score, ScoreChange
+from graph.records import Evolution, PolicyCard, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import SignalKind, Trajectory
@@ -96,7 +97,7 @@ def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
 SUMMARY_FILE = "summary.json"
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
-COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost")
+COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost")
 
 
 class Contexts(Record):
@@ -107,23 +108,10 @@ class Contexts(Record):
     left_out: int
 
 
-class Panel(Record):
-    """Success on the fixed panel, in [0, 1], by the policy that the round began with and the one that it made.
-
-    ``interval``: 95 % of ``after``, with start states and functions resampled where they are known, else Wilson's; None
-    in summaries of before it was there.
-    """
-
-    name: str
-    n: int
-    before: float
-    after: float
-    interval: tuple[float, float] | None = None
-
-
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` came to them for the next one.
 
+    ``evaluation``: the score on held-out tasks before and after the round, None where none are scored.
     ``failed``: reflections and branches that gave up, by cause. ``labels`` say what the figures are figures of.
     ``stopped``: the key of the budget that was spent at the iteration's end, None while there is some left. ``seal``:
     what SEAL did in the round, None where it is off. ``without_success``: what to do about a round in which no rollout
@@ -137,7 +125,7 @@ class Summary(Record):
     refused: dict[str, int]
     signals: dict[SignalKind, int]
     contexts: Contexts
-    panel: Panel | None
+    evaluation: ScoreChange | None
     seconds: dict[str, float]
     cost: Cost
     failed: dict[str, int] = {}
@@ -170,7 +158,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         refused=evolution.refused,
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
-        panel=_panel(folder, settings),
+        evaluation=_score_change(folder, settings),
         seconds=_seconds(folder / "seconds.json"),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
@@ -221,18 +209,11 @@ def _seconds(path: Path) -> dict[str, float]:
     return read_json(path, StageSeconds).seconds if path.exists() else {}
 
 
-def _panel(folder: Path, settings: RunSettings) -> Panel | None:
+def _score_change(folder: Path, settings: RunSettings) -> ScoreChange | None:
     if settings.evaluation.scored is None:
         return None
-    before = read_json(folder / "panel_before.json", PanelScore)
-    after = read_json(folder / "panel_after.json", PanelScore)
-    return Panel(
-        name=after.name,
-        n=after.n,
-        before=before.success,
-        after=after.success,
-        interval=after.shared_interval or after.interval,
-    )
+    before, after = (read_json(folder / f"panel_{when}.json", Score) for when in ("before", "after"))
+    return ScoreChange(before=before, after=after)
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
@@ -254,7 +235,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if settings.environment.name != BFCL and settings.evaluation.scored is None:
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
-        labels.append(f"panel: its first {settings.evaluation.limit} tasks only")
+        labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
 
 
@@ -296,16 +277,11 @@ def _caption(summaries: Sequence[Summary]) -> str | None:
     return "; ".join(dict.fromkeys(label for summary in summaries for label in summary.labels)) or None
 
 
-def _scored(panel: Panel, separator: str) -> str:
-    interval = f"95 %: {panel.interval[0]:.2f}-{panel.interval[1]:.2f}{separator}" if panel.interval else ""
-    return f"{panel.before:.3f} -> {panel.after:.3f}{separator}{interval}{panel.name}, n={panel.n}"
-
-
 def _row(summary: Summary, separator: str) -> tuple[str, ...]:
     def counts(of: Mapping[str, int] | Mapping[SignalKind, int]) -> str:
         return separator.join(f"{count} {name}" for name, count in of.items())
 
-    panel, contexts = summary.panel, summary.contexts
+    contexts = summary.contexts
     followed = {"new": contexts.new, "known": contexts.known, "left out": contexts.left_out}
     followed |= {f"failed: {cause}": count for cause, count in summary.failed.items()}
     return (
@@ -315,7 +291,7 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
         counts(summary.refused) or "none",
         counts(summary.signals),
         counts(followed),
-        _scored(panel, separator) if panel else "not scored",
+        summary.evaluation.words(separator) if summary.evaluation else "not scored",
         separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),
         summary.cost.words(separator) or "none",
     )

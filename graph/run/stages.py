@@ -18,7 +18,8 @@ from agents.settings import RolesSettings
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
-from graph.records import PanelScore, PrintedProgress, PrintedReport, StageSeconds
+from evaluation.outcomes import Report, Score
+from graph.records import PrintedProgress, StageSeconds
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
 from graph.settings import RunSettings
@@ -199,7 +200,7 @@ async def score_before(run: Run, iteration: int) -> None:
         return
     if iteration > 0:
         previous = run.directory.iteration(iteration - 1) / "panel_after.json"
-        write_json(folder / "panel_before.json", read_json(previous, PanelScore))
+        write_json(folder / "panel_before.json", read_json(previous, Score))
         return
     await _score(run, iteration, "before", run.settings.policy.path)
 
@@ -261,7 +262,7 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
         await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, shown)
-        score = panel_score(scored, lines, folder / f"panel_{when}.log")
+        score = printed_score(lines, folder / f"panel_{when}.log")
     write_json(folder / f"panel_{when}.json", score)
 
 
@@ -274,14 +275,14 @@ def _limits(settings: RunSettings) -> list[str]:
     return limits if actions is None else [*limits, "--max-actions", str(actions)]
 
 
-def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
-    """The score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
+def printed_score(lines: Sequence[str], log_path: Path) -> Score:
+    """Return the score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
     for line in reversed(lines):
         try:
-            (score,) = PrintedReport.model_validate_json(line).scores
+            report = Report.model_validate_json(line)
         except ValidationError:
             continue
-        return PanelScore(name=panel, **score.model_dump())
+        return report.scores[0]
     raise ChildFailure(f"evaluation.run printed no report: see {log_path}", 0, "")
 
 

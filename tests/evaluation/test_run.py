@@ -35,7 +35,7 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     (found,) = report["scores"]
     assert found["n"] == len(outcomes) == 12
     assert found["successes"] == sum(one.success for one in outcomes)
-    assert found["interval"][0] <= found["success"] <= found["interval"][1]
+    assert found["interval"][0] <= found["metrics"]["success"] <= found["interval"][1]
     assert any("argument references" in note for note in report["notes"])
     assert any("first 12" in note for note in report["notes"])
     assert {one.task_id for one in outcomes} == {item.task.id for item in open_panel("templated-dev", 12)}

@@ -62,8 +62,8 @@ def test_an_iteration_trains_and_admits_tasks(folder: Path) -> None:
     (told,) = [json.loads(line) for line in (folder / "printed").read_text().splitlines()]
     assert told["tasks"] == 12
     assert told["admitted"] > 0
-    assert (told["panel"]["name"], told["panel"]["n"]) == ("held.jsonl", 5)
-    assert 0.0 <= told["panel"]["before"] <= 1.0
+    assert (told["evaluation"]["after"]["group"], told["evaluation"]["after"]["n"]) == ("held.jsonl", 5)
+    assert 0.0 <= told["evaluation"]["before"]["metrics"]["success"] <= 1.0
     run = RunDirectory.open(folder / "run")
     played = read_jsonl(run.iteration(0) / "trajectories.jsonl", Trajectory)
     assert len(played) == 3 * 4 * 4

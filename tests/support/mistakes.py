@@ -87,7 +87,7 @@ def finished(folder: Path, made: Path) -> None:
     changed("tasks.jsonl", without_last_line)(folder, made)
     iteration = folder / "run" / "iterations" / "000"
     summary = (
-        '{"iteration": 0, "tasks": 5, "admitted": 0, "refused": {}, "signals": {}, "panel": null, "seconds": {},'
+        '{"iteration": 0, "tasks": 5, "admitted": 0, "refused": {}, "signals": {}, "evaluation": null, "seconds": {},'
         ' "contexts": {"new": 0, "known": 0, "left_out": 0}, "cost": {}}'
     )
     (iteration / "summary.json").write_text(summary)
