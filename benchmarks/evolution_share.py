@@ -32,7 +32,7 @@ def measure(repeats: int, run: Path | None = None) -> Sequence[Measurement]:
         return [_share(RunDirectory.open(run))]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "run"
-        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.panel=null"])
+        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.set=null"])
         return [_share(RunDirectory.open(root))]
 
 

@@ -39,7 +39,7 @@ def measure(
 
     Raises RuntimeError when two iterations did not do the same.
     """
-    overrides = ["iterations=1", f"training.steps={steps}", "tasks.evolved_share=0", "evaluation.panel=null", *options]
+    overrides = ["iterations=1", f"training.steps={steps}", "tasks.evolved_share=0", "evaluation.set=null", *options]
     commands: dict[int, list[Command]] = {size: [] for size in sizes}
     stages: dict[int, list[IterationSeconds]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory() as folder:

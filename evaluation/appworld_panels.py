@@ -54,15 +54,17 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     from training.rollout.policy_path import check_policy_path
 
     if held_out(name) and openings is None:
-        raise InputError(f"--panel {name}: it is held out: add --openings FILE, where this opening is noted")
+        raise InputError(
+            f"--evaluation-set {name}: it is held out: add --access-log FILE, to which this access is added"
+        )
     if not held_out(name) and openings is not None:
-        raise InputError(f"--openings is for held-out panels, and {name} is none: leave it out")
+        raise InputError(f"--access-log is for held-out evaluation sets, and {name} is open: leave it out")
     if model not in BASELINES:
         check_policy_path(model)
     installation = find_installation()
     panel = read_panel(installation, name)
     if openings is not None:
-        check_output("--openings", openings, "ledger")
+        check_output("--access-log", openings, "ledger")
         note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
 

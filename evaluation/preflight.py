@@ -15,8 +15,8 @@ def check_evaluation(settings: EvaluationSettings, environment: str) -> None:
     """
     if settings.tasks is not None:
         _check_tasks(settings.tasks, environment)
-    elif settings.panel is not None:
-        _check_panel(settings.panel, environment)
+    elif settings.set is not None:
+        _check_panel(settings.set, environment)
 
 
 def _check_tasks(path: str, environment: str) -> None:
@@ -41,9 +41,9 @@ def _check_panel(name: str, environment: str) -> None:
     try:
         is_held_out = held_out(name)
     except InputError as error:
-        raise InputError(f"evaluation.panel: {str(error).removeprefix(f'--panel {name}: ')}") from None
+        raise InputError(f"evaluation.set: {str(error).removeprefix(f'--evaluation-set {name}: ')}") from None
     if is_held_out:
         raise InputError(
-            f"evaluation.panel: {name} is held out, and a run would score on it again and again: choose a development "
-            "panel, or null"
+            f"evaluation.set: {name} is held out, and a run would score on it again and again: choose a development "
+            "set, or null"
         )

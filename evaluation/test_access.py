@@ -95,8 +95,8 @@ def check_opened(ledger: Path | None, panel: str, sha256: str) -> None:
     noted = [] if ledger is None else read_openings(ledger)
     if not any(opening.panels.get(panel) == sha256 for opening in noted):
         raise InputError(
-            f"--panel {panel}: it is held out, and no ledger of openings notes that it was opened: score it with "
-            "python -m evaluation.study RECIPE --panel test, or choose a development panel"
+            f"--evaluation-set {panel}: it is held out, and no test access log has an access to it: score it with "
+            "python -m evaluation.study RECIPE --split test, or choose a development set"
         )
 
 

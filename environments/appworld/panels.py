@@ -86,7 +86,7 @@ class PanelTask(Record):
 def held_out(name: str) -> bool:
     """Whether the panel is of a test split. Raises InputError for an unknown name."""
     if name not in PANELS:
-        raise InputError(f"--panel {name}: AppWorld has no such panel: choose one of {', '.join(PANELS)}")
+        raise InputError(f"--evaluation-set {name}: AppWorld has no such set: choose one of {', '.join(PANELS)}")
     return name not in OPEN_SPLITS
 
 
@@ -97,8 +97,8 @@ def read_panel(installation: Installation, name: str) -> Panel:
     ids = tuple(path.read_text().split()) if path.is_file() else ()
     if not ids:
         raise InputError(
-            f"--panel {name}: the world in {installation.world} has no such tasks: get the benchmark's data with "
-            "make appworld DATA=download"
+            f"--evaluation-set {name}: the world in {installation.world} has no such tasks: get the benchmark's data "
+            "with make appworld DATA=download"
         )
     return Panel(name=name, ids=ids)
 

@@ -25,10 +25,11 @@ from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
 from evaluation.outcomes import ScoreChange
+from evaluation.settings import ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
@@ -174,6 +175,7 @@ def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
 
 
 JOB_FILE = "job.json"
+SCORING_FILE = "scoring.json"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -182,16 +184,6 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Scoring(Record):
-    """How the final policy is scored: panels, and the options of evaluation.run that the run's recipe decides."""
-
-    panels: tuple[str, ...]
-    limit: int | None
-    openings: str | None
-    device: str
-    dtype: str
 
 
 class Job(Record):
@@ -209,7 +201,7 @@ class Job(Record):
     trains: bool
     iterations: int
     policy: str
-    scoring: Scoring
+    scoring: ScoringSettings
     deadline: float
     recipe: str
     study: str
@@ -219,21 +211,18 @@ class Job(Record):
 
 
 @app.command(cls=OneSentence)
-def main(job: Annotated[Path, typer.Argument(help="file that evaluation.study wrote")]) -> None:
+def main(settings: Annotated[Path, typer.Option(help="file that evaluation.study wrote")]) -> None:
     """Run one arm with one seed, score its last policy greedily, and write the result."""
     from memory.processes import ChildFailure, watch_parent
-    from memory.run import read_json
 
     with exit_statuses(ChildFailure):
         watch_parent()
-        asyncio.run(_work(read_json(job, Job)))
+        asyncio.run(_work(read_json(settings, Job)))
 
 
 async def _work(job: Job) -> None:
     from evaluation.outcomes import TaskOutcome
-    from evaluation.study.arm import FinishedRun
     from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult
-    from memory.run import read_jsonl
 
     started = time.perf_counter()
     folder = Path(job.folder)
@@ -247,7 +236,9 @@ async def _work(job: Job) -> None:
         policy = str(run.policy)
     outcomes = folder / "outcomes.jsonl"
     outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
-    await _child(job, _scoring_command(job.scoring, policy, outcomes))
+    write_json(folder / SCORING_FILE, job.scoring)
+    options = ["--settings", str(folder / SCORING_FILE), "--model", policy, "--output", str(outcomes), "--json"]
+    await _child(job, ["evaluation.run", *options])
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     header = ArmHeader(
         arm=job.arm,
@@ -286,18 +277,6 @@ async def _work(job: Job) -> None:
         for one in read_jsonl(outcomes, TaskOutcome)
     )
     ArmResult(header=header, outcomes=attempted).write(Path(job.result))
-
-
-def _scoring_command(scoring: Scoring, policy: str, output: Path) -> list[str]:
-    command = ["evaluation.run", "--model", policy, "--output", str(output), "--threads", "1", "--json"]
-    command += ["--device", scoring.device, "--dtype", scoring.dtype]
-    for panel in scoring.panels:
-        command += ["--panel", panel]
-    if scoring.limit is not None:
-        command += ["--limit", str(scoring.limit)]
-    if scoring.openings is not None:
-        command += ["--openings", scoring.openings]
-    return command
 
 
 async def _child(job: Job, command: list[str]) -> None:

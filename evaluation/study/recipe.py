@@ -30,6 +30,9 @@ _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluatio
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
 _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
 
+RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
+"""Keys of today by the names that the hashes of recorded results were taken with."""
+
 Tree = dict[str, Any]
 
 
@@ -180,7 +183,7 @@ def load_study(path: Path) -> Study:
         recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
-    shared = _mapping(recipe.base)
+    shared = _with_recorded_keys(_mapping(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
     policy = shared.get("policy")
@@ -196,13 +199,27 @@ def load_study(path: Path) -> Study:
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:
-    """Set one dotted key in a recipe's sections. Raises InputError where a part of it is a value, not a section."""
-    *sections, last = key.split(".")
+    """Set one dotted key in a recipe's sections, under its recorded name.
+
+    Raises InputError where a part of the key is a value, not a section.
+    """
+    *sections, last = RECORDED_KEYS.get(key, key).split(".")
     for name in sections:
         tree = tree.setdefault(name, {})
         if not isinstance(tree, dict):
             raise InputError(f"{key}: '{name}' is a value, not a section")
     tree[last] = value
+
+
+def _with_recorded_keys(tree: Tree) -> Tree:
+    """Return the sections of a recipe with the keys that recorded hashes were taken with; a run reads either name."""
+    found = dict(tree)
+    for key, recorded in RECORDED_KEYS.items():
+        section, name = key.split(".")
+        old = recorded.partition(".")[2]
+        if isinstance(found.get(section), dict):
+            found[section] = {old if own == name else own: value for own, value in found[section].items()}
+    return found
 
 
 def _mapping(path: Path) -> Tree:

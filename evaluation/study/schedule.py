@@ -14,7 +14,8 @@ import yaml
 
 from environments.base import InputError
 from environments.command import MISTAKE
-from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
+from evaluation.settings import ScoringSettings
+from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job
 from evaluation.study.plan import Plan, Planned, check_start, current_result
 from evaluation.study.recipe import Study, Tree
 from evaluation.study.records import ArmHeader, read_result
@@ -158,7 +159,7 @@ class _Schedule:
         started = time.perf_counter()
         _say(f"{arm.name}, seed {planned.seed}: started")
         log = folder / "job.log"
-        argv = [sys.executable, "-m", "evaluation.study.arm", str(folder / JOB_FILE)]
+        argv = [sys.executable, "-m", "evaluation.study.arm", "--settings", str(folder / JOB_FILE)]
         deadline = 2 * job.deadline + SLACK
         if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
             raise InputError(_last_error(log))
@@ -169,14 +170,16 @@ class _Schedule:
         if not self._keep:
             shutil.rmtree(folder)
 
-    def _scoring(self, settings: Tree) -> Scoring:
+    def _scoring(self, settings: Tree) -> ScoringSettings:
+        """Return how final policies are scored: as the study says, on the device that its runs train on."""
         policy = settings.get("policy") or {}
-        return Scoring(
-            panels=self._study.recipe.panel_names(self._plan.mode),
+        return ScoringSettings(
+            evaluation_set=self._study.recipe.panel_names(self._plan.mode),
             limit=self._study.recipe.limit,
-            openings=str(self._plan.place.openings) if self._plan.mode == "test" else None,
+            access_log=self._plan.place.openings if self._plan.mode == "test" else None,
             device=policy.get("device", "auto"),
             dtype=policy.get("dtype", "float32"),
+            threads=1,
         )
 
 

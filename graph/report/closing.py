@@ -169,7 +169,7 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     if settings.evaluation.tasks is not None:
         what = f"--tasks {quote(settings.evaluation.tasks)}"
     else:
-        what = f"--panel {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
+        what = f"--evaluation-set {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
     named = "" if settings.environment.name == BFCL else f"--environment {quote(settings.environment.name)} "
     python = _python()
     command = f"{python} -m evaluation.run {named}{what}"

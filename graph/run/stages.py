@@ -19,6 +19,7 @@ from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
 from evaluation.outcomes import Report, Score
+from evaluation.settings import AttemptSettings, ScoringSettings
 from graph.records import PrintedProgress, StageSeconds
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from graph.run.progress import Stage
+
+EVALUATION_SETTINGS_FILE = "evaluation_settings.json"
+"""What the evaluations of an iteration were started with, in its folder."""
 
 # Runs the graph of one iteration, from its beginning or from where its checkpoints stand.
 
@@ -239,40 +243,43 @@ async def evolve(run: Run, iteration: int) -> None:
 
 async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     settings = run.settings
-    scored = settings.evaluation.scored
-    assert scored is not None
     folder = run.directory.iteration(iteration)
-    what = ("--panel", scored) if settings.evaluation.tasks is None else ("--tasks", settings.evaluation.tasks)
-    command = ["evaluation.run", "--environment", settings.environment.name, *what, "--model", policy]
-    command += ["--output", str(folder / f"panel_{when}.jsonl"), "--json"]
-    command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
-    command += ["--threads", str(settings.training.threads)]
-    command += ["--progress", *_limits(settings)]
-    if settings.policy.thinking is not None:
-        command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
-    if settings.environment.trust_agent_code:
-        command += ["--trust-agent-code"]
-    if settings.evaluation.batch is not None:
-        command += ["--batch", str(settings.evaluation.batch)]
-    if settings.evaluation.limit is not None:
-        command += ["--limit", str(settings.evaluation.limit)]
-    (folder / f"panel_{when}.jsonl").unlink(missing_ok=True)  # of an evaluation that was killed before its score
+    file = folder / EVALUATION_SETTINGS_FILE
+    write_json(file, scoring_settings(settings))
+    output, log = folder / f"panel_{when}.jsonl", folder / f"panel_{when}.log"
+    command = ["evaluation.run", "--settings", str(file), "--model", policy]
+    command += ["--output", str(output), "--json", "--progress"]
+    output.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
-    label = f"iteration {iteration}: panel {when} training"
-    with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:
+    label = f"iteration {iteration}: evaluation {when} training"
+    with _timed(run, iteration, f"evaluation {when}"), run.progress.stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
-        await _child(run, command, folder / f"panel_{when}.log", settings.deadlines.evaluation, shown)
-        score = printed_score(lines, folder / f"panel_{when}.log")
+        await _child(run, command, log, settings.deadlines.evaluation, shown)
+        score = printed_score(lines, log)
     write_json(folder / f"panel_{when}.json", score)
 
 
-def _limits(settings: RunSettings) -> list[str]:
-    """Where an evaluation cuts episodes off: as its section says, else as training does; actions as the benchmark."""
+def scoring_settings(settings: RunSettings) -> ScoringSettings:
+    """Return the settings of a run's own evaluations, without the policy.
+
+    Limits that the section ``evaluation`` leaves open are those of training, and the environment's for actions.
+    """
     own, training = settings.evaluation, settings.training
-    actions = own.max_actions or settings.environment.max_steps
-    limits = ["--max-new-tokens", str(own.max_new_tokens or training.max_new_tokens)]
-    limits += ["--max-tokens", str(own.max_tokens or training.max_tokens)]
-    return limits if actions is None else [*limits, "--max-actions", str(actions)]
+    stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
+    stated["max_actions"] = own.max_actions or settings.environment.max_steps
+    stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
+    stated["max_tokens"] = own.max_tokens or training.max_tokens
+    return ScoringSettings(
+        environment=settings.environment.name,
+        evaluation_set=() if own.set is None else (own.set,),
+        tasks=None if own.tasks is None else Path(own.tasks),
+        device=settings.policy.device,
+        dtype=settings.policy.dtype,
+        threads=training.threads,
+        thinking=settings.policy.thinking,
+        trust_agent_code=bool(settings.environment.trust_agent_code),
+        **stated,
+    )
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:

@@ -17,10 +17,11 @@ from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
 from evaluation import appworld_panels
 from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable
-from evaluation.attempts import Decoding, limits_for
+from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
 from evaluation.run import app
 from evaluation.selection import budget_of
+from evaluation.settings import ScoringSettings
 from evaluation.test_access import SplitOpening
 from memory.jsonl import read_jsonl
 
@@ -74,12 +75,12 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
 @pytest.mark.parametrize(
     ("panel", "ledger", "model", "says"),
     [
-        ("test_normal", None, MODEL, "add --openings FILE"),
-        ("test_challenge", None, MODEL, "add --openings FILE"),
+        ("test_normal", None, MODEL, "add --access-log FILE"),
+        ("test_challenge", None, MODEL, "add --access-log FILE"),
         ("test_challenge", "l.jsonl", MODEL, "has no such tasks"),
-        ("dev", "l.jsonl", MODEL, "dev is none"),
+        ("dev", "l.jsonl", MODEL, "dev is open"),
         ("train", None, MODEL, "choose one of dev, test_normal, test_challenge"),
-        ("templated-dev", None, MODEL, "AppWorld has no such panel"),
+        ("templated-dev", None, MODEL, "AppWorld has no such set"),
         ("test_normal", "l.jsonl", "no/such/folder", "no/such/folder"),
         ("test_normal", "", MODEL, "is a folder"),
     ],
@@ -145,7 +146,7 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
 def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
-    assert "this opening is noted, with date, commit, split, hash of its ids, and model" in said
+    assert "this access is added, with date, commit, split, hash of its ids, and model" in said
 
 
 @pytest.mark.parametrize(
@@ -161,19 +162,8 @@ def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, positions, given, limits) -> None:  # type: ignore[no-untyped-def]
     budget = budget_of(environment)
-    decoding = Decoding(
-        model=MODEL,
-        device="cpu",
-        dtype="float32",
-        threads=1,
-        max_actions=budget.actions,
-        max_new_tokens=None,
-        max_tokens=given,
-        batch=budget.batch,
-        budget=budget,
-    )
     policy = SimpleNamespace(rendering=SimpleNamespace(name=rendering), positions=positions)
-    found = limits_for(policy, decoding)
+    found = limits_for(policy, ScoringSettings(model=MODEL, max_tokens=given), budget)
     assert (found.max_actions, found.max_new_tokens, found.max_tokens) == limits
 
 

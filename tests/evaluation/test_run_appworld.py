@@ -55,7 +55,7 @@ FEW = ("--max-actions", "2", "--max-new-tokens", "8")
 
 def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, tmp_path: Path) -> None:
     outcomes = tmp_path / "outcomes.jsonl"
-    done = command("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    done = command("--evaluation-set", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
     assert done.returncode == 0, done.stderr
     head = next(line for line in done.stdout.splitlines() if "tgc" in line)
     assert head.index("95 %") < head.index("tgc") < head.index("sgc")
@@ -110,8 +110,8 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--panel", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
-        (("--panel", "test_normal"), "add --openings FILE"),
+        (("--evaluation-set", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
+        (("--evaluation-set", "test_normal"), "add --access-log FILE"),
         (("--category", "base"), "--category is of bfcl"),
     ],
 )

@@ -28,7 +28,7 @@ tasks: {initial_count: 12}
 training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.0001}
 signals: {contexts_per_iteration: 4, rare_percent: 20}
 roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2}}
-evaluation: {panel: null, tasks: held.jsonl}
+evaluation: {set: null, tasks: held.jsonl}
 """
 HELD_OUT = ("--count", "5", "--set", "evaluation.tasks=null", "--output", "held.jsonl")  # of the run's own seed
 
@@ -107,7 +107,7 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
         ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
         ("environment.classes=[Depot]", "environment.classes: this is for bfcl"),
-        ("evaluation.panel=templated-dev", "'tasks' is scored in place of a panel"),
+        ("evaluation.set=templated-dev", "'tasks' is scored in place of an evaluation set"),
         ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from support import ROOT
 
 from environments.base import InputError
-from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.sets import held_out, open_panel, panel_hash
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
@@ -32,7 +32,7 @@ tasks: {initial_count: 4}
 training: {steps: 1, tasks_per_step: 2, rollouts_per_task: 2, learning_rate: 2.0e-4, kl: 0.04}
 signals: {contexts_per_iteration: 2}
 roles: {exploration: {rounds: 1, steps: 4}}
-evaluation: {panel: null}
+evaluation: {set: null}
 """
 STUDY = """\
 base: BASE
@@ -214,7 +214,7 @@ def test_the_test_panel_opens_for_a_committed_recipe_only(repository: Path) -> N
         if prepare == "change":
             git(repository.parent, "commit", "--quiet", "-m", "recipe")
             repository.write_text(repository.read_text() + "# tuned a little\n")
-        done = study(repository, "--panel", "test")
+        done = study(repository, "--split", "test")
         assert (done.returncode, done.stdout) == (2, ""), prepare
         assert "commit it" in done.stderr, prepare
         assert not (repository.parent / "out").exists(), "nothing was opened, nothing is noted"
@@ -259,7 +259,7 @@ def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None
 
 
 def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:
-    argv = [sys.executable, "-m", "evaluation.run", "--panel", "templated-test", "--limit", "1"]
+    argv = [sys.executable, "-m", "evaluation.run", "--evaluation-set", "templated-test", "--limit", "1"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "evaluation.study" in done.stderr
