@@ -24,7 +24,7 @@ from environments.command import check_output
 from evaluation.baselines import BASELINES
 from evaluation.outcomes import TaskOutcome
 from evaluation.panels import Item
-from evaluation.test_access import note_split_opening
+from evaluation.test_access import log_split_access
 from memory.records import Task
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     panel = read_panel(installation, name)
     if openings is not None:
         check_output("--access-log", openings, "ledger")
-        note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
+        log_split_access(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from environments.base import InputError, Record
 from evaluation.study.recipe import FIRST_SEED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult, read_result
-from evaluation.test_access import OPENINGS_FILE
+from evaluation.study.records import ArmHeader, ArmResult, read_result, result_path
+from evaluation.test_access import ACCESS_LOG_FILE
 
 
 class UnequalStart(RuntimeError):
@@ -22,13 +22,18 @@ class Place(Record):
     work: Path
 
     @property
-    def openings(self) -> Path:
-        """The ledger of openings."""
-        return self.output / OPENINGS_FILE
+    def access_log(self) -> Path:
+        """The test access log."""
+        return self.output / ACCESS_LOG_FILE
 
     def result(self, arm: str, seed: int) -> Path:
-        """The file of one finished arm and seed."""
-        return self.output / "raw" / f"{arm}-{seed}.jsonl"
+        """Return the file of one finished arm and seed, there or to be written."""
+        return result_path(self.raw, arm, seed)
+
+    @property
+    def raw(self) -> Path:
+        """The folder of the results."""
+        return self.output / "raw"
 
     def folder(self, arm: str, seed: int) -> Path:
         """The work folder of one arm and seed."""

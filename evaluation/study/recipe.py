@@ -1,4 +1,4 @@
-"""The recipe of a study: what all arms share, what each arm changes, and which panels they are scored on."""
+"""The recipe of a study: what all arms share, what each arm changes, and which evaluation sets they are scored on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from evaluation.panels import held_out, panel_hash
@@ -69,8 +69,8 @@ class Arm(Strict):
         return self
 
 
-class Panels(Strict):
-    """The panels that final policies are scored on, in development and in the study itself."""
+class SetsBySplit(Strict):
+    """The evaluation sets that final policies are scored on, in development and in the study itself."""
 
     dev: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
@@ -80,7 +80,7 @@ class Panels(Strict):
         for mode, names in (("dev", self.dev), ("test", self.test)):
             for name in names:
                 if held_out(name) != (mode == "test"):
-                    raise ValueError(f"the panel {name} is not of the split {mode}: move it to the other list")
+                    raise ValueError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
         return self
 
 
@@ -89,12 +89,12 @@ class StudyRecipe(Strict):
 
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
-    panels: Panels
+    sets: SetsBySplit = Field(validation_alias=AliasChoices("sets", "panels"))
     strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9]+$")], ...] = Field(
-        (), description="labels of tasks, key=value: parts of each mode's first panel that are reported on their own"
+        (), description="labels of tasks, key=value: parts of each mode's first set that are reported on their own"
     )
     limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="score the first N tasks of each panel only (labelled as such)"
+        None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
     deadline: float = Field(
         1800.0, gt=0, le=365 * 24 * 3600.0, description="wall seconds of one arm and seed before it is ended"
@@ -130,13 +130,13 @@ class StudyRecipe(Strict):
         raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
 
     def reported(self, mode: Mode) -> tuple[str, ...]:
-        """The panels of a mode, and after the first one its strata."""
-        first, *others = self.panel_names(mode)
+        """Return the evaluation sets of a mode, with the strata of the first one after it."""
+        first, *others = self.set_names(mode)
         return (first, *(f"{first}/{stratum}" for stratum in self.strata), *others)
 
-    def panel_names(self, mode: Mode) -> tuple[str, ...]:
-        """The panels that a mode scores on."""
-        return self.panels.dev if mode == "dev" else self.panels.test
+    def set_names(self, mode: Mode) -> tuple[str, ...]:
+        """Return the evaluation sets that a mode scores on."""
+        return self.sets.dev if mode == "dev" else self.sets.test
 
 
 class Study(Record):
@@ -168,7 +168,7 @@ class Study(Record):
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """SHA-256 of everything stated that decides the outcomes of one arm and seed: what is run and scored."""
         run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
-        names = self.recipe.panel_names(mode)
+        names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
 
@@ -194,7 +194,7 @@ def load_study(path: Path) -> Study:
         sha256=_sha256([tree, shared]),
         starter=starter,
         starter_sha256=_content_hash(Path(starter)),
-        panels={name: panel_hash(name) for name in (*recipe.panels.dev, *recipe.panels.test)},
+        panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
     )
 
 

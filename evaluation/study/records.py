@@ -1,8 +1,14 @@
-"""What one arm and seed leaves behind: a header with its figures by iteration, then a line for each task outcome."""
+"""The result of one arm and seed: a header with its figures by iteration, then one line per task outcome.
+
+Results are gzip files, ARM-SEED.jsonl.gz, a tenth of their size. Plain ARM-SEED.jsonl files, which earlier versions
+wrote, are read too.
+"""
 
 from __future__ import annotations
 
+import gzip
 import operator
+import zlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +19,7 @@ from environments.learning_interface.profile import SealFigures
 from memory.jsonl import complaint, dump_line, write_atomically
 
 Row = TypeVar("Row", bound=Record)
+SUFFIX, COMPRESSED = ".jsonl", ".gz"
 
 
 class IterationFigures(Record):
@@ -130,19 +137,41 @@ class ArmOutcome(Record):
 
 
 class ArmResult(Record):
-    """The whole of one ARM-SEED.jsonl."""
+    """The whole of one result file."""
 
     header: ArmHeader
     outcomes: tuple[ArmOutcome, ...]
 
     def write(self, path: Path) -> None:
-        """Replace the file, whole or not at all."""
-        write_atomically(path, (dump_line(record).encode() for record in (self.header, *self.outcomes)))
+        """Replace the file, whole or not at all; compressed where its name ends in .gz. Equal results, equal bytes."""
+        text = b"".join(dump_line(record).encode() for record in (self.header, *self.outcomes))
+        # Without the time of day in its header, which differs between equal files.
+        write_atomically(path, [gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text])
+
+
+def result_path(folder: Path, arm: str, seed: int) -> Path:
+    """Return the file of one result in ``folder``: the plain one where only that exists, else the compressed one."""
+    compressed = folder / f"{arm}-{seed}{SUFFIX}{COMPRESSED}"
+    plain = folder / f"{arm}-{seed}{SUFFIX}"
+    return plain if plain.exists() and not compressed.exists() else compressed
+
+
+def result_seeds(folder: Path, arm: str) -> list[int]:
+    """Return the seeds of which ``folder`` has a result of the arm, in order."""
+    names = {path.name.removesuffix(COMPRESSED) for path in folder.glob(f"{arm}-*{SUFFIX}*")}
+    numbers = (name.removeprefix(f"{arm}-").removesuffix(SUFFIX) for name in names)
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def read_result(path: Path) -> ArmResult:
-    """One finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
-    lines = path.read_bytes().splitlines()
+    """Read one finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
+    content = path.read_bytes()
+    if path.suffix == COMPRESSED:
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
+    lines = content.splitlines()
     if not lines:
         raise InputError(f"{path} is empty: remove it, and the study makes it again")
     header = _parsed(path, 1, lines[0], ArmHeader)

@@ -152,7 +152,7 @@ class _Schedule:
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
             starter=study.starter_sha256,
-            panels={name: study.panels[name] for name in study.recipe.panel_names(mode)},
+            panels={name: study.panels[name] for name in study.recipe.set_names(mode)},
             commit=self._commit,
         )
         write_json(folder / JOB_FILE, job)
@@ -174,9 +174,9 @@ class _Schedule:
         """Return how final policies are scored: as the study says, on the device that its runs train on."""
         policy = settings.get("policy") or {}
         return ScoringSettings(
-            evaluation_set=self._study.recipe.panel_names(self._plan.mode),
+            evaluation_set=self._study.recipe.set_names(self._plan.mode),
             limit=self._study.recipe.limit,
-            access_log=self._plan.place.openings if self._plan.mode == "test" else None,
+            access_log=self._plan.place.access_log if self._plan.mode == "test" else None,
             device=policy.get("device", "auto"),
             dtype=policy.get("dtype", "float32"),
             threads=1,

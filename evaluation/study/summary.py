@@ -11,8 +11,8 @@ from evaluation.study.comparisons import Cell, cell, deciding_function, differen
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
 from evaluation.study.plan import Place, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult
-from evaluation.test_access import Opening, read_openings
+from evaluation.study.records import ArmHeader, ArmResult, result_seeds
+from evaluation.test_access import StudyAccess, read_access_log
 
 STATISTICS = (
     "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
@@ -45,7 +45,7 @@ class StudyFacts(Record):
     unequal_budgets: tuple[str, ...]
     environment_calls: dict[str, float]
     other_prompts: tuple[str, ...]
-    openings: tuple[Opening, ...]
+    openings: tuple[StudyAccess, ...]
     evolution_share: dict[str, float]
     evolution_share_label: str = EVOLUTION_LABEL
 
@@ -73,7 +73,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     for header in (one for by_seed in headers.values() for one in by_seed.values()):
         check_start(first, header)
     there = {name: by_seed for name, by_seed in results.items() if by_seed}
-    panels = study.recipe.panel_names(mode)
+    panels = study.recipe.set_names(mode)
     arms = {
         arm.name: arm_facts(arm.description, arm.seeds, headers[arm.name])
         for arm in study.recipe.arms
@@ -100,7 +100,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         environment_calls=call_shares(arms, BASELINE),
         other_prompts=_other_prompts(headers),
-        openings=tuple(read_openings(place.openings)),
+        openings=tuple(read_access_log(place.access_log)),
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
     )
     known = {
@@ -114,18 +114,17 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
 def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmResult]:
     """Every result of the arm in this mode, by seed, that is of the recipe as it is."""
     found = {}
-    for path in sorted((place.output / "raw").glob(f"{arm.name}-*.jsonl")):
-        suffix = path.stem.removeprefix(f"{arm.name}-")
-        if suffix.isdecimal() and (int(suffix) >= FIRST_SEED["dev"]) == (mode == "dev"):
-            result = current_result(study, mode, place, arm, int(suffix))
+    for seed in result_seeds(place.raw, arm.name):
+        if (seed >= FIRST_SEED["dev"]) == (mode == "dev"):
+            result = current_result(study, mode, place, arm, seed)
             if result is not None:
-                found[int(suffix)] = result
-    return dict(sorted(found.items()))
+                found[seed] = result
+    return found
 
 
 def _shapes_of(panel: str, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
     """The call shapes of a panel's tasks; of a held-out panel only where results of an opening are there."""
-    return panel_shapes(panel, place.openings) if results else {}
+    return panel_shapes(panel, place.access_log) if results else {}
 
 
 def _deciding(

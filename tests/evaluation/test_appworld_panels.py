@@ -22,7 +22,7 @@ from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_
 from evaluation.run import app
 from evaluation.selection import budget_of
 from evaluation.settings import ScoringSettings
-from evaluation.test_access import SplitOpening
+from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
 
 MODEL = "recipes/starter"
@@ -65,7 +65,7 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
     open_appworld_panel("test_normal", 2, ledger, "some/model")
-    first, second = read_jsonl(ledger, SplitOpening)
+    first, second = read_jsonl(ledger, SplitAccess)
     assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
     assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
     assert first.sha256 == second.sha256 == hashlib.sha256(b"c_1\nc_2\nd_1").hexdigest()
