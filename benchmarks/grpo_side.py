@@ -33,7 +33,7 @@ from training.rollout.policy import load_policy
 from training.settings import TrainingSettings
 
 COMPLETION = 256
-"""Tokens after the prompt at most, sampled and observed ones: the one limit that TRL's own path knows."""
+"""The limit of tokens after the prompt, sampled and observed: the only limit of TRL's own path."""
 
 NEVER = 10**6
 
@@ -49,12 +49,12 @@ SETTINGS = TrainingSettings(
 
 
 class MeteredRollouts(GroupRollouts):
-    """The rollouts of the in-process sampler."""
+    """The rollouts of the in-process sampler, measured."""
 
     meter: Meter
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """As GroupRollouts, measured."""
+        """Call GroupRollouts, measured."""
         with self.meter.rolling_out():
             output = super().__call__(prompts, trainer)
         self.meter.count(output["prompt_ids"], output["env_mask"])
@@ -78,7 +78,7 @@ class Turns(TrainerCallback):
 
 
 class RoundTurns(RoundCallback):
-    """The callback of a round, taking turns."""
+    """The callback of a round, in turn with the other sides."""
 
     meter: Meter
 
@@ -95,7 +95,7 @@ class RoundTurns(RoundCallback):
 
 
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
-    """The rollouts of a round with these settings, kept nowhere."""
+    """Return the rollouts of a round with these settings; they are not recorded."""
     loaded, environment = load_policy(str(policy), "cpu"), BFCLEnvironment((CLASS,))
     rollouts = MeteredRollouts(
         plan, loaded, environment, SETTINGS, keep=lambda _: None, keep_lent=lambda _: None, stopwatch=Stopwatch()
@@ -105,7 +105,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
 
 
 def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """TRL's trainer on our rollouts, and its data set."""
+    """Return TRL's trainer on our rollouts, and its data set."""
     rows = [{"prompt": task.id} for step in rollouts.plan.steps for task in step]
     trainer = GRPOTrainer(
         model=rollouts.policy.model,
@@ -121,7 +121,7 @@ def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTr
 def environment_trainer(
     policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter
 ) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """TRL's trainer on its own path, and its data set. What TRL does around the methods that are measured is left out.
+    """Return TRL's trainer on its own path, and its data set. TRL's work around the measured methods is left out.
 
     The prompts are made equal to ours: TRL would derive schemas with other words from the methods' documentation.
     """
@@ -165,7 +165,7 @@ def environment_trainer(
 
 
 def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Rollouts and optimisation."""
+    """Run rollouts and optimisation."""
     if side == TRL:
         settings = SETTINGS.model_copy(update={"max_tokens": COMPLETION})
         config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
@@ -187,7 +187,7 @@ def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter
 
 
 def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Rollouts alone, through the method by which TRL's trainer asks for those of a step."""
+    """Run rollouts alone, through the method that TRL's trainer calls for those of a step."""
     settings = SETTINGS.model_copy(update={"kl": 0.0} | ({"max_tokens": COMPLETION} if side == TRL else {}))
     config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
     config.max_tool_calling_iterations = SETTINGS.max_actions
@@ -208,7 +208,7 @@ def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) 
 
 
 def main(work: str, side: str, policy: str, out: str, times: str) -> None:
-    """Work in turn; what libraries print goes to stderr."""
+    """Work in turn; output of libraries goes to stderr."""
     answers, sys.stdout = sys.stdout, sys.stderr
     torch.set_num_threads(1)
     plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * int(times))

@@ -28,8 +28,9 @@ _REPLICATES = 2_000  # of a score's intervals: their ends move by less than a po
 class TaskOutcome(Record):
     """One greedy attempt at one task.
 
-    ``group`` is the panel or category, ``cluster`` the group of tasks that share a start state or source path,
-    ``strata`` the panel's labels, ``shape`` the functions that the reference calls, in order (empty where unknown).
+    ``group`` is the evaluation set or category, ``cluster`` the group of tasks that share a start state or source path,
+    ``strata`` the set's labels of the task, ``shape`` the functions that the reference calls, in order (empty where
+    unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. An attempt with ``infrastructure_error`` counts in
     no rate.
@@ -166,7 +167,7 @@ def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> d
 
 
 def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Of the mean over tasks and of the mean over call shapes, both with start states and functions resampled."""
+    """Return intervals of the means over tasks and over call shapes, with start states and functions resampled."""
     if len(judged) < 2:
         return None, None
     successes = np.array([[int(o.success) for o in judged]])

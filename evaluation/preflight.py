@@ -1,4 +1,4 @@
-"""Whether the tasks that a run is to be scored on can be scored, found out before anything is written or paid."""
+"""Checks, before a run writes or pays anything, that its evaluation tasks can be scored."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evaluation.settings import EvaluationSettings
 
 
 def check_evaluation(settings: EvaluationSettings, environment: str) -> None:
-    """Raises InputError for a panel that ``environment`` does not have or a run may not open, and for a file of tasks
-    that cannot be read, is empty or is of another environment. No panel is opened.
+    """Raise InputError for an evaluation set that ``environment`` does not have or a run may not open, and for a file
+    of tasks that cannot be read, is empty or is of another environment. No set is opened.
     """
     if settings.tasks is not None:
         _check_tasks(settings.tasks, environment)
     elif settings.set is not None:
-        _check_panel(settings.set, environment)
+        _check_set(settings.set, environment)
 
 
 def _check_tasks(path: str, environment: str) -> None:
@@ -33,7 +33,7 @@ def _check_tasks(path: str, environment: str) -> None:
             )
 
 
-def _check_panel(name: str, environment: str) -> None:
+def _check_set(name: str, environment: str) -> None:
     if environment == APPWORLD:
         from environments.appworld.panels import held_out
     else:

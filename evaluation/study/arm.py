@@ -1,6 +1,7 @@
-"""`python -m evaluation.study.arm`: runs and scores one arm of a study with one seed. Started by evaluation.study.
+"""`python -m evaluation.study.arm`: run and score one arm of a study with one seed; evaluation.study starts it.
 
-It is a process of its own, so that the CPU seconds of its children are those of this arm and seed.
+It is a separate process, so that the CPU seconds of its children are those of this arm and seed. ``FinishedRun`` reads
+the figures of the result from the records in the run's directory.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import LENT_FILE, RECORD_FILE, TRAJECTORIES_FILE, RoundRecord
 
-# Reads the figures of a finished run from the records in its directory.
-
 
 class _Contexts(BaseModel):
     new: int
@@ -55,10 +54,10 @@ class _Summary(BaseModel):
 
 
 class FinishedRun:
-    """A run whose iterations are all done, and what a study wants to know of it."""
+    """A run whose iterations are all done, and the figures that a study takes from it."""
 
     def __init__(self, root: Path, iterations: int) -> None:
-        """Raises InputError when ``root`` is no run, or one of its files is missing or corrupt."""
+        """Open the run. Raises InputError when ``root`` is not a run, or one of its files is missing or corrupt."""
         self._run = RunDirectory.open(root)
         self._tasks = load_tasks(self._run)
         self._summaries = [read_json(self._run.iteration(i) / "summary.json", _Summary) for i in range(iterations)]
@@ -71,7 +70,7 @@ class FinishedRun:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the figures are figures of."""
+        """The labels of the run's summaries, each once."""
         return tuple(dict.fromkeys(label for summary in self._summaries for label in summary.labels))
 
     @cached_property
@@ -98,17 +97,17 @@ class FinishedRun:
 
     @property
     def functions(self) -> int:
-        """How many functions tasks can be about: the tools of the places where explorers begin."""
+        """The number of functions that tasks can call: the tools of the start states of exploration."""
         environment = open_environment(self._run.section("environment", EnvironmentSettings))
         return len({tool for start in environment.starts() for tool in start.tools})
 
     @property
     def initial_functions(self) -> dict[str, int]:
-        """Tasks of D_0 by function that their reference calls."""
+        """The number of D_0's tasks that call each function in their reference."""
         return _by_function(self.initial)
 
     def overlap(self) -> dict[str, Overlap]:
-        """Value-free call sequences that training tasks share with each panel; empty where there is none."""
+        """Count the value-free call sequences that training tasks share with each evaluation set."""
         environment = self._tasks[0].environment
         if environment not in PANELLED:
             return {}
@@ -124,7 +123,7 @@ class FinishedRun:
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:
-        """One entry an iteration."""
+        """Return one entry per iteration."""
         return tuple(self._figures(i) for i in range(len(self._rounds)))
 
     def _figures(self, iteration: int) -> IterationFigures:
@@ -187,10 +186,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Job(Record):
-    """One arm and seed. ``folder`` is its own: recipe.yaml, run/, log. ``policy`` is scored where ``trains`` is False.
+    """One arm and seed. ``folder`` holds its recipe.yaml, run/ and log. ``policy`` is scored if ``trains`` is False.
 
-    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, of the run
-    and of the scoring each.
+    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, one for the
+    run and one for the scoring.
     """
 
     folder: str
@@ -270,7 +269,7 @@ async def _work(job: Job) -> None:
             strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
             success=one.success,
             calls=one.calls,
-            reference_calls=one.reference_calls or 0,  # a study's panels state it
+            reference_calls=one.reference_calls or 0,  # known in every evaluation set of a study
             failure=one.failure,
             infrastructure_error=one.infrastructure_error,
         )
@@ -280,7 +279,7 @@ async def _work(job: Job) -> None:
 
 
 async def _child(job: Job, command: list[str]) -> None:
-    """One of the project's commands, its output in the job's log. Raises InputError where it calls its input wrong."""
+    """Run one of the project's commands, its output in the job's log. Raises InputError for its exit status 2."""
     from memory.processes import run_child
 
     log = Path(job.folder) / "arm.log"

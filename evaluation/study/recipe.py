@@ -17,10 +17,10 @@ from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 
 BASELINE = "grpo"
-"""The arm that every other one is compared with."""
+"""The arm that all others are compared with."""
 
 RESERVED = "study"
-"""The key of summary.json that is no arm."""
+"""The key of summary.json that is not an arm."""
 
 Mode = Literal["dev", "test"]
 FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
@@ -123,7 +123,7 @@ class StudyRecipe(Strict):
         return self
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name. Raises InputError for an unknown one."""
+        """Return the arm of that name. Raises InputError for an unknown one."""
         for arm in self.arms:
             if arm.name == name:
                 return arm
@@ -140,7 +140,7 @@ class StudyRecipe(Strict):
 
 
 class Study(Record):
-    """A study's recipe with what it stands on: the base recipe's settings and the hashes of starter and panels."""
+    """A study's recipe with the base recipe's settings and the hashes of initial policy and evaluation sets."""
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
@@ -150,7 +150,7 @@ class Study(Record):
     panels: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
-        """All settings of one run, as a recipe holds them. ``admissions`` are those that the arm matches, if any."""
+        """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
         tree: Tree = copy.deepcopy(self.shared)
         for key, value in arm.overrides.items():
             put(tree, key, value)
@@ -159,14 +159,14 @@ class Study(Record):
         return tree | {"seed": seed}
 
     def iterations(self) -> int:
-        """Iterations of a run. Raises InputError when no recipe states them."""
+        """Return the iterations of a run. Raises InputError when no recipe states them."""
         found = self.shared.get("iterations")
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
-        """SHA-256 of everything stated that decides the outcomes of one arm and seed: what is run and scored."""
+        """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
         run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
@@ -174,7 +174,7 @@ class Study(Record):
 
 
 def load_study(path: Path) -> Study:
-    """The study at ``path``; files that it names are looked up from the working directory, as recipes do.
+    """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
 
     Raises InputError that names the file and the key.
     """
@@ -230,7 +230,7 @@ def _mapping(path: Path) -> Tree:
 
 
 def _content_hash(folder: Path) -> str:
-    """Of the files in a folder by name and content; a model of a hub has its id."""
+    """Hash the files of a folder by name and content; a model of a hub has its id."""
     if not folder.is_dir():
         return str(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -26,12 +26,12 @@ class IterationFigures(Record):
     """One iteration in numbers.
 
     ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
-    the panel that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by reason
-    and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first iteration)
-    and of the ``lent`` references, one a group without any success.
+    the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
+    reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
+    iteration) and of the ``lent`` references (off-policy demonstrations), one per group without any success.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
-    round drew and of those admitted. ``seal``: what SEAL saw and showed in the round, None where it is off.
-    ``measured``: wall seconds by stage, of the iteration and of its round.
+    round drew and of those admitted. ``seal``: SEAL's figures of the round, None where it is off. ``measured``: wall
+    seconds by stage, of the iteration and of its round.
     """
 
     iteration: int
@@ -59,18 +59,18 @@ class IterationFigures(Record):
 
     @property
     def environment_calls(self) -> int:
-        """All of them: rollouts, exploration and lent references."""
+        """The calls of rollouts, exploration and lent references together."""
         return self.rollout_calls + self.exploration_calls + self.lent_calls
 
     @property
     def acceptance(self) -> float | None:
-        """Share of drafts that verification let pass, whether or not there was room for them; None without drafts."""
+        """Share of drafts that verification accepted, over quota or not; None without drafts."""
         passed = self.admitted + self.refused.get("over_quota", 0)
         return passed / self.drafts if self.drafts else None
 
 
 class Overlap(Record):
-    """Distinct value-free call sequences of a panel, and how many of them training tasks share, values apart."""
+    """Distinct value-free call sequences of an evaluation set, and how many of them training tasks have too."""
 
     sequences: int
     in_initial: int
@@ -78,9 +78,9 @@ class Overlap(Record):
 
 
 class ArmMeasured(Record):
-    """What differs between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
+    """Fields that differ between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
 
-    Of a run that was stopped and went on, only the seconds of the last attempt are there.
+    A run that was stopped and resumed has the seconds of the last attempt only.
     """
 
     cpu_seconds: float
@@ -89,11 +89,12 @@ class ArmMeasured(Record):
 
 
 class ArmHeader(Record):
-    """The first line of ARM-SEED.jsonl.
+    """The first line of a result.
 
-    ``recipe`` hashes everything stated that decides the outcomes, ``study`` the study's recipe with its base.
-    ``starter``, ``initial_tasks`` and ``prompt_order`` hash the first policy, D_0 and the prompts of the first round in
-    order; the latter two are None for an arm that is not trained. ``panels`` maps names to hashes.
+    ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
+    base. ``starter``, ``initial_tasks`` and ``prompt_order`` are the hashes of the initial policy, D_0 and the prompts
+    of the first round in order; the latter two are None for an arm that is not trained. ``panels`` maps the names of
+    the evaluation sets to their hashes (committed results have this key).
     """
 
     arm: str
@@ -115,14 +116,15 @@ class ArmHeader(Record):
 
     @property
     def admissions(self) -> tuple[int, ...]:
-        """Tasks admitted by iteration."""
+        """The number of tasks that each iteration admitted."""
         return tuple(figures.admitted for figures in self.iterations)
 
 
 class ArmOutcome(Record):
     """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
 
-    ``strata`` are the panel's labels of the task, ``key=value`` each.
+    ``panel`` is the evaluation set (committed results have this key), ``strata`` are its labels of the task,
+    ``key=value`` each.
     """
 
     panel: str
