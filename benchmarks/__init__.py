@@ -1,1 +1,1 @@
-"""Speed and cost, against what a user would run instead."""
+"""Benchmarks of speed and cost against what a user would run instead."""

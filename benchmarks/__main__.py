@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every benchmark, each in a process of its own, and the table of their figures."""
+"""`python -m benchmarks`: run each benchmark in a separate process and write the table of their figures."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def main(
         Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="a run to read evolution-share off, instead of a short new one")
+        Path | None, typer.Option(help="a run whose records give evolution-share, instead of a short new one")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="list the benchmarks and what they take")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="list the benchmarks and their durations")] = False,
 ) -> None:
     """Measure speed and cost against what a user would run instead, and write the table.
 
     Rows are written as soon as a benchmark is done. Exit status: 0, whatever the figures are; 2 for a user's mistake;
-    1 when a benchmark failed, which the table names. It also names, with the reason, one that is skipped because what
-    it needs is not installed.
+    1 when a benchmark failed. The table names failed benchmarks, and those that were skipped because a requirement is
+    not installed, with the reason.
     """
     if listing:
         for benchmark in BENCHMARKS:
@@ -72,7 +72,7 @@ def _check_run(run: Path, benchmarks: Sequence[Benchmark]) -> None:
 def _measure_all(benchmarks: Sequence[Benchmark], repeats: int, run: Path | None, path: Path, *, named: bool) -> int:
     """Write the table and the lines after each benchmark, print the table, and return the exit status.
 
-    ``named``: whether the user asked for these. An optional one that was not may lack what it needs.
+    ``named``: whether the user asked for these. An optional one that was not named may fail for a missing requirement.
     """
     from benchmarks.table import table
     from memory.jsonl import write_atomically, write_jsonl
@@ -101,7 +101,7 @@ def _measure_all(benchmarks: Sequence[Benchmark], repeats: int, run: Path | None
 def _measure(
     benchmark: Benchmark, repeats: int, run: Path | None, folder: Path
 ) -> tuple[list[Measurement], tuple[int, str] | None]:
-    """The rows of one benchmark; where it failed none, and the exit status that this means with the end of its log."""
+    """Return the rows of one benchmark; on failure none, but the exit status and the end of its log."""
     from benchmarks.measurement import Measurement
     from memory.jsonl import read_jsonl
     from memory.processes import ChildFailure, run_child

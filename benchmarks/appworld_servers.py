@@ -1,4 +1,4 @@
-"""Starts `appworld serve environment` processes on a copy of the world's root, and ends them surely."""
+"""Starts `appworld serve environment` processes on a copy of the world's root, and always ends them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
 class Serving(NamedTuple):
-    """A server that answers: its base URL, the id of its process, and its AppWorld root."""
+    """A server that responds: its base URL, process id and AppWorld root."""
 
     url: str
     pid: int

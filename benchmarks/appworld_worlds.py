@@ -39,7 +39,7 @@ _MB = 1e6
 
 
 class _Work(NamedTuple):
-    """A task of the benchmark's, and code that solves it."""
+    """A task of the benchmark, and code that solves it."""
 
     installation: Installation
     task_id: str
@@ -47,7 +47,7 @@ class _Work(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """``ready``: seconds until all worlds were open. ``memory``: MB of all processes. ``rate``: episodes a second.
+    """``ready``: seconds until all worlds were open. ``memory``: MB of all processes. ``rate``: episodes per second.
 
     ``cpu`` seconds and ``private`` MB are those of one world, after warm-up.
     """
@@ -60,7 +60,7 @@ class _Side(NamedTuple):
 
 
 def measure(repeats: int, worlds: int = WORLDS, episodes: int = EPISODES) -> Sequence[Measurement]:
-    """Five rows. Raises InputError where AppWorld is not installed, RuntimeError when a side fails the task."""
+    """Return five rows. Raises InputError where AppWorld is not installed, RuntimeError when a side fails the task."""
     installation = find_installation()
     task_id = split_ids(installation, "train")[0]
     code = official_task(installation, task_id, "train").reference[0][0].arguments["code"]
@@ -113,7 +113,7 @@ def _ours(work: _Work, worlds: int, episodes: int) -> _Side:
 
 
 def _opened_by_us(engine: AppWorldEngine, work: _Work) -> tuple[float, float]:
-    """Processor time of the new process and of the one that forks it, and the private memory in the end."""
+    """Return CPU seconds of the new process and of the one that forks it, and the private memory at the end."""
     assert engine._worker is not None
     parent = psutil.Process(engine._worker.pid)
     before = _cpu(parent)
@@ -191,7 +191,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _memory() -> float:
-    """MB of all processes that this one has started, and those of theirs, a shared page once (Linux)."""
+    """Return the MB of all child processes and theirs, shared pages counted once (Linux)."""
     shares = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # the judge's children come and go

@@ -1,4 +1,4 @@
-"""The benchmarks there are: what each is called, where it is measured, and how long it takes."""
+"""The list of benchmarks: the name, module and duration of each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["BENCHMARKS", "Benchmark", "chosen"]
 
 
 class Benchmark(NamedTuple):
-    """``module`` holds its ``measure``; ``takes`` says how long five repeats take on two cores.
+    """``module`` has its ``measure``; ``takes`` is the duration of five repeats on two cores.
 
-    ``reads_run``: its ``measure`` also takes ``run``, the directory of a run that is there. ``optional``: skipped with
-    the reason where what it needs is not installed, unless it was asked for by name.
+    ``reads_run``: its ``measure`` also takes ``run``, the directory of an existing run. ``optional``: skipped with the
+    reason where a requirement is not installed, unless it was asked for by name.
     """
 
     name: str
@@ -35,7 +35,7 @@ BENCHMARKS = (
     Benchmark(
         "rollouts",
         "benchmarks.rollouts",
-        "the rollout phase in sampled tokens a second, against TRL's environment path",
+        "the rollout phase in sampled tokens per second, against TRL's environment path",
         "2 min",
     ),
     Benchmark("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "4 min"),
@@ -69,9 +69,9 @@ BENCHMARKS = (
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
-    """The benchmarks of these names in the order of the catalogue, all where none is named.
+    """Return the benchmarks of these names in the order of the catalogue, all where none is named.
 
-    Raises InputError for a name that is none of theirs.
+    Raises InputError for an unknown name.
     """
     known = [benchmark.name for benchmark in BENCHMARKS]
     for name in names:

@@ -35,7 +35,7 @@ _SAID = "Done."
 
 
 def chat_tasks() -> tuple[Task, ...]:
-    """Eight tasks of one user turn and two or three calls each."""
+    """Return eight tasks of one user turn and two or three calls each."""
     return tuple(_task(number, *_request(number)) for number in range(8))
 
 
@@ -82,7 +82,7 @@ def make_chat_policy(folder: Path, seed: int = 0) -> None:
 
 
 def _conversation(task: Task) -> list[Message]:
-    """The reference as messages, with what the environment really answers."""
+    """Return the reference as messages, with the environment's observations."""
     episode = BFCLEnvironment((CLASS,)).open(task)
     messages: list[Message] = [{"role": "user", "content": episode.start().text}]
     for call in task.reference[0]:
@@ -96,7 +96,7 @@ def _conversation(task: Task) -> list[Message]:
 
 
 def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -> PreTrainedTokenizerBase:
-    """Byte-level BPE with Qwen's control tokens, learnt from the conversations and one copy of the schemas."""
+    """Train byte-level BPE with Qwen's control tokens on the conversations and one copy of the schemas."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
     from trl.chat_template_utils import qwen3_instruct_2507_chat_template
@@ -135,7 +135,7 @@ def _learn(
     conversations: Sequence[list[Message]],
     schemas: list[Message],
 ) -> None:
-    """Learn to write what the assistant says in the conversations, until it mostly does."""
+    """Train on the assistant's messages of the conversations, for ``UPDATES`` updates."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
     from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template

@@ -1,4 +1,4 @@
-"""One benchmark in a process of its own, so that nothing of another reaches it: memory, caches, threads.
+"""Runs one benchmark in a separate process, so that memory, caches and threads of others do not affect it.
 
 `python -m benchmarks` starts `python -m benchmarks.child NAME REPEATS OUTPUT [RUN]`, which writes its rows to OUTPUT.
 """

@@ -1,4 +1,4 @@
-"""Judging failure contexts at 1,000, 10,000 and 100,000 remembered ones, against a filtered query of Chroma.
+"""Measures the deduplication of failure contexts at 1,000, 10,000 and 100,000, against a filtered Chroma query.
 
 The contexts are drawn: a history of iterations with as many contexts each as the quickstart has, their signatures
 spread over BFCL's tools as unevenly as Zipf's law says, their texts made of tool names and drawn values. Each memory is
@@ -36,7 +36,7 @@ _WORDS = ("report", "notes", "budget", "archive", "draft", "photo", "invoice", "
 
 
 def measure(repeats: int, sizes: Sequence[int] = SIZES, cache: Path = CACHE) -> Sequence[Measurement]:
-    """Milliseconds of one judgement and of a whole batch; ``sizes`` are numbers of remembered contexts."""
+    """Measure milliseconds of one decision and of a whole batch; ``sizes`` are numbers of remembered contexts."""
     rows = []
     for size in sizes:
         folder = _folder(size, cache)
@@ -66,14 +66,14 @@ def _context(number: int, draw: random.Random) -> FailureContext:
 
 
 def _history(size: int) -> tuple[list[FailureContext], dict[str, int]]:
-    """Contexts, and how many tasks each admitted: two thirds of them one or two."""
+    """Return contexts with the number of tasks that each admitted: two thirds of them one or two."""
     draw = random.Random(size)
     contexts = [_context(number, draw) for number in range(size)]
     return contexts, {one.id: draw.randrange(3) for one in contexts}
 
 
 def _folder(size: int, cache: Path) -> Path:
-    """A memory of ``size`` contexts: the one in ``cache`` where it is whole, of the same history and the same form."""
+    """Return a memory of ``size`` contexts: the one in ``cache`` if it is whole, of the same history and format."""
     folder = cache / f"failures-{size}"
     mark = folder / "complete"
     contexts, admitted = _history(size)
@@ -93,7 +93,7 @@ def _folder(size: int, cache: Path) -> Path:
 
 
 def _probes(size: int, count: int, seed: int) -> list[FailureContext]:
-    """Contexts of the iteration after the history, each of another signature; every second is like a recent one."""
+    """Return contexts of the next iteration, each of another signature; every second one is like a recent one."""
     draw = random.Random(f"{size} {seed}")
     recent = _history(size)[0][-2 * BATCH :]
     probes: dict[str, FailureContext] = {}
@@ -147,7 +147,7 @@ def _row(size: int, state: str, ours: Sequence[Sequence[float]], other: Sequence
 
 
 def _whole_batch(folder: Path, size: int, repeats: int) -> Measurement:
-    """What an iteration waits for: opening the memory and judging its contexts; Chroma's import is not in it."""
+    """Measure what an iteration waits for: opening the memory and its decisions, without Chroma's import."""
     pairs = []
     for repeat in range(repeats):
         batch = _probes(size, BATCH, -1 - repeat)
@@ -173,7 +173,7 @@ def _query_batch(folder: Path, batch: Sequence[FailureContext]) -> None:
 
 
 def _query(memory: FailureMemory, context: FailureContext) -> object:
-    """What one would write instead: the nearest neighbour within the signature."""
+    """Query the nearest neighbour within the signature, as a user would write it."""
     return memory._contexts.query(
         query_texts=[embedded_text(context)], n_results=1, where={"signature": context.signature()}
     )

@@ -1,4 +1,4 @@
-"""Replay and evaluation of whole tasks: the environment's public interface against bfcl_eval's executor and checker.
+"""Measures replay and evaluation of whole tasks: our public interface against bfcl_eval's executor and checker.
 
 Both start from the same call texts. Ours parses each, opens an episode, steps, ends turns and judges; the official one
 evaluates the text, executes the reference beside it, and checks. The official executor never evicts its instances,
@@ -33,7 +33,7 @@ _names = itertools.count()
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A task, the texts of its reference, which are attempted, and the task as the official checker reads it."""
+    """A task, its reference as texts to attempt, and the task in the official checker's format."""
 
     spec: TaskSpec
     category: str
@@ -42,7 +42,7 @@ class _Attempt:
 
 
 def measure(repeats: int, limit: int | None = None) -> Sequence[Measurement]:
-    """Replays and evaluations a second of a core: the base category and all four, with the reference kept and anew.
+    """Measure replays and evaluations per second and core: base and all categories, reference cached and not.
 
     ``limit``: the first tasks of each category only. Raises RuntimeError when the two sides disagree on a verdict.
     """
@@ -104,7 +104,7 @@ def _forget_references() -> None:
 
 
 def _replay(attempts: Sequence[_Attempt]) -> float:
-    """Seconds of one pass through the public interface."""
+    """Measure the seconds of one pass through the public interface."""
     environment = BFCLEnvironment(max_steps=MAX_STEPS)
     failed = []
     began = time.process_time()
@@ -124,7 +124,7 @@ def _replay(attempts: Sequence[_Attempt]) -> float:
 
 
 def _check(attempts: Sequence[_Attempt]) -> float:
-    """Seconds of one pass through the official checker, which executes both sides itself."""
+    """Measure the seconds of one pass through the official checker, which executes both sides itself."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 

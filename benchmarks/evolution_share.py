@@ -1,4 +1,4 @@
-"""Evolution's share of an iteration: graph over rollouts, optimisation and graph, in seconds off a run's records."""
+"""Measures evolution's share of an iteration: seconds of the graph over those of rollouts, optimisation and graph."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["measure"]
 
 
 class _Labels(BaseModel):
-    """The part of a summary that says what the figures are figures of."""
+    """The part of a summary that labels its figures."""
 
     labels: tuple[str, ...] = ()
 
 
 def measure(repeats: int, run: Path | None = None) -> Sequence[Measurement]:
-    """The share in each iteration of ``run``; without one, in as many iterations of a new quickstart as ``repeats``.
+    """Measure the share in each iteration of ``run``, or in ``repeats`` iterations of a new quickstart run.
 
-    Raises InputError for a folder that is no run or has no finished iteration.
+    Raises InputError for a folder that is not a run or has no finished iteration.
     """
     if run is not None:
         return [_share(RunDirectory.open(run))]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "run"
-        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.panel=null"])
+        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.set=null"])
         return [_share(RunDirectory.open(root))]
 
 

@@ -35,7 +35,7 @@ from training.rollout.policy import load_policy
 from training.settings import TrainingSettings
 
 COMPLETION = 256
-"""Tokens after the prompt at most, sampled and observed ones: the one limit that TRL's own path knows."""
+"""The limit of tokens after the prompt, sampled and observed: the only limit of TRL's own path."""
 
 NEVER = 10**6
 
@@ -51,7 +51,7 @@ SETTINGS = TrainingSettings(
 
 
 class MeteredRollouts(GroupRollouts):
-    """The rollouts of the in-process sampler."""
+    """The rollouts of the in-process sampler, measured."""
 
     meter: Meter
 
@@ -79,7 +79,7 @@ class Turns(TrainerCallback):
 
 
 class RoundTurns(RoundCallback):
-    """The callback of a round, taking turns."""
+    """The callback of a round, in turn with the other sides."""
 
     meter: Meter
 
@@ -117,7 +117,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
 
 
 def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """TRL's trainer on our rollouts, and its data set."""
+    """Return TRL's trainer on our rollouts, and its data set."""
     rows = [{"prompt": task.id} for step in rollouts.plan.steps for task in step]
     trainer = GRPOTrainer(
         model=rollouts.policy.model,
@@ -133,7 +133,7 @@ def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTr
 def environment_trainer(
     policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter
 ) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """TRL's trainer on its own path, and its data set. What TRL does around the methods that are measured is left out.
+    """Return TRL's trainer on its own path, and its data set. TRL's work around the measured methods is left out.
 
     The prompts are made equal to ours: TRL would derive schemas with other words from the methods' documentation.
     """
@@ -177,7 +177,7 @@ def environment_trainer(
 
 
 def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Rollouts and optimisation."""
+    """Run rollouts and optimisation."""
     if side == TRL:
         settings = SETTINGS.model_copy(update={"max_tokens": COMPLETION})
         config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
@@ -199,7 +199,7 @@ def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter
 
 
 def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Rollouts alone, through the method by which TRL's trainer asks for those of a step."""
+    """Run rollouts alone, through the method that TRL's trainer calls for those of a step."""
     settings = SETTINGS.model_copy(update={"kl": 0.0} | ({"max_tokens": COMPLETION} if side == TRL else {}))
     config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
     config.max_tool_calling_iterations = SETTINGS.max_actions
@@ -220,7 +220,7 @@ def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) 
 
 
 def main(work: str, side: str, policy: str, out: str, times: str) -> None:
-    """Work in turn; what libraries print goes to stderr."""
+    """Work in turn; output of libraries goes to stderr."""
     answers, sys.stdout = sys.stdout, sys.stderr
     torch.set_num_threads(1)
     plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * int(times))

@@ -1,4 +1,4 @@
-"""Ways to do a GRPO step or its rollouts, each in a process of its own, measured in turn.
+"""Compares ways to do a GRPO step or its rollouts, each in a separate process, measured in turn.
 
 ``ours`` is RoundTrainer over the in-process sampler. ``trl`` is GRPOTrainer with ``environment_factory``, its own way
 to act over several turns. ``trl-on-our-rollouts`` is GRPOTrainer on the sampler's rollouts, with the seeds of ``ours``:
@@ -34,7 +34,7 @@ QUIET = {
 
 
 class Figures(Record):
-    """What one side sampled for one step, and seconds of wall clock and of the process's CPU.
+    """The samples of one side for one step, with wall seconds and CPU seconds of the process.
 
     ``rollout_*`` is everything from opening the episodes to their rewards; ``wall`` and ``cpu`` is all of the work.
     """
@@ -52,7 +52,7 @@ class Figures(Record):
 def interleaved(
     work: Literal["step", "rollouts"], sides: Sequence[str], repeats: int
 ) -> dict[str, tuple[Figures, ...]]:
-    """Every side's figures, taken in turn ``repeats`` times, after one time that is not counted.
+    """Measure every side in turn ``repeats`` times, after one time that is not counted.
 
     Raises RuntimeError when a side ends early, or when the sides' prompts are not equally long.
     """
@@ -73,7 +73,7 @@ def interleaved(
 
 
 def what_was_sampled(figures: dict[str, tuple[Figures, ...]]) -> str:
-    """For a reader who asks whether both sides did the same work."""
+    """Return a note that shows how far both sides did the same work."""
     told = []
     for side in (OURS, TRL):
         tokens = median(each.sampled_tokens for each in figures[side])
@@ -90,7 +90,7 @@ def _start(work: str, side: str, policy: Path, out: Path, times: int) -> subproc
 
 
 def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
-    """Let a side do its work once."""
+    """Make a side do its work once."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # the missing answer tells it

@@ -1,4 +1,4 @@
-"""A GRPO step against plain TRL: rollouts and optimisation together, and the optimisation of equal rollouts alone.
+"""Measures a GRPO step against plain TRL: both phases together, and the optimisation of equal rollouts alone.
 
 Plain TRL is GRPOTrainer with ``environment_factory`` and the same configuration, every rollout of the step in one
 batch as TRL does by default. A step is one batch of rollouts, its loss with the KL term, and one update.
@@ -17,7 +17,7 @@ MOST = 0.8  # of plain TRL's seconds
 
 
 def measure(repeats: int) -> Sequence[Measurement]:
-    """Seconds of a step by wall clock and by CPU time, and CPU seconds of the optimisation of equal rollouts."""
+    """Measure wall and CPU seconds of a step, and CPU seconds of the optimisation of equal rollouts."""
     figures = interleaved("step", (OURS, TRL, OUR_ROLLOUTS), repeats)
 
     def row(name: str, compared: str, other: str, seconds: Callable[[Figures], float], expected: bool) -> Measurement:

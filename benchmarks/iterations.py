@@ -1,4 +1,4 @@
-"""Time of a whole iteration with 100, 1,000 and 10,000 tasks in D_t: the real command, doing the same work in each.
+"""Measures a whole iteration with 100, 1,000 and 10,000 tasks in D_t: the real command, doing the same work in each.
 
 The work is the same because the tasks beyond the first hundred are counted as evolved, and the share of evolved draws
 is 0: the same tasks are drawn, and the records of the iterations, which are compared, are equal. Only what an iteration
@@ -40,11 +40,11 @@ COMPARED = (
 def measure(
     repeats: int, sizes: Sequence[int] = SIZES, steps: int = STEPS, options: Sequence[str] = ()
 ) -> Sequence[Measurement]:
-    """Wall seconds of one iteration of the quickstart, by size of the task set; ``options`` are further settings.
+    """Measure wall seconds of one iteration of the quickstart by size of the task set; ``options`` are settings.
 
     Raises RuntimeError when two iterations did not do the same.
     """
-    overrides = ["iterations=1", f"training.steps={steps}", "tasks.evolved_share=0", "evaluation.panel=null", *options]
+    overrides = ["iterations=1", f"training.steps={steps}", "tasks.evolved_share=0", "evaluation.set=null", *options]
     commands: dict[int, list[Command]] = {size: [] for size in sizes}
     stages: dict[int, list[IterationSeconds]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def measure(
 
 
 def _tasks(folder: Path, count: int, overrides: Sequence[str]) -> list[Task]:
-    """The quickstart's D_0, and after it variants of its tasks with another fingerprint, which nothing draws."""
+    """Return the quickstart's D_0 and variants of its tasks with other fingerprints, which are never drawn."""
     from graph.run.interruption import Interruption
     from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks

@@ -1,4 +1,4 @@
-"""What a benchmark measured: one row of the table, and how it follows from pairs of interleaved measurements."""
+"""The record of a measurement, one row of the table, and its computation from pairs of interleaved measurements."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Measurement(Record):
 
 
 class Pair(NamedTuple):
-    """Two figures measured right after each other, so that what slows the machine slows both."""
+    """Two figures measured one after the other, so that a slow machine slows both."""
 
     ours: float
     other: float
 
 
 class Measure(Protocol):
-    """What each module of this room offers as ``measure``; it may raise InputError (environments/base.py)."""
+    """The type of each module's ``measure``; it may raise InputError (environments/base.py)."""
 
     def __call__(self, repeats: int) -> Sequence[Measurement]: ...
 
@@ -56,7 +56,7 @@ def of_pairs(
     met: Callable[[float], bool] | None = None,
     note: str = "",
 ) -> Measurement:
-    """The row for interleaved pairs; ``met`` is asked about the median of the ratios ours / other."""
+    """Return the row for interleaved pairs; ``met`` gets the median of the ratios ours / other."""
     ratios = [pair.ours / pair.other for pair in pairs]
     ratio = median(ratios)
     return Measurement(

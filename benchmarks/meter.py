@@ -17,7 +17,7 @@ __all__ = ["Meter"]
 
 
 class Meter:
-    """Waits for a line before the work is done, and tells after it what it took."""
+    """Waits for a line before the work, and reports its duration after it."""
 
     def __init__(self, commands: IO[str], answers: IO[str]) -> None:
         self.answers = answers
@@ -32,19 +32,19 @@ class Meter:
         os._exit(ORPHANED)
 
     def begin(self) -> None:
-        """What is measured begins here."""
+        """Begin the measurement."""
         self.rollouts = self.successes = self.sampled_tokens = self.prompt_tokens = 0
         self.rollout_wall = self.rollout_cpu = 0.0
         self.wall, self.cpu = time.perf_counter(), time.process_time()
 
     def wait(self) -> None:
-        """Begin when the parent says so."""
+        """Wait for the parent, then begin."""
         self.turns.get()
         self.begin()
 
     @contextmanager
     def rolling_out(self) -> Iterator[None]:
-        """What runs inside is a part of the rollouts."""
+        """Count the time inside as rollouts."""
         wall, cpu = time.perf_counter(), time.process_time()
         yield
         self.rollout_wall += time.perf_counter() - wall

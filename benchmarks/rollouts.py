@@ -1,4 +1,4 @@
-"""The whole rollout phase in sampled tokens a second: the in-process sampler against TRL's ``environment_factory``.
+"""Measures the rollout phase in sampled tokens per second, against TRL's ``environment_factory``.
 
 Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
 judged by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
@@ -29,7 +29,7 @@ TASKS, K = 8, 8
 
 
 def measure(repeats: int) -> Sequence[Measurement]:
-    """Sampled tokens a second by wall clock and by CPU time, against TRL's path; then the embedded policy alone."""
+    """Measure sampled tokens per wall and CPU second against TRL's path, then of the embedded policy alone."""
     figures = interleaved("rollouts", (OURS, TRL), repeats)
 
     def row(clock: str, seconds: Callable[[Figures], float]) -> Measurement:
@@ -52,7 +52,7 @@ def measure(repeats: int) -> Sequence[Measurement]:
 
 
 def _embedded(repeats: int) -> Measurement:
-    """The starter on tasks of D_0: nothing to compare with, since no other sampler speaks the compact rendering."""
+    """Measure the initial policy on tasks of D_0, alone: no other sampler has the compact rendering."""
     import torch
 
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes

@@ -1,4 +1,4 @@
-"""Runs that benchmarks start through the project's own command, and the seconds that their records tell."""
+"""Starts runs for benchmarks with the project's own command, and reads the seconds in their records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE = 3000.0  # seconds for one command
 
 
 class Command(Record):
-    """What one command took, its children included: wall seconds, and seconds of computing on all cores."""
+    """The cost of one command with its children: wall seconds, and CPU seconds on all cores."""
 
     seconds: float
     cpu: float
@@ -38,12 +38,12 @@ class IterationSeconds(Record):
 
     @property
     def work(self) -> float:
-        """Rollouts, optimisation and graph."""
+        """Seconds of rollouts, optimisation and graph."""
         return self.rollouts + self.optimisation + self.graph
 
 
 def run_iterations(root: Path, options: Sequence[str]) -> Command:
-    """`python -m graph.run_iteration --run ROOT OPTIONS`. Raises ChildFailure with the end of its log."""
+    """Run `python -m graph.run_iteration --run ROOT OPTIONS`. Raises ChildFailure with the end of its log."""
     argv = [sys.executable, "-m", "graph.run_iteration", "--run", str(root), *options]
     before, began = _cpu(), time.perf_counter()
     asyncio.run(run_child(argv, log_path=root.with_name(f"{root.name}.log"), deadline=DEADLINE))
@@ -56,7 +56,7 @@ def _cpu() -> float:
 
 
 def iteration_seconds(run: RunDirectory) -> list[IterationSeconds]:
-    """The seconds of every finished iteration. Raises InputError for a run that has none."""
+    """Return the seconds of every finished iteration. Raises InputError for a run that has none."""
     found = []
     number = 0
     while run.iteration(number).evolution.exists():

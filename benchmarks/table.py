@@ -1,4 +1,4 @@
-"""The table of measurements as Markdown, with the kind of machine that it was measured on."""
+"""Formats measurements as a Markdown table, with the machine that they were taken on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = ("benchmark", "what is compared", "ours", "other", "ratio", "spread",
 
 
 def table(measurements: Sequence[Measurement], failures: Sequence[str] = ()) -> str:
-    """The whole file: the machine, a row a measurement, and below it the notes and what could not be measured."""
+    """Return the whole file: the machine, one row per measurement, the notes and the failures."""
     lines = ["# Benchmarks", "", f"Measured by `python -m benchmarks` on {_machine()}.", _READING, ""]
     lines += [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
     lines += [_line(_cells(measurement)) for measurement in measurements]
@@ -59,7 +59,7 @@ def _cells(one: Measurement) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Three digits, and no fewer than those before the point."""
+    """Format with three digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""BFCL as TRL's ``environment_factory`` wants it: a class whose public methods are the tools."""
+"""Wraps BFCL for TRL's ``environment_factory``: a class whose public methods are the tools."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _BFCLTools:
 
 
 def environment_class(environment: Environment, tasks: Sequence[Task]) -> type[_BFCLTools]:
-    """The factory for ``tasks``, which all have the same tools.
+    """Return the factory for ``tasks``, which all have the same tools.
 
     The methods carry no documentation of their own: the comparison gives both sides the same schemas.
     """

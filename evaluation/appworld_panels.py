@@ -1,4 +1,4 @@
-"""Opens AppWorld's dev, test_normal and test_challenge, and scores them by the benchmark's figures, TGC and SGC.
+"""Opens AppWorld's dev, test_normal and test_challenge.
 
 Nothing else in the project opens a test split; each opening is a line in a ledger (``evaluation.test_access``). Ids and
 figures may be written down, the benchmark's licence forbids it for instructions and for what its apps answer: outcomes
@@ -7,8 +7,6 @@ hold neither.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +18,13 @@ from environments.appworld.panels import (
     held_out,
     panel_tasks,
     read_panel,
-    scenario_goal_completion,
-    task_goal_completion,
 )
 from environments.base import InputError, Record
 from environments.command import check_output
 from evaluation.baselines import BASELINES
-from evaluation.outcomes import Score, TaskOutcome, score
+from evaluation.outcomes import TaskOutcome
 from evaluation.panels import Item
-from evaluation.test_access import note_split_opening
+from evaluation.test_access import log_split_access
 from memory.records import Task
 
 if TYPE_CHECKING:
@@ -58,41 +54,19 @@ def open_appworld_panel(name: str, limit: int | None, openings: Path | None, mod
     from training.rollout.policy_path import check_policy_path
 
     if held_out(name) and openings is None:
-        raise InputError(f"--panel {name}: it is held out: add --openings FILE, where this opening is noted")
+        raise InputError(
+            f"--evaluation-set {name}: it is held out: add --access-log FILE, to which this access is added"
+        )
     if not held_out(name) and openings is not None:
-        raise InputError(f"--openings is for held-out panels, and {name} is none: leave it out")
+        raise InputError(f"--access-log is for held-out evaluation sets, and {name} is open: leave it out")
     if model not in BASELINES:
         check_policy_path(model)
     installation = find_installation()
     panel = read_panel(installation, name)
     if openings is not None:
-        check_output("--openings", openings, "ledger")
-        note_split_opening(openings, name, panel.sha256, len(panel.ids[:limit]), model)
+        check_output("--access-log", openings, "ledger")
+        log_split_access(openings, name, panel.sha256, len(panel.ids[:limit]), model)
     return OpenedPanel(panel=panel, items=tuple(_item(name, one) for one in panel_tasks(installation, panel, limit)))
-
-
-def score_goals(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
-    """``score`` with TGC and SGC, of the attempts that could be judged.
-
-    A scenario counts in SGC when each of its variants among ``outcomes`` could be judged. Both are None where nothing
-    is left.
-    """
-    members = [one for one in outcomes if one.group == group]
-    judged = {one.task_id: one.success for one in members if one.infrastructure_error is None}
-    scenarios: dict[str, list[TaskOutcome]] = defaultdict(list)
-    for one in members:
-        scenarios[one.cluster].append(one)
-    whole = {
-        one.task_id: one.success
-        for variants in scenarios.values()
-        if all(variant.infrastructure_error is None for variant in variants)
-        for one in variants
-    }
-    goals = {
-        "tgc": task_goal_completion(judged) if judged else None,
-        "sgc": scenario_goal_completion(whole) if whole else None,
-    }
-    return score(group, outcomes).model_copy(update=goals)
 
 
 def publishable(outcome: TaskOutcome) -> TaskOutcome:

@@ -1,10 +1,10 @@
-"""Attempts at tasks: a model is loaded, tries each item once, greedily, and what became of it is told."""
+"""Attempts each item once with greedy decoding and records the outcome."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from environments.base import InputError, Observation, Outcome, Record
 from environments.verification.fingerprints import call_sequence
@@ -14,6 +14,7 @@ from memory.records import StopReason, count_stops
 if TYPE_CHECKING:
     from environments.base import Environment
     from evaluation.panels import Item
+    from evaluation.settings import ScoringSettings
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
     from training.rollout.sampling import Sampler
@@ -39,33 +40,17 @@ OF_APPWORLD = Budget(actions=30, new_tokens=2048, tokens=32768, compact_new_toke
 """An open episode is a process of 70 MB, its answers are long, and a message is a block of code."""
 
 
-class Decoding(Record):
-    """Which model, and how it is asked; token limits that are None follow the model's rendering and ``budget``.
-
-    ``thinking`` is ``enable_thinking`` of the model's chat template; None leaves it as the policy was trained with.
-    """
-
-    model: str
-    device: Literal["auto", "cpu", "cuda"]
-    dtype: Literal["float32", "bfloat16"]
-    threads: int
-    max_actions: int
-    max_new_tokens: int | None
-    max_tokens: int | None
-    batch: int
-    thinking: bool | None = None
-    budget: Budget = GENERAL
-
-
 def evaluate(
     items: Sequence[Item],
     environment: Environment,
-    decoding: Decoding,
+    settings: ScoringSettings,
+    budget: Budget,
     report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[tuple[TaskOutcome, ...], Policy]:
-    """Load the model and attempt every item; ``report`` is told after each how many are done and were solved.
+    """Load the model and attempt every item; ``report`` gets the counts of attempts and successes after each.
 
-    Raises InputError for an unknown model, an empty selection and tasks of another environment.
+    ``budget`` has the limits that ``settings`` leaves open. Raises InputError for an unknown model, an empty selection
+    and tasks of another environment.
     """
     from training.rollout.policy_path import check_policy_path
 
@@ -78,32 +63,32 @@ def evaluate(
                 f"{environment.name}: name the environment of the tasks"
             )
 
-    check_policy_path(decoding.model)
+    check_policy_path(settings.model)
 
     import torch
 
     from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
-    torch.set_num_threads(decoding.threads)
-    policy = load_policy(decoding.model, decoding.device, decoding.dtype, decoding.thinking)
-    limits, sampler = limits_for(policy, decoding), InProcessSampler(policy.model)
-    return attempt(items, policy, sampler, environment, limits, decoding.batch, report), policy
+    torch.set_num_threads(settings.threads)
+    policy = load_policy(settings.model, settings.device, settings.dtype, settings.thinking)
+    limits = limits_for(policy, settings, budget)
+    sampler, batch = InProcessSampler(policy.model), settings.batch or budget.batch
+    return attempt(items, policy, sampler, environment, limits, batch, report), policy
 
 
-def limits_for(policy: Policy, decoding: Decoding) -> EpisodeLimits:
-    """Where the policy's episodes are cut off."""
+def limits_for(policy: Policy, settings: ScoringSettings, budget: Budget) -> EpisodeLimits:
+    """Return the limits of the policy's episodes: as stated, else ``budget``'s for the policy's rendering."""
     from training.rollout.episodes import EpisodeLimits
 
-    budget = decoding.budget
     if policy.rendering.name == "compact":
         new_tokens, tokens = budget.compact_new_tokens, budget.compact_tokens
     else:
         new_tokens, tokens = budget.new_tokens, budget.tokens
     return EpisodeLimits(
-        max_new_tokens=decoding.max_new_tokens or new_tokens,
-        max_tokens=decoding.max_tokens or min(tokens, policy.positions or tokens),
-        max_actions=decoding.max_actions,
+        max_new_tokens=settings.max_new_tokens or new_tokens,
+        max_tokens=settings.max_tokens or min(tokens, policy.positions or tokens),
+        max_actions=settings.max_actions or budget.actions,
     )
 
 
@@ -118,7 +103,7 @@ def attempt(
 ) -> tuple[TaskOutcome, ...]:
     """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order.
 
-    ``sampler`` samples from ``policy``. ``report`` is told after each how many are done and were solved.
+    ``report`` gets the counts of attempts and successes after each.
     """
     from environments.base import recorded
     from training.rollout.episodes import EpisodeRequest, run_episodes
@@ -141,7 +126,7 @@ def attempt(
 
 
 def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
-    """The outcome record of one finished attempt."""
+    """Return the outcome record of one finished attempt."""
     observations = [step.observation for turn in result.turns for step in turn.steps]
     stops = count_stops(result.turns)
     return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error, stops)
@@ -155,7 +140,7 @@ def outcome_of(
     fault: str | None,
     stop_reasons: Mapping[StopReason, int] | None = None,
 ) -> TaskOutcome:
-    """The record of an attempt that was answered like this; ``outcome`` is None where it could not be judged."""
+    """Return the record of an attempt with these observations; ``outcome`` is None where it could not be judged."""
     calls = sum(len(observation.calls) for observation in observations)
     success = outcome is not None and outcome.success
     wanted = item.reference_calls

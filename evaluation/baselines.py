@@ -1,4 +1,4 @@
-"""Baselines without a model: what training tasks alone say about the task at hand.
+"""Baselines without a model, which use the training tasks alone.
 
 A trained policy has learnt something only where it does better than these. ``lookup`` answers each clause of the user's
 text with the call of the training clause that shares most words; ``constant`` always makes the same calls.
@@ -36,7 +36,7 @@ from memory.records import Task
 LOOKUP, CONSTANT = "lookup", "constant"
 BASELINES = (LOOKUP, CONSTANT)
 NO_MODEL = "none"
-"""The rendering of what reads no text by a model."""
+"""The rendering in a report of a baseline."""
 
 _VALUE = re.compile(r'"([^"]*)"|(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.]*\w)')
 _JOINED = re.compile("|".join(map(re.escape, CONNECTIVES)))
@@ -45,35 +45,35 @@ _WORD = re.compile(r"[a-z]+")
 
 
 class Driver(Protocol):
-    """Acts in an episode without seeing what its calls are answered."""
+    """Acts in an episode without seeing the observations."""
 
     def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """The calls to make in a user turn."""
+        """Return the calls to make in a user turn."""
         ...
 
 
 class Clause(NamedTuple):
-    """A part of a user turn: its words, and the values that stand in it (quoted texts and numbers), in order."""
+    """A part of a user turn: its words, and its values (quoted texts and numbers) in order."""
 
     words: frozenset[str]
     values: tuple[str, ...]
 
 
 class Known(NamedTuple):
-    """A training clause and the calls that it asks for."""
+    """A training clause and its reference calls."""
 
     clause: Clause
     calls: tuple[ToolCall, ...]
 
 
 class Lookup:
-    """Nearest training clause: its calls are made with the values of the clause at hand in the places of its own."""
+    """Makes the calls of the nearest training clause, with the values of the clause at hand in place of its own."""
 
     def __init__(self, tasks: Sequence[TaskSpec]) -> None:
         self._known = tuple({repr(known): known for task in tasks for known in known_clauses(task)}.values())
 
     def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """The calls of the nearest clause for each clause of the text; only calls of tools that the turn offers."""
+        """Return the calls of the nearest clause for each clause of the text, of offered tools only."""
         offered = frozenset(turn.tools)
         fitting = [known for known in self._known if all(call.name in offered for call in known.calls)]
         made: list[ToolCall] = []
@@ -92,13 +92,13 @@ class Constant:
         self._turns = tuple(turns[key] for key, _ in often.most_common())
 
     def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """The same calls whatever the text asks for."""
+        """Return the same calls for every text."""
         offered = frozenset(turn.tools)
         return next((calls for calls in self._turns if all(call.name in offered for call in calls)), ())
 
 
 def clauses(text: str) -> tuple[Clause, ...]:
-    """The parts of ``text`` between its connectives; a connective inside a quoted value joins nothing."""
+    """Split ``text`` at its connectives, not at those inside quoted values."""
     values = [quoted or number for quoted, number in _VALUE.findall(text)]
     found = []
     for part in _JOINED.split(_VALUE.sub(_HOLE, text)):
@@ -108,9 +108,9 @@ def clauses(text: str) -> tuple[Clause, ...]:
 
 
 def known_clauses(task: TaskSpec) -> Iterator[Known]:
-    """What a training task teaches: a call for each clause, or all calls of a turn for a text of one clause.
+    """Yield the clauses of a training task: with one call each, or with all calls of a turn of one clause.
 
-    A turn of several clauses and another number of calls teaches nothing: which call goes unsaid is not known.
+    A turn of several clauses and another number of calls is left out: which call belongs to which is unknown.
     """
     for text, calls in zip(task.turns, task.reference, strict=True):
         parts = clauses(text)
@@ -121,7 +121,7 @@ def known_clauses(task: TaskSpec) -> Iterator[Known]:
 
 
 def baseline(name: str, train: Path | None, items: Sequence[Item]) -> tuple[Driver, tuple[str, ...]]:
-    """The baseline of that name over the tasks of the file ``train``, and what a reader must know of it.
+    """Return the baseline of that name over the tasks of the file ``train``, and notes for the report.
 
     Raises InputError for a file that cannot be read, is empty, or holds tasks of another environment than ``items``.
     """
@@ -163,13 +163,13 @@ def play(items: Sequence[Item], environment: Environment, driver: Driver, max_ac
 
 
 def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:
-    """The words in common come first, then how few others there are, then that there are as many values."""
+    """Order by the number of shared words, then by how few others there are, then by an equal number of values."""
     shared, others = len(clause.words & known.words), len(clause.words ^ known.words)
     return float(shared), -float(others), float(len(clause.values) == len(known.values))
 
 
 def _with_values(call: ToolCall, before: Sequence[str], after: Sequence[str]) -> ToolCall:
-    """``call`` with the values of its own clause (``before``) replaced by those in the same places of another one."""
+    """Return ``call`` with the values of its own clause (``before``) replaced by those of another one, by position."""
 
     def put(value: JsonValue) -> JsonValue:
         if isinstance(value, list):
@@ -187,7 +187,7 @@ def _equal(text: str, value: str | float) -> bool:
 
 
 def _typed(text: str, like: str | float) -> JsonValue:
-    """``text`` as a value of the type that ``like`` has, as far as it is one."""
+    """Return ``text`` as a number where ``like`` is one and ``text`` can be."""
     number = None if isinstance(like, str) else _number(text)
     return text if number is None else number
 

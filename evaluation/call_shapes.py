@@ -1,9 +1,9 @@
-"""Success by what tasks have in common beyond their start state: the functions that their references call.
+"""Success by function and by call shape, which tasks share beyond their start state.
 
-Tasks stand and fall by function, so a mean over tasks is ruled by the functions that many of them call. A task's *call
-shape* is the sequence of its reference's calls without values; the macro mean gives each shape the same weight. To
-resample functions, a task belongs to the rarest function of its reference (our choice: it is mostly the one that
-decides).
+A policy mostly solves all or none of the tasks that call a function, so the functions that many tasks call dominate a
+mean over tasks. A task's *call shape* is the sequence of its reference's calls without values; the macro mean gives
+each shape the same weight. To resample functions, a task belongs to the rarest function of its reference (ours: it is
+mostly the one that decides).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FunctionScore(Record):
 
 
 def by_function(attempts: Sequence[tuple[Shape, bool]]) -> dict[str, FunctionScore]:
-    """The score of each function, the one that most tasks call first. ``attempts`` are shapes with their success."""
+    """Return the score of each function, most called first. ``attempts`` are shapes with their success."""
     tried = Counter(name for shape, _ in attempts for name in set(shape))
     solved = Counter(name for shape, success in attempts if success for name in set(shape))
     return {
@@ -41,7 +41,7 @@ def by_function(attempts: Sequence[tuple[Shape, bool]]) -> dict[str, FunctionSco
 
 
 def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:
-    """The mean over call shapes of the share solved, in [0, 1]; None without a known shape."""
+    """Return the mean over call shapes of the share solved, in [0, 1]; None without a known shape."""
     found: dict[Shape, list[bool]] = {}
     for shape, success in attempts:
         found.setdefault(shape, []).append(success)
@@ -49,33 +49,33 @@ def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:
 
 
 def rarest_functions(shapes: Sequence[Shape]) -> list[str | int]:
-    """For each task the function of its shape that fewest of the tasks call; its own number where nothing is known."""
+    """Return for each task the function of its shape that fewest tasks call; its own number where none is known."""
     calling = Counter(name for shape in shapes for name in set(shape))
     return [min(shape, key=lambda name: (calling[name], name)) if shape else n for n, shape in enumerate(shapes)]
 
 
 def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Equal labels as equal numbers from 0, in the order in which they first appear."""
+    """Return equal labels as equal numbers from 0, in the order in which they first appear."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
 
 
-def panel_shapes(panel: str, ledger: Path) -> Mapping[str, Shape]:
-    """The call shape of each task of a panel by its id; nothing else of the tasks is given away.
+def set_shapes(name: str, access_log: Path) -> Mapping[str, Shape]:
+    """Return the call shape of each task of an evaluation set by its id, and nothing else of the tasks.
 
-    Raises InputError like ``open_panel``: a held-out panel needs its opening noted in ``ledger``.
+    Raises InputError like ``open_panel``: ``access_log`` must have an access to a held-out set.
     """
     from evaluation.panels import held_out, panel_hash
 
-    if held_out(panel):
+    if held_out(name):
         from evaluation.test_access import check_opened
 
-        check_opened(ledger, panel, panel_hash(panel))
-    return _shapes(panel)
+        check_opened(access_log, name, panel_hash(name))
+    return _shapes(name)
 
 
 @cache
-def _shapes(panel: str) -> dict[str, Shape]:
+def _shapes(name: str) -> dict[str, Shape]:
     from environments.bfcl.templated.panels import load_panel
 
-    return {member.id: call_sequence(member.spec) for member in load_panel(panel)}
+    return {member.id: call_sequence(member.spec) for member in load_panel(name)}

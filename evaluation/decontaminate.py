@@ -1,4 +1,4 @@
-"""`python -m evaluation.decontaminate`: which tasks of a run or a file equal or nearly equal held-out ones."""
+"""`python -m evaluation.decontaminate`: find the tasks of a run or a file that equal or nearly equal held-out ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from memory.records import Task
 
 FOUND = 1
-"""Exit status of a run or file that has a task of a held-out set, or one nearly equal to it."""
+"""Exit status for a run or file with a task of a held-out set, or one nearly equal to it."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Finding(Record):
-    """What was found out about one task.
+    """The comparison of one task with the held-out sets.
 
     ``why`` is empty for a task that equals no held-out one. ``text`` and ``calls`` are the overlaps with the nearest
     held-out tasks (``environments.verification.decontamination.Nearest``), None where nothing is recorded by content.
@@ -98,7 +98,7 @@ def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
 
 
 def audit(path: Path, findings: Sequence[Finding], near: float) -> Audit:
-    """The report on ``findings``; nearly equal is what reaches ``near`` in text and in calls."""
+    """Return the report on ``findings``; a task is nearly equal if text and calls reach ``near``."""
     texts = [one.text for one in findings if one.text is not None]
     calls = [one.calls for one in findings if one.calls is not None]
     return Audit(
@@ -138,7 +138,7 @@ def _open(path: Path, environment: str | None) -> tuple[Environment, Sequence[Ta
 
 
 def _read(path: Path) -> list[Task]:
-    """The tasks of a file. Raises InputError naming the first line that is not one."""
+    """Read the tasks of a file. Raises InputError naming the first line that is not one."""
     from memory.tasks import read_given
 
     if not path.is_file():
@@ -152,7 +152,7 @@ def _read(path: Path) -> list[Task]:
 
 
 def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Environment:
-    """The environment that the tasks of a file are of."""
+    """Open the environment of the tasks of a file."""
     from environments.registry import open_named
     from environments.settings import APPWORLD, BFCL
 

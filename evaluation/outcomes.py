@@ -1,18 +1,28 @@
-"""What an evaluation writes: one outcome a task, and the score of each group of tasks."""
+"""The records that an evaluation writes, one outcome per task and one score per group of tasks, and the printed table.
+
+``Score`` is the one record of a score: the command prints it, a run keeps it, summaries and studies read it.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from environments.base import Record
+from environments.metrics import SUCCESS, Attempted, Metric, success
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
 from evaluation.statistics import shared_interval, wilson_interval
 from memory.records import StopReason
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Interval = tuple[float, float]
 GREEDY = "greedy, one attempt a task"
 _REPLICATES = 2_000  # of a score's intervals: their ends move by less than a point
 
@@ -20,8 +30,9 @@ _REPLICATES = 2_000  # of a score's intervals: their ends move by less than a po
 class TaskOutcome(Record):
     """One greedy attempt at one task.
 
-    ``group`` is the panel or category, ``cluster`` the group of tasks that share a start state or source path,
-    ``strata`` the panel's labels, ``shape`` the functions that the reference calls, in order (empty where unknown).
+    ``group`` is the evaluation set or category, ``cluster`` the group of tasks that share a start state or source path,
+    ``strata`` the set's labels of the task, ``shape`` the functions that the reference calls, in order (empty where
+    unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
     why they stopped; empty, and not written, for a baseline without a model. An attempt with ``infrastructure_error``
@@ -46,33 +57,64 @@ class TaskOutcome(Record):
     infrastructure_error: str | None = None
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Score(Record):
-    """Success of a group of tasks: the rate and its 95 % intervals, in [0, 1].
+    """The metrics of a group of tasks, and 95 % intervals of its success rate, in [0, 1].
 
+    ``metrics`` always holds ``success``, the share of the ``n`` judged attempts that succeeded; the benchmark's own
+    metrics stand beside it in the benchmark's units, those that are defined for the attempts at hand.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
     with an interval that resamples the same; ``functions`` has the score of each function that references call.
-    ``tgc`` and ``sgc`` are AppWorld's figures, percentages; None, and not written, for other benchmarks.
     """
 
     group: str
     n: int
     successes: int
-    success: float
-    interval: tuple[float, float]
+    metrics: dict[str, float]
+    interval: Interval
     clusters: int
     infrastructure_errors: int
-    shared_interval: tuple[float, float] | None = None
+    shared_interval: Interval | None = None
     macro: float | None = None
-    macro_interval: tuple[float, float] | None = None
+    macro_interval: Interval | None = None
     shapes: int = 0
     functions: dict[str, FunctionScore] = {}
-    tgc: float | None = Field(None, exclude_if=_is_none)
-    sgc: float | None = Field(None, exclude_if=_is_none)
+
+    @model_validator(mode="after")
+    def _success_is_there(self) -> Score:
+        if SUCCESS not in self.metrics:
+            raise ValueError(f"a score has the metric {SUCCESS}, these are {', '.join(self.metrics) or 'none'}")
+        return self
+
+    @property
+    def success(self) -> float:
+        """The success rate."""
+        return self.metrics[SUCCESS]
+
+    @property
+    def widest(self) -> Interval:
+        """The interval to quote: the one that resamples start states and functions, where there is one."""
+        return self.shared_interval or self.interval
+
+
+class ScoreChange(Record):
+    """The scores of the same tasks by the policy that a round began with and by the one that it made."""
+
+    before: Score
+    after: Score
+
+    def words(self, separator: str = ", ") -> str:
+        """Return one line for a table: each metric before and after, the interval of the last success, the tasks."""
+        return separator.join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        before, after = self.before, self.after
+        yield f"{before.success:.3f} -> {after.success:.3f}"
+        yield f"95 %: {after.widest[0]:.2f}-{after.widest[1]:.2f}"
+        for name, value in after.metrics.items():
+            if name != SUCCESS:
+                yield f"{name} {_number(before.metrics.get(name)) or '-'} -> {_number(value)}"
+        yield f"{after.group}, n={after.n}"
 
 
 class Report(Record):
@@ -98,12 +140,11 @@ def total_stops(outcomes: Sequence[TaskOutcome]) -> dict[StopReason, int]:
     return {reason: total for reason, total in totals.items() if total}
 
 
-Scoring = Callable[[str, Sequence[TaskOutcome]], Score]
-"""How the outcomes of a group are scored: ``score``, or ``appworld_panels.score_goals``."""
+def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> Score:
+    """Return the score of the outcomes that belong to ``group``: ``success``, and ``metrics`` by their names.
 
-
-def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
-    """The score of the outcomes that belong to ``group``."""
+    Attempts with an infrastructure error count in no metric; a metric that is not defined (nan) is left out.
+    """
     members = [o for o in outcomes if o.group == group]
     judged = [o for o in members if o.infrastructure_error is None]
     successes = sum(o.success for o in judged)
@@ -114,7 +155,7 @@ def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
         group=group,
         n=len(judged),
         successes=successes,
-        success=successes / len(judged) if judged else 0.0,
+        metrics=_metrics(members, metrics or {}),
         interval=wilson,
         clusters=len({o.cluster for o in judged}),
         infrastructure_errors=len(members) - len(judged),
@@ -126,8 +167,21 @@ def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
     )
 
 
+def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    broken = {o.cluster for o in members if o.infrastructure_error is not None}
+    attempts = [
+        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_judged=o.cluster not in broken)
+        for o in members
+        if o.infrastructure_error is None
+    ]
+    if not attempts:
+        return {SUCCESS: 0.0}
+    found = {name: metric(attempts) for name, metric in ({SUCCESS: success} | dict(metrics)).items()}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
 def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Of the mean over tasks and of the mean over call shapes, both with start states and functions resampled."""
+    """Return intervals of the means over tasks and over call shapes, with start states and functions resampled."""
     if len(judged) < 2:
         return None, None
     successes = np.array([[int(o.success) for o in judged]])
@@ -141,19 +195,18 @@ def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | Non
     return shared_interval(*counts, replicates=_REPLICATES), macro
 
 
-def score_strata(outcomes: Sequence[TaskOutcome], scored: Scoring = score) -> tuple[Score, ...]:
-    """A score for each value of each stratum, named ``stratum=value``, in order of name."""
+def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> tuple[Score, ...]:
+    """Return a score for each value of each stratum, named ``stratum=value``, in order of name."""
     labels = sorted({(key, value) for o in outcomes for key, value in o.strata.items()})
     return tuple(
-        scored(
+        score(
             f"{key}={value}",
             [o.model_copy(update={"group": f"{key}={value}"}) for o in outcomes if o.strata.get(key) == value],
+            metrics,
         )
         for key, value in labels
     )
 
-
-# Prints a report as a table.
 
 CAPTION = (
     "by shape: mean over call shapes, the references' calls in order without values; 95 %: start states and functions "
@@ -162,32 +215,39 @@ CAPTION = (
 FUNCTIONS = 40  # printed of a group at most; --json has all
 
 
-def print_report(report: Report, strata: Sequence[Score]) -> None:
-    """The report as a table on stdout, with TGC and SGC where a score has them, and success by function below it."""
-    from rich.console import Console
+def score_table(title: str, scores: Sequence[Score], mean: float | None = None) -> Table:
+    """Return the table of ``scores``: one row per score, one column per metric, ``mean`` of success as the last row."""
     from rich.table import Table
 
-    rows = (*report.scores, *strata)
-    completion = any(row.tgc is not None for row in rows)
-    table = Table(title=f"{report.model} on {report.environment} ({report.decoding})", caption=CAPTION)
-    columns = ("group", "n", "success", "95 %", "by shape", "95 %")
-    for column in (*columns, *(("TGC", "SGC") if completion else ())):
+    others = list(dict.fromkeys(name for one in scores for name in one.metrics if name != SUCCESS))
+    table = Table(title=title, caption=CAPTION)
+    for column in ("group", "n", SUCCESS, "95 %", "by shape", "95 %", *others):
         table.add_column(column, justify="left" if column == "group" else "right", no_wrap=True)
-    for row in rows:
-        goals = [_percent(row.tgc), _percent(row.sgc)] if completion else []
-        success = (f"{row.success:.1%}", _interval(row.shared_interval or row.interval))
+    for row in scores:
         macro = ("" if row.macro is None else f"{row.macro:.1%}", _interval(row.macro_interval))
-        table.add_row(row.group, str(row.n), *success, *macro, *goals)
-    if len(report.scores) > 1:
-        table.add_row("mean of groups", "", f"{report.mean:.1%}", *([""] * (3 + 2 * completion)))
+        own = [_number(row.metrics.get(name)) for name in others]
+        table.add_row(row.group, str(row.n), f"{row.success:.1%}", _interval(row.widest), *macro, *own)
+    if mean is not None:
+        table.add_row("mean of groups", "", f"{mean:.1%}", *([""] * (3 + len(others))))
+    return table
+
+
+def print_report(report: Report, strata: Sequence[Score]) -> None:
+    """Print the report on stdout: the table of scores, success by function of each group, and the notes."""
+    from rich.console import Console
+
     console = Console()
-    console.print(table)
-    for score in report.scores:
-        shown = ", ".join(f"{name} {one.successes}/{one.n}" for name, one in list(score.functions.items())[:FUNCTIONS])
-        more = ", ..." if len(score.functions) > FUNCTIONS else ""
-        shared = f"{score.clusters} start states, {score.shapes} call shapes"
+    title = f"{report.model} on {report.environment} ({report.decoding})"
+    mean = report.mean if len(report.scores) > 1 else None
+    console.print(score_table(title, (*report.scores, *strata), mean))
+    for one in report.scores:
+        shown = ", ".join(
+            f"{name} {found.successes}/{found.n}" for name, found in list(one.functions.items())[:FUNCTIONS]
+        )
+        more = ", ..." if len(one.functions) > FUNCTIONS else ""
+        shared = f"{one.clusters} start states, {one.shapes} call shapes"
         if shown:
-            console.print(f"{score.group} ({shared}), solved by function: {shown}{more}", highlight=False)
+            console.print(f"{one.group} ({shared}), solved by function: {shown}{more}", highlight=False)
     if report.stop_reasons:
         counts = ", ".join(f"{count} {reason}" for reason, count in report.stop_reasons.items())
         console.print(f"user turns stopped by: {counts}", highlight=False)
@@ -195,9 +255,10 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def _percent(percentage: float | None) -> str:
-    return "" if percentage is None else f"{percentage:.1f}"
+def _number(value: float | None) -> str:
+    """Return a metric in its own unit, with three decimals at most."""
+    return "" if value is None else str(round(value, 3))
 
 
-def _interval(interval: tuple[float, float] | None) -> str:
+def _interval(interval: Interval | None) -> str:
     return "" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"

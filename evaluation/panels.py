@@ -40,7 +40,7 @@ def held_out(name: str) -> bool:
     from environments.bfcl.templated import panels
 
     if name not in panels.panel_names():
-        raise InputError(f"--panel {name}: no such panel: choose one of {', '.join(panels.panel_names())}")
+        raise InputError(f"--evaluation-set {name}: no such set: choose one of {', '.join(panels.panel_names())}")
     return panels.held_out(name)
 
 

@@ -1,4 +1,4 @@
-"""Whether the tasks that a run is to be scored on can be scored, found out before anything is written or paid."""
+"""Checks, before a run writes or pays anything, that its evaluation tasks can be scored."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evaluation.settings import EvaluationSettings
 
 
 def check_evaluation(settings: EvaluationSettings, environment: str) -> None:
-    """Raises InputError for a panel that ``environment`` does not have or a run may not open, and for a file of tasks
-    that cannot be read, is empty or is of another environment. No panel is opened.
+    """Raise InputError for an evaluation set that ``environment`` does not have or a run may not open, and for a file
+    of tasks that cannot be read, is empty or is of another environment. No set is opened.
     """
     if settings.tasks is not None:
         _check_tasks(settings.tasks, environment)
-    elif settings.panel is not None:
-        _check_panel(settings.panel, environment)
+    elif settings.set is not None:
+        _check_set(settings.set, environment)
 
 
 def _check_tasks(path: str, environment: str) -> None:
@@ -33,7 +33,7 @@ def _check_tasks(path: str, environment: str) -> None:
             )
 
 
-def _check_panel(name: str, environment: str) -> None:
+def _check_set(name: str, environment: str) -> None:
     if environment == APPWORLD:
         from environments.appworld.panels import held_out
     else:
@@ -41,9 +41,9 @@ def _check_panel(name: str, environment: str) -> None:
     try:
         is_held_out = held_out(name)
     except InputError as error:
-        raise InputError(f"evaluation.panel: {str(error).removeprefix(f'--panel {name}: ')}") from None
+        raise InputError(f"evaluation.set: {str(error).removeprefix(f'--evaluation-set {name}: ')}") from None
     if is_held_out:
         raise InputError(
-            f"evaluation.panel: {name} is held out, and a run would score on it again and again: choose a development "
-            "panel, or null"
+            f"evaluation.set: {name} is held out, and a run would score on it again and again: choose a development "
+            "set, or null"
         )

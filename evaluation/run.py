@@ -1,158 +1,170 @@
-"""`python -m evaluation.run`: greedy success of a model on a fixed panel, an official category or a file of tasks."""
+"""`python -m evaluation.run`: greedy success of a model on an evaluation set, an official category or a file of tasks.
+
+The command has one option per field of ``ScoringSettings``. A run and a study start it with ``--settings FILE``; an
+option that is given too replaces what the file states.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from types import NoneType
+from typing import Annotated, Any, get_args
 
+import annotated_types
 import typer
+from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
-from environments.settings import BFCL
-from evaluation.attempts import Decoding, evaluate
-from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
-from evaluation.outcomes import GREEDY, Report, print_report, score_strata, total_stops
-from evaluation.panels import SplitChoice
-from evaluation.selection import Selection, budget_of, notes_for, select, written
+from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
+
+FORMER_OPTIONS = {"panel": "evaluation_set", "openings": "access_log"}
+"""Options by their former names, which work for one release."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` one option per field of ``ScoringSettings`` in place of its ``**given``.
+
+    An option that is left out is None; the help shows the field's default. Former names are hidden.
+    """
+    fields = ScoringSettings.model_fields
+    what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
+    parameters = [_option(name, fields[name]) for name in what_first]
+    parameters += [_option(old, fields[new], hidden=True) for old, new in FORMER_OPTIONS.items()]
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them
+        command(**arguments)
+
+    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    return wrapped
+
+
+def _option(name: str, field: FieldInfo, *, hidden: bool = False) -> inspect.Parameter:
+    flag = f"--{name.replace('_', '-')}"
+    kind: Any = list[str] if field.annotation == tuple[str, ...] else field.annotation
+    # Typer makes --x and --no-x of a truth value whose flag is not spelt out: wanted where null is a third value.
+    three_valued = bool in get_args(kind)
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if three_valued else flag,
+        help=field.description,
+        hidden=hidden,
+        show_default=str(field.default) if field.default not in (None, (), False) else False,
+        **dict(_bounds(field)),
+    )
+    hint = kind if NoneType in get_args(kind) else kind | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option])
+
+
+def _bounds(field: FieldInfo) -> Iterator[tuple[str, Any]]:
+    """Yield the field's bounds for the command line, which names the option that is out of them."""
+    for part in field.metadata:
+        if isinstance(part, annotated_types.Ge):
+            yield "min", part.ge
+        if isinstance(part, annotated_types.Le):
+            yield "max", part.le
+
+
 @app.command(cls=OneSentence)
+@with_options
 def main(
-    environment: Annotated[str, typer.Option(help="bfcl, appworld, or module:callable of your own environment")] = BFCL,
-    panel: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="bfcl: templated-dev, longer-dev or turns-dev, may be repeated; appworld: dev, test_normal or "
-            "test_challenge, judged by the benchmark's checks, with TGC and SGC"
-        ),
+    settings: Annotated[
+        Path | None, typer.Option(help="YAML or JSON file of these options, - written as _; options replace its values")
     ] = None,
-    category: Annotated[
-        str | None, typer.Option(help="official category of bfcl: base, miss_func, miss_param, long_context, all")
-    ] = None,
-    tasks: Annotated[Path | None, typer.Option(help="file of tasks, as tasks.jsonl of a run")] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="folder or hub id of a causal language model; or, with --train, lookup (the nearest training clause) "
-            "or constant (the most frequent training turn): what the training tasks say without a model"
-        ),
-    ] = "recipes/starter",
-    train: Annotated[Path | None, typer.Option(help="with --model lookup or constant: file of training tasks")] = None,
-    split: Annotated[SplitChoice, typer.Option(help="with --category: its tasks of one split only")] = "all",
-    output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, an object a task")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="the first N tasks of each group only")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="episodes decoded together; 128, appworld 8")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where the model runs")] = "auto",
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="type of the weights")] = "float32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads")] = 1,
-    max_actions: Annotated[
-        int | None, typer.Option(min=1, help="actions in a user turn (official: 20, appworld 30)")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="sampled tokens of an action; 48 compact, else 1024, appworld 2048")
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=16, help="tokens of an episode; 512 compact, else 24576; appworld 2048 compact, else 32768"),
-    ] = None,
-    openings: Annotated[
-        Path | None,
-        typer.Option(
-            help="for held-out panels. bfcl: ledger of evaluation.study, which opens them. appworld: ledger in which "
-            "this opening is noted, with date, commit, split, hash of its ids, and model"
-        ),
-    ] = None,
-    thinking: Annotated[
-        bool | None, typer.Option(help="enable_thinking of the chat template; as trained, else its default")
-    ] = None,
-    trust_agent_code: Annotated[
-        bool, typer.Option("--trust-agent-code", help="appworld: run agents' code where it cannot be walled in")
-    ] = False,
+    output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, one object per task")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
     progress: Annotated[
-        bool,
-        typer.Option("--progress", help="print a line of JSON on stdout after each task"),
+        bool, typer.Option("--progress", help="print one line of JSON on stdout after each task")
     ] = False,
+    **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official verdicts, greedy decoding, one attempt a task; by task, by call shape and by function."""
+    """Score a model: official verdicts, greedy decoding, one attempt per task; by task, call shape and function."""
     from memory.processes import watch_parent
 
     with exit_statuses():
         watch_parent()
-        started = time.perf_counter()
         if output is not None:
             check_output("--output", output)
-        chosen = Selection(
-            environment=environment,
-            model=model,
-            panels=tuple(panel or ()),
-            category=category,
-            tasks=tasks,
-            split=split,
-            limit=limit,
-            openings=openings,
-            trust_agent_code=trust_agent_code,
-        )
-        if (train is None) == (model in BASELINES):
-            raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
-        selected, budget = select(chosen), budget_of(environment)
-        decoding = Decoding(
-            model=model,
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            max_actions=max_actions or budget.actions,
-            max_new_tokens=max_new_tokens,
-            max_tokens=max_tokens,
-            batch=batch or budget.batch,
-            thinking=thinking,
-            budget=budget,
-        )
-        place = selected.environment(decoding.max_actions)
+        stated = {} if settings is None else read_settings(settings)
+        _evaluate(ScoringSettings.model_validate(stated | _renamed(given)), output, as_json, progress)
 
-        def tell(done: int, successes: int) -> None:
-            if progress:
-                print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
 
-        if model in BASELINES:
-            driver, told = baseline(model, train, selected.items)
-            outcomes, rendering = play(selected.items, place, driver, decoding.max_actions), NO_MODEL
-            notes = (*told, *notes_for(rendering, chosen, outcomes))
-        else:
-            outcomes, policy = evaluate(selected.items, place, decoding, tell)
-            rendering = policy.rendering.name
-            notes = notes_for(rendering, chosen, outcomes)
-        groups = tuple(dict.fromkeys(item.group for item in selected.items))
-        scores = tuple(selected.scoring(group, outcomes) for group in groups)
-        report = Report(
-            environment=environment,
-            model=model,
-            rendering=rendering,
-            decoding="one attempt a task, no model" if model in BASELINES else GREEDY,
-            notes=notes,
-            scores=scores,
-            mean=sum(s.success for s in scores) / len(scores),
-            seconds=time.perf_counter() - started,
-            stop_reasons=total_stops(outcomes),
-        )
-        for one in outcomes:
-            if one.infrastructure_error is not None:
-                print(f"{one.task_id} could not be judged: {one.infrastructure_error}", file=sys.stderr)
-        if output is not None:
-            from memory.run import write_jsonl
+def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, under their names of today."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for old, new in FORMER_OPTIONS.items():
+        if old in options:
+            flag = new.replace("_", "-")
+            if new in options:
+                raise InputError(f"--{old} is the former name of --{flag}, and both are given: leave --{old} out")
+            print(f"warning: --{old} is called --{flag} now, the old name works for one release", file=sys.stderr)
+            options[new] = options.pop(old)
+    return options
 
-            output.parent.mkdir(parents=True, exist_ok=True)
-            write_jsonl(output, written(outcomes, environment), new=True)
+
+def _evaluate(settings: ScoringSettings, output: Path | None, as_json: bool, progress: bool) -> None:
+    from evaluation.attempts import evaluate
+    from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
+    from evaluation.outcomes import GREEDY, Report, print_report, score, score_strata, total_stops
+    from evaluation.selection import budget_of, notes_for, select, written
+
+    started = time.perf_counter()
+    model, environment = settings.model, settings.environment
+    if (settings.train is None) == (model in BASELINES):
+        raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
+    selected, budget = select(settings), budget_of(environment)
+    max_actions = settings.max_actions or budget.actions
+    opened = selected.environment(max_actions)
+
+    def report_progress(done: int, successes: int) -> None:
+        if progress:
+            print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+
+    if model in BASELINES:
+        driver, told = baseline(model, settings.train, selected.items)
+        outcomes, rendering = play(selected.items, opened, driver, max_actions), NO_MODEL
+        notes = (*told, *notes_for(rendering, settings, outcomes))
+    else:
+        outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
+        rendering = policy.rendering.name
+        notes = notes_for(rendering, settings, outcomes)
+    groups = tuple(dict.fromkeys(item.group for item in selected.items))
+    scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
+    report = Report(
+        environment=environment,
+        model=model,
+        rendering=rendering,
+        decoding="one attempt a task, no model" if model in BASELINES else GREEDY,
+        notes=notes,
+        scores=scores,
+        mean=sum(one.success for one in scores) / len(scores),
+        seconds=time.perf_counter() - started,
+        stop_reasons=total_stops(outcomes),
+    )
+    for one in outcomes:
+        if one.infrastructure_error is not None:
+            print(f"{one.task_id} could not be judged: {one.infrastructure_error}", file=sys.stderr)
+    if output is not None:
+        from memory.run import write_jsonl
+
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_jsonl(output, written(outcomes, environment), new=True)
     if as_json:
         print(report.model_dump_json())
     else:
-        print_report(report, score_strata(outcomes, selected.scoring))
+        print_report(report, score_strata(outcomes, selected.metrics))
 
 
 if __name__ == "__main__":

@@ -1,74 +1,61 @@
-"""What the evaluation command's options select: the items to attempt, where they are attempted, how they are scored."""
+"""Selects what an evaluation attempts: the items, the environment, and the metrics beside success."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from environments.base import InputError, Record
+from environments.base import InputError
+from environments.metrics import Metric
 from environments.settings import APPWORLD, BFCL
 from evaluation.attempts import GENERAL, OF_APPWORLD, Budget
-from evaluation.outcomes import Scoring, TaskOutcome, score
-from evaluation.panels import Item, SplitChoice, held_out, open_category, open_panel, open_tasks
+from evaluation.outcomes import TaskOutcome
+from evaluation.panels import Item, held_out, open_category, open_panel, open_tasks
 
 if TYPE_CHECKING:
     from environments.base import Environment
+    from evaluation.settings import ScoringSettings
 
 COMPACT_NOTE = "argument references: the embedded policy reads values as $k and names them, calls carry full values"
 
 
-class Selection(Record):
-    """What to score: exactly one of some panels, a category and a file of tasks; ``openings`` for held-out panels."""
-
-    environment: str
-    model: str
-    panels: tuple[str, ...]
-    category: str | None
-    tasks: Path | None
-    split: SplitChoice
-    limit: int | None
-    openings: Path | None = None
-    trust_agent_code: bool = False
-
-
 class Selected(NamedTuple):
-    """The items, the environment for so many actions in a turn, and how groups of outcomes are scored."""
+    """The items, the environment for so many actions in a turn, and the benchmark's metrics by name."""
 
     items: tuple[Item, ...]
     environment: Callable[[int], Environment]
-    scoring: Scoring
+    metrics: Mapping[str, Metric]
 
 
 def budget_of(environment: str) -> Budget:
-    """Limits of attempts in the environment where the user gives none."""
+    """Return the limits of attempts in the environment where the user gives none."""
     return OF_APPWORLD if environment == APPWORLD else GENERAL
 
 
-def select(chosen: Selection) -> Selected:
-    """What the command's options name. Raises InputError where they do not fit together."""
-    if bool(chosen.panels) + (chosen.category is not None) + (chosen.tasks is not None) != 1:
-        raise InputError("give either --panel NAME or --category NAME or --tasks FILE, one of the three")
-    if chosen.split != "all" and chosen.category is None:
+def select(settings: ScoringSettings) -> Selected:
+    """Return what the settings name. Raises InputError where they do not fit together."""
+    if bool(settings.evaluation_set) + (settings.category is not None) + (settings.tasks is not None) != 1:
+        raise InputError("give either --evaluation-set NAME or --category NAME or --tasks FILE, one of the three")
+    if settings.split != "all" and settings.category is None:
         raise InputError("--split goes with --category: leave it out")
-    if chosen.environment == APPWORLD and chosen.panels:
-        return _of_appworld(chosen)
-    if chosen.openings is not None and not any(held_out(name) for name in chosen.panels):
-        raise InputError("--openings is for held-out panels, and none is named: leave it out")
-    return Selected(_items(chosen), partial(_open, chosen), score)
+    if settings.environment == APPWORLD and settings.evaluation_set:
+        return _of_appworld(settings)
+    if settings.access_log is not None and not any(held_out(name) for name in settings.evaluation_set):
+        raise InputError("--access-log is for held-out evaluation sets, and none is named: leave it out")
+    return Selected(_items(settings), partial(_open, settings), {})
 
 
-def notes_for(rendering: str, chosen: Selection, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
-    """What a reader must know beside the figures."""
+def notes_for(rendering: str, settings: ScoringSettings, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
+    """Return what a reader must know beside the figures."""
     notes = [COMPACT_NOTE] if rendering == "compact" else []
-    if chosen.category is not None:
+    if settings.category is not None:
         notes.append("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most")
-    if chosen.tasks is not None:
-        notes.append(f"{chosen.tasks} is no held-out panel: the model may have been trained on its tasks")
-    if chosen.limit is not None:
-        notes.append(f"the first {chosen.limit} tasks of each group only")
-    if chosen.environment == APPWORLD and chosen.panels:
+    if settings.tasks is not None:
+        notes.append(f"{settings.tasks} is not a held-out evaluation set: the model may have been trained on its tasks")
+    if settings.limit is not None:
+        notes.append(f"the first {settings.limit} tasks of each group only")
+    if settings.environment == APPWORLD and settings.evaluation_set:
         notes.append("TGC and SGC in percent, of tasks and of scenarios with every attempted variant solved")
         unjudged = sum(one.infrastructure_error is not None for one in outcomes)
         if unjudged:
@@ -76,31 +63,34 @@ def notes_for(rendering: str, chosen: Selection, outcomes: Sequence[TaskOutcome]
     return tuple(notes)
 
 
-def _items(chosen: Selection) -> tuple[Item, ...]:
-    if chosen.tasks is not None:
-        return open_tasks(chosen.tasks, chosen.limit)
-    if chosen.environment == APPWORLD:
-        raise InputError(f"--category is of {BFCL}: give --panel NAME or --tasks FILE for {APPWORLD}")
-    if chosen.environment != BFCL:
-        raise InputError(f"--panel and --category are of {BFCL}: give --tasks FILE for {chosen.environment}")
-    if chosen.panels:
-        names = dict.fromkeys(chosen.panels)
-        return tuple(item for name in names for item in open_panel(name, chosen.limit, chosen.openings))
-    return open_category(chosen.category or "", chosen.split, chosen.limit)
+def _items(settings: ScoringSettings) -> tuple[Item, ...]:
+    if settings.tasks is not None:
+        return open_tasks(settings.tasks, settings.limit)
+    if settings.environment == APPWORLD:
+        raise InputError(f"--category is of {BFCL}: give --evaluation-set NAME or --tasks FILE for {APPWORLD}")
+    if settings.environment != BFCL:
+        raise InputError(f"--evaluation-set and --category are of {BFCL}: give --tasks FILE for {settings.environment}")
+    if settings.evaluation_set:
+        names = dict.fromkeys(settings.evaluation_set)
+        return tuple(item for name in names for item in open_panel(name, settings.limit, settings.access_log))
+    return open_category(settings.category or "", settings.split, settings.limit)
 
 
-def _of_appworld(chosen: Selection) -> Selected:
-    from evaluation.appworld_panels import open_appworld_panel, score_goals
+def _of_appworld(settings: ScoringSettings) -> Selected:
+    from environments.appworld.panels import METRICS
+    from evaluation.appworld_panels import open_appworld_panel
 
-    if len(set(chosen.panels)) > 1:
-        raise InputError(f"--panel is given {len(chosen.panels)} times: score one panel of {APPWORLD} a call")
-    opened = open_appworld_panel(chosen.panels[0], chosen.limit, chosen.openings, chosen.model)
-    environment = partial(opened.environment, trust_agent_code=chosen.trust_agent_code)
-    return Selected(opened.items, environment, score_goals)
+    if len(set(settings.evaluation_set)) > 1:
+        raise InputError(
+            f"--evaluation-set is given {len(settings.evaluation_set)} times: score one set of {APPWORLD} per call"
+        )
+    opened = open_appworld_panel(settings.evaluation_set[0], settings.limit, settings.access_log, settings.model)
+    environment = partial(opened.environment, trust_agent_code=settings.trust_agent_code)
+    return Selected(opened.items, environment, METRICS)
 
 
 def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutcome, ...]:
-    """What may be written of outcomes in ``environment``."""
+    """Return what may be written of outcomes in ``environment``."""
     if environment != APPWORLD:
         return tuple(outcomes)
     from evaluation.appworld_panels import publishable
@@ -108,7 +98,7 @@ def written(outcomes: Sequence[TaskOutcome], environment: str) -> tuple[TaskOutc
     return tuple(map(publishable, outcomes))
 
 
-def _open(chosen: Selection, actions: int) -> Environment:
+def _open(settings: ScoringSettings, actions: int) -> Environment:
     from environments.registry import open_named
 
-    return open_named(chosen.environment, max_steps=actions, trust_agent_code=chosen.trust_agent_code)
+    return open_named(settings.environment, max_steps=actions, trust_agent_code=settings.trust_agent_code)

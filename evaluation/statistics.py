@@ -1,4 +1,4 @@
-"""Intervals of success rates and of their differences: pure functions of counts."""
+"""Computes intervals of success rates and of their differences from counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPLICATES_AT_ONCE = 500
 
 
 def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson score interval of a success rate, both ends in [0, 1]; (0, 1) when nothing was tried.
+    """Return the Wilson score interval of a success rate, both ends in [0, 1]; (0, 1) when nothing was tried.
 
     It treats tasks as independent; slices of one BFCL path are not, so it is a lower bound on the uncertainty.
     Raises ValueError unless 0 <= successes <= n.
@@ -33,7 +33,7 @@ def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float,
 
 
 def t_quantile(p: float, degrees: int) -> float:
-    """The ``p`` quantile of Student's t with a whole number of degrees of freedom, to 1e-9 (relative, for large ones).
+    """Return the ``p`` quantile of Student's t with whole degrees of freedom, to 1e-9 (relative, for large ones).
 
     By bisection of the closed form of the distribution function (Abramowitz and Stegun 26.7.3 and 26.7.4).
     Raises ValueError unless 0 < p < 1 and degrees >= 1.
@@ -66,9 +66,9 @@ def _t_below(t: float, degrees: int) -> float:
 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Mean of ``values`` (one a seed) plus and minus Student's t times its standard error; None for fewer than two.
+    """Return the mean of ``values`` (one per seed) plus and minus Student's t times its standard error.
 
-    It treats the panel as fixed: what it covers is another seed, not other tasks.
+    None for fewer than two values. The tasks are fixed: the interval covers other seeds, not other tasks.
     """
     n = len(values)
     if n < 2:
@@ -89,14 +89,14 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """Percentile interval of the mean success rate over seeds by a hierarchical bootstrap; None for a single seed.
+    """Return the percentile interval of the mean success rate over seeds by a hierarchical bootstrap; None for one.
 
     ``successes`` and ``tasks`` are by seed (rows) and cluster (columns). Seeds are drawn with replacement, and inside
     each drawn seed its clusters; a seed's rate is its drawn successes over its drawn tasks. With ``minus``, successes
     and tasks of another arm in the same rows and columns, it is the interval of the paired difference: both arms
     are given the same draws. ``crossed`` draws the clusters once a replicate, the same for every seed. Clusters are
-    the same tasks in each seed, so this is the wider one where clusters differ by more than chance: it covers another
-    panel, while the nested draw, whose cluster noise averages out over seeds, understates that. Equal arguments give
+    the same tasks in each seed, so this is the wider one where clusters differ by more than chance: it covers other
+    tasks, while the nested draw, whose cluster noise averages out over seeds, understates that. Equal arguments give
     equal intervals. Raises ValueError for shapes that differ and a seed without tasks.
     """
     sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
@@ -133,7 +133,7 @@ def shared_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """Percentile interval of a success rate by a bootstrap that resamples all that tasks share.
+    """Return the percentile interval of a success rate by a bootstrap that resamples all that tasks share.
 
     ``successes`` and ``tasks`` are by seed (rows) and task (columns); ``clusters`` and ``functions`` number the start
     state and the function that each column belongs to. A replicate draws seeds (where there are several), start states
@@ -176,7 +176,7 @@ def shared_interval(
 
 
 def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[np.float64]:
-    """How often each of ``count`` things is drawn in ``count`` draws with replacement, ``size`` times over."""
+    """Count how often each of ``count`` things is drawn in ``count`` draws with replacement, ``size`` times."""
     places = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count
     return np.bincount(places.ravel(), minlength=size * count).reshape(size, count).astype(np.float64)
 
@@ -184,7 +184,7 @@ def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[
 def _drawn_rates(
     successes: Counts, tasks: Counts, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Rates by replicate and drawn seed."""
+    """Return rates by replicate and drawn seed."""
     drawn = tasks[rows[:, :, None], columns].sum(axis=2)
     with np.errstate(invalid="ignore"):
         rates: NDArray[np.float64] = successes[rows[:, :, None], columns].sum(axis=2) / drawn

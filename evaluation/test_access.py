@@ -1,7 +1,7 @@
-"""The ledger of openings: what is opened of a held-out panel, each opening a line noted before anything is scored.
+"""The test access log: one line per access to a held-out evaluation set, written before anything is scored.
 
-BFCL's open for a committed study recipe. AppWorld's test splits, which users score their own models on, open for
-``evaluation.run``, once a call.
+BFCL's held-out sets open for a committed study recipe. AppWorld's test splits, which users score their own models on,
+open for ``evaluation.run``, one line per call.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 from environments.base import InputError, Record
 from memory.jsonl import append_jsonl, read_jsonl
 
-OPENINGS_FILE = "openings.jsonl"
+ACCESS_LOG_FILE = "openings.jsonl"
+"""Name of a study's test access log. The committed studies have it, so the old word stays."""
 
 
-class Opening(Record):
-    """One opening of held-out panels, noted before anything is scored on them.
+class StudyAccess(Record):
+    """One access of a study to held-out evaluation sets.
 
-    ``recipe`` is the study's hash, ``panels`` maps names to the hashes of their tasks, ``seeds`` arms to the seeds that
-    were to be scored. ``date`` is in UTC, ISO 8601.
+    ``recipe`` is the study's hash, ``panels`` maps the sets' names to the hashes of their tasks, ``seeds`` arms to the
+    seeds that were to be scored. ``date`` is in UTC, ISO 8601.
     """
 
     date: str
@@ -31,12 +32,12 @@ class Opening(Record):
     seeds: dict[str, tuple[int, ...]]
 
 
-class SplitOpening(Record):
-    """One opening of an AppWorld test split, noted before any of its tasks is read.
+class SplitAccess(Record):
+    """One access to an AppWorld test split, logged before any of its tasks is read.
 
-    ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None where it is in no
-    repository. ``sha256`` is that of the split's ids, of which the first ``tasks`` were to be scored; ``model`` is the
-    folder or hub id.
+    ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None outside a
+    repository. ``panel`` is the split, ``sha256`` the hash of its ids, of which the first ``tasks`` were to be scored;
+    ``model`` is the folder or hub id.
     """
 
     date: str
@@ -47,61 +48,61 @@ class SplitOpening(Record):
     model: str
 
 
-def note_split_opening(ledger: Path, panel: str, sha256: str, tasks: int, model: str) -> None:
-    """Append one line to the ledger, on the disk before this returns. Raises InputError for a file of other lines."""
-    if ledger.exists():
-        read_jsonl(ledger, SplitOpening)
+def log_split_access(log: Path, split: str, sha256: str, tasks: int, model: str) -> None:
+    """Append one line to the log, on the disk before this returns. Raises InputError for a file of other lines."""
+    if log.exists():
+        read_jsonl(log, SplitAccess)
     date = datetime.now(UTC).isoformat(timespec="seconds")
     commit = current_commit(Path.cwd())
-    append_jsonl(ledger, [SplitOpening(date=date, commit=commit, panel=panel, sha256=sha256, tasks=tasks, model=model)])
+    append_jsonl(log, [SplitAccess(date=date, commit=commit, panel=split, sha256=sha256, tasks=tasks, model=model)])
 
 
 def committed(paths: Sequence[Path]) -> str:
-    """The commit that HEAD names, when every file of ``paths`` stands in it as it lies in the work tree.
+    """Return the commit that HEAD names, when it has every file of ``paths`` as it is in the work tree.
 
-    Raises InputError for a file that is not committed, or changed since, and where git has nothing to say.
+    Raises InputError for a file that is not committed or was changed since, and where git gives no answer.
     """
     for path in paths:
         folder = path.resolve().parent
         if _git(folder, "ls-files", "--error-unmatch", path.resolve().name) is None:
-            raise InputError(f"{path} is not committed: the test panel opens for a committed recipe only, commit it")
+            raise InputError(f"{path} is not committed: test sets open for a committed recipe only, commit it")
         if _git(folder, "diff", "--quiet", "HEAD", "--", path.resolve().name) is None:
-            raise InputError(f"{path} differs from its commit: the test panel opens for a committed recipe, commit it")
+            raise InputError(f"{path} differs from its commit: test sets open for a committed recipe, commit it")
     commit = _git(paths[0].resolve().parent, "rev-parse", "HEAD")
     assert commit is not None, "a file that is committed has a commit"
     return commit
 
 
 def current_commit(folder: Path) -> str | None:
-    """The commit that HEAD names in ``folder``; None where there is none to tell."""
+    """Return the commit that HEAD names in ``folder``; None without a repository, git or commit."""
     try:
         return _git(folder, "rev-parse", "HEAD")
     except InputError:
         return None
 
 
-def note_opening(ledger: Path, opening: Opening) -> None:
-    """Append one line to the ledger, on the disk before this returns."""
-    append_jsonl(ledger, [opening])
+def log_study_access(log: Path, access: StudyAccess) -> None:
+    """Append one line to the log, on the disk before this returns."""
+    append_jsonl(log, [access])
 
 
-def read_openings(ledger: Path) -> list[Opening]:
-    """Every opening so far, none when there is no ledger. Raises InputError for a corrupt line."""
-    return read_jsonl(ledger, Opening) if ledger.exists() else []
+def read_access_log(log: Path) -> list[StudyAccess]:
+    """Return every access so far, none without a log. Raises InputError for a corrupt line."""
+    return read_jsonl(log, StudyAccess) if log.exists() else []
 
 
-def check_opened(ledger: Path | None, panel: str, sha256: str) -> None:
-    """Raises InputError unless the ledger notes an opening of the panel with this hash."""
-    noted = [] if ledger is None else read_openings(ledger)
-    if not any(opening.panels.get(panel) == sha256 for opening in noted):
+def check_opened(log: Path | None, name: str, sha256: str) -> None:
+    """Raise InputError unless the log has an access to the evaluation set ``name`` with this hash."""
+    accesses = [] if log is None else read_access_log(log)
+    if not any(access.panels.get(name) == sha256 for access in accesses):
         raise InputError(
-            f"--panel {panel}: it is held out, and no ledger of openings notes that it was opened: score it with "
-            "python -m evaluation.study RECIPE --panel test, or choose a development panel"
+            f"--evaluation-set {name}: it is held out, and no test access log has an access to it: score it with "
+            "python -m evaluation.study RECIPE --split test, or choose a development set"
         )
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None when it says no. Raises InputError when it cannot be run or finds no repository."""
+    """Return what git prints; None when it fails. Raises InputError when it cannot be run or finds no repository."""
     argv = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.ya
 """The default recipe."""
 
 ENVIRONMENT_NAME = ("environment", "name")
+
+FORMER_KEYS = {("evaluation", "panel"): ("evaluation", "set")}
+"""Keys of a section by their former names, which work for one release."""
+
 Tree = dict[str, Any]
 
 
@@ -37,6 +42,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         tree = {}
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    _rename(tree, str(path))
     given = {}
     for override in overrides:
         keys = _apply(tree, override)
@@ -73,9 +79,13 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
 def _apply(tree: Tree, override: str) -> tuple[str, ...]:
     """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
     name, equals, value = override.partition("=")
-    keys = tuple(name.strip().split("."))
+    keys: tuple[str, ...] = tuple(name.strip().split("."))
     if not equals or not all(keys):
         raise InputError(f"--set {override}: write it as key=value, for example training.steps=5")
+    for old, new in FORMER_KEYS.items():
+        if keys == old:
+            _warn(f"--set {override}", old, new)
+            keys = new
     section = tree
     for key in keys[:-1]:
         if section.get(key) is None:
@@ -84,7 +94,25 @@ def _apply(tree: Tree, override: str) -> tuple[str, ...]:
         if not isinstance(section, dict):
             raise InputError(f"--set {override}: '{key}' is a value, not a section")
     section[keys[-1]] = parse_yaml(value, f"--set {override}")
+    _rename(tree, f"--set {override}")
     return keys
+
+
+def _rename(tree: Tree, source: str) -> None:
+    """Give former keys in ``tree`` their names of today. Raises InputError where both names are there."""
+    for old, new in FORMER_KEYS.items():
+        section = tree.get(old[0])
+        if not isinstance(section, dict) or old[1] not in section:
+            continue
+        if new[1] in section:
+            raise InputError(f"{source}: {'.'.join(old)} is the former name of {'.'.join(new)}: remove one of them")
+        tree[old[0]] = {new[1] if key == old[1] else key: value for key, value in section.items()}
+        _warn(source, old, new)
+
+
+def _warn(source: str, old: tuple[str, str], new: tuple[str, str]) -> None:
+    text = f"warning: {source}: {'.'.join(old)} is called {'.'.join(new)} now, the old name works for one release"
+    print(text, file=sys.stderr)
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

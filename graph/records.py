@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 from environments.base import Record
 from memory.records import SignalKind
@@ -73,35 +72,10 @@ class Evolution(Record):
         return plain
 
 
-class PanelScore(Record):
-    """Success of one policy on the fixed panel, in [0, 1], with its 95 % intervals.
+class PolicyCard(BaseModel):
+    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
 
-    ``interval`` is Wilson's, ``shared_interval`` resamples start states and functions (``evaluation.outcomes.Score``);
-    None, and not written, where the evaluation reports none.
-    """
-
-    name: str
-    n: int
-    successes: int
-    success: float
-    interval: tuple[float, float]
-    shared_interval: tuple[float, float] | None = Field(None, exclude_if=operator.not_)
-
-
-class PrintedScore(BaseModel):
-    """The part of a score in evaluation.run's JSON that the loop reads."""
-
-    n: int
-    successes: int
-    success: float
-    interval: tuple[float, float]
-    shared_interval: tuple[float, float] | None = None
-
-
-class PrintedReport(BaseModel):
-    """The part of the line that ``evaluation.run --json`` prints that the loop reads; one score a panel."""
-
-    scores: tuple[PrintedScore]
+    rendering: str
 
 
 class PrintedProgress(BaseModel):

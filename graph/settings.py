@@ -19,7 +19,7 @@ class DeadlineSettings(Section):
     """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
-    evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation of the panel")
+    evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation, before or after a round")
 
 
 class RunSettings(Section):
@@ -40,11 +40,12 @@ class RunSettings(Section):
 
     @field_validator("evaluation")
     @classmethod
-    def _panel_of_the_environment(cls, evaluation: EvaluationSettings, info: ValidationInfo) -> EvaluationSettings:
+    def _set_of_the_environment(cls, evaluation: EvaluationSettings, info: ValidationInfo) -> EvaluationSettings:
         environment = info.data.get("environment")
-        if environment is not None and environment.is_own and evaluation.panel is not None:
+        if environment is not None and environment.is_own and evaluation.set is not None:
             raise ValueError(
-                f"the panel {evaluation.panel} is of bfcl, {environment.name} has none: set evaluation.panel to null"
+                f"the evaluation set {evaluation.set} is of bfcl, {environment.name} has none: "
+                "set evaluation.set to null"
             )
         return evaluation
 

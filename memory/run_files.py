@@ -228,9 +228,15 @@ class EvaluationFiles(NamedTuple):
 class IterationDirectory(StageDirectory):
     """The folder of one iteration, ``iterations/NNN``: what every stage has, and the files of a round and its graph."""
 
+    evaluation_settings = RunFile(
+        "evaluation_settings.json",
+        "evaluation.settings.ScoringSettings",
+        written_by=(_STAGES,),
+        meaning="Settings that the iteration's evaluations were started with.",
+    )
     panel_before = RunFile(
         "panel_before.json",
-        "graph.records.PanelScore",
+        "evaluation.outcomes.Score",
         written_by=(_STAGES,),
         read_by=(_STAGES, _SUMMARY),
         meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
@@ -277,7 +283,7 @@ class IterationDirectory(StageDirectory):
     )
     panel_after = RunFile(
         "panel_after.json",
-        "graph.records.PanelScore",
+        "evaluation.outcomes.Score",
         written_by=(_STAGES,),
         read_by=(_STAGES, _SUMMARY),
         meaning="Score of the policy that the round made.",

@@ -27,6 +27,7 @@ GRAPH_MAY = {
     "training.rollout.policy_path",
     "training.grpo.record",
     "training.preflight",
+    "evaluation.outcomes",
     "evaluation.settings",
     "evaluation.preflight",
 }

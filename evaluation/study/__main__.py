@@ -1,4 +1,4 @@
-"""`python -m evaluation.study`: arms of training x seeds, each run, scored and reported on."""
+"""`python -m evaluation.study`: run, score and report on arms (variants of training) with several seeds each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from environments.command import FAILURE, OneSentence, exit_statuses
 
 if TYPE_CHECKING:
     from evaluation.study.plan import Plan
+    from evaluation.study.recipe import Mode
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -21,26 +22,32 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path, typer.Argument(help="recipe of the study: recipes/study.yaml")],
-    panel: Annotated[
-        Literal["dev", "test"],
-        typer.Option(help="dev, or test: for a recipe that is committed, and each opening is noted"),
-    ] = "dev",
-    jobs: Annotated[int | None, typer.Option(min=1, help="arms at once, one thread each; all cores if none")] = None,
-    arms: Annotated[str | None, typer.Option(help="names with commas; all if none")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="such as 0,2-4; all of the recipe if none (development counts from 100)")
+    split: Annotated[
+        Literal["dev", "test"] | None,
+        typer.Option(
+            help="evaluation sets to score on: dev, or test, for a committed recipe only and each access is logged",
+            show_default="dev",
+        ),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="run nothing, only report what there is")] = False,
-    output: Annotated[Path, typer.Option(help="raw/ARM-SEED.jsonl, summaries, tables and plots")] = Path(
+    panel: Annotated[Literal["dev", "test"] | None, typer.Option(hidden=True)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="arms in parallel, one thread each; all cores if not given")
+    ] = None,
+    arms: Annotated[str | None, typer.Option(help="names, separated by commas; all if not given")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="such as 0,2-4; all of the recipe if not given (development counts from 100)")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="run nothing, report on the results that exist")] = False,
+    output: Annotated[Path, typer.Option(help="raw/ARM-SEED.jsonl.gz, summaries, tables and plots")] = Path(
         "results/learning"
     ),
-    work: Annotated[Path, typer.Option(help="where runs lie while they run")] = Path("runs/study"),
-    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="keep the run directories of what is done")] = False,
+    work: Annotated[Path, typer.Option(help="folder of the runs in progress")] = Path("runs/study"),
+    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="keep the directories of finished runs")] = False,
 ) -> None:
-    """Run what is missing of a study, in the order of its arms, and report on all that there is.
+    """Run what is missing of a study, in the order of its arms, and report on all results.
 
-    An arm and seed whose result is there, made by the same recipe, is skipped; one made by another is made again. A
-    study that was stopped goes on with the same command, also in the middle of a run.
+    An arm and seed with a result of the same recipe is skipped; a result of another recipe is replaced. The same
+    command continues a study that was stopped, also in the middle of a run.
 
     Exit status: 0; 2 for a user's mistake; 1 when an arm failed, or arms of a seed did not begin with the same tasks;
     130 on SIGINT and 143 on SIGTERM.
@@ -53,21 +60,32 @@ def main(
         from evaluation.study.schedule import check_settings, run_jobs
         from evaluation.test_access import committed
 
+        mode = _mode(split, panel)
         study = load_study(recipe)
         place = Place(output=output, work=work)
         failures: list[str] = []
-        plan = None if report else make_plan(study, panel, place, _names(arms), _numbers(seeds))
+        plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:
-            commit = committed([recipe, study.recipe.base]) if panel == "test" else None
+            commit = committed([recipe, study.recipe.base]) if mode == "test" else None
             check_settings(plan)
             if commit is not None:
-                _note_opening(plan, commit)
+                _log_access(plan, commit)
             failures = run_jobs(plan, jobs or os.cpu_count() or 1, keep_runs)
-        print(write_report(study, panel, place))
+        print(write_report(study, mode, place))
         for failure in failures:
             print(f"error: {failure}", file=sys.stderr)
         if failures:
             raise typer.Exit(FAILURE)
+
+
+def _mode(split: Mode | None, panel: Mode | None) -> Mode:
+    """Return the split that was asked for, also under the option's former name."""
+    if panel is None:
+        return split or "dev"
+    if split is not None:
+        raise InputError("--panel is the former name of --split, and both are given: leave --panel out")
+    print("warning: --panel is called --split now, the old name works for one release", file=sys.stderr)
+    return panel
 
 
 def _names(arms: str | None) -> tuple[str, ...] | None:
@@ -75,7 +93,7 @@ def _names(arms: str | None) -> tuple[str, ...] | None:
 
 
 def _numbers(seeds: str | None) -> tuple[int, ...] | None:
-    """Numbers and ranges, such as 0,2-4. Raises InputError for anything else."""
+    """Parse numbers and ranges, such as 0,2-4. Raises InputError for anything else."""
     if seeds is None:
         return None
     found: list[int] = []
@@ -87,18 +105,17 @@ def _numbers(seeds: str | None) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(found))
 
 
-def _note_opening(plan: Plan, commit: str) -> None:
-    """A line in the ledger, before anything is scored on the held-out panels."""
+def _log_access(plan: Plan, commit: str) -> None:
+    """Add one line to the test access log, before anything is scored on the held-out sets."""
     from datetime import UTC, datetime
 
-    from evaluation.test_access import Opening, note_opening
+    from evaluation.test_access import StudyAccess, log_study_access
 
-    study, ledger = plan.study, plan.place.openings
-    panels = {name: study.panels[name] for name in study.recipe.panels.test}
+    study, log = plan.study, plan.place.access_log
+    sets = {name: study.panels[name] for name in study.recipe.sets.test}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    opening = Opening(date=date, commit=commit, recipe=study.sha256, panels=panels, seeds=plan.seeds())
-    note_opening(ledger, opening)
-    print(f"opened {', '.join(panels)}: noted in {ledger}", file=sys.stderr)
+    log_study_access(log, StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds()))
+    print(f"opened {', '.join(sets)}: logged in {log}", file=sys.stderr)
 
 
 if __name__ == "__main__":

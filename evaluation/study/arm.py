@@ -1,6 +1,7 @@
-"""`python -m evaluation.study.arm`: runs and scores one arm of a study with one seed. Started by evaluation.study.
+"""`python -m evaluation.study.arm`: run and score one arm of a study with one seed; evaluation.study starts it.
 
-It is a process of its own, so that the CPU seconds of its children are those of this arm and seed.
+It is a separate process, so that the CPU seconds of its children are those of this arm and seed. ``FinishedRun`` reads
+the figures of the result from the records in the run's directory.
 """
 
 from __future__ import annotations
@@ -24,24 +25,19 @@ from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
+from evaluation.outcomes import ScoreChange
+from evaluation.settings import ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
-
-# Reads the figures of a finished run from the records in its directory.
 
 
 class _Contexts(BaseModel):
     new: int
     known: int
-
-
-class _Panel(BaseModel):
-    before: float
-    after: float
 
 
 class _Summary(BaseModel):
@@ -52,16 +48,16 @@ class _Summary(BaseModel):
     refused: dict[str, int]
     signals: dict[str, int]
     contexts: _Contexts
-    panel: _Panel | None
+    evaluation: ScoreChange | None
     seconds: dict[str, float]
     labels: tuple[str, ...]
 
 
 class FinishedRun:
-    """A run whose iterations are all done, and what a study wants to know of it."""
+    """A run whose iterations are all done, and the figures that a study takes from it."""
 
     def __init__(self, root: Path, iterations: int) -> None:
-        """Raises InputError when ``root`` is no run, or one of its files is missing or corrupt."""
+        """Open the run. Raises InputError when ``root`` is not a run, or one of its files is missing or corrupt."""
         self._run = RunDirectory.open(root)
         self._tasks = load_tasks(self._run)
         self._summaries = [read_json(self._run.iteration(i).summary, _Summary) for i in range(iterations)]
@@ -74,7 +70,7 @@ class FinishedRun:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the figures are figures of."""
+        """The labels of the run's summaries, each once."""
         return tuple(dict.fromkeys(label for summary in self._summaries for label in summary.labels))
 
     @cached_property
@@ -101,17 +97,17 @@ class FinishedRun:
 
     @property
     def functions(self) -> int:
-        """How many functions tasks can be about: the tools of the places where explorers begin."""
+        """The number of functions that tasks can call: the tools of the start states of exploration."""
         environment = open_environment(self._run.section("environment", EnvironmentSettings))
         return len({tool for start in environment.starts() for tool in start.tools})
 
     @property
     def initial_functions(self) -> dict[str, int]:
-        """Tasks of D_0 by function that their reference calls."""
+        """The number of D_0's tasks that call each function in their reference."""
         return _by_function(self.initial)
 
     def overlap(self) -> dict[str, Overlap]:
-        """Value-free call sequences that training tasks share with each panel; empty where there is none."""
+        """Count the value-free call sequences that training tasks share with each evaluation set."""
         environment = self._tasks[0].environment
         if environment not in PANELLED:
             return {}
@@ -127,7 +123,7 @@ class FinishedRun:
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:
-        """One entry an iteration."""
+        """Return one entry per iteration."""
         return tuple(self._figures(i) for i in range(len(self._rounds)))
 
     def _figures(self, iteration: int) -> IterationFigures:
@@ -139,8 +135,8 @@ class FinishedRun:
             iteration=iteration,
             steps=done.last_step,
             tasks=summary.tasks,
-            dev_before=summary.panel.before if summary.panel else None,
-            dev_after=summary.panel.after if summary.panel else None,
+            dev_before=summary.evaluation.before.success if summary.evaluation else None,
+            dev_after=summary.evaluation.after.success if summary.evaluation else None,
             signals=summary.signals,
             contexts=summary.contexts.new,
             drafts=summary.admitted + sum(summary.refused.values()),
@@ -179,6 +175,7 @@ def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
 
 
 JOB_FILE = "job.json"
+SCORING_FILE = "scoring.json"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -189,21 +186,11 @@ ONE_THREAD = {
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Scoring(Record):
-    """How the final policy is scored: panels, and the options of evaluation.run that the run's recipe decides."""
-
-    panels: tuple[str, ...]
-    limit: int | None
-    openings: str | None
-    device: str
-    dtype: str
-
-
 class Job(Record):
-    """One arm and seed. ``folder`` is its own: recipe.yaml, run/, log. ``policy`` is scored where ``trains`` is False.
+    """One arm and seed. ``folder`` holds its recipe.yaml, run/ and log. ``policy`` is scored if ``trains`` is False.
 
-    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, of the run
-    and of the scoring each.
+    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, one for the
+    run and one for the scoring.
     """
 
     folder: str
@@ -214,7 +201,7 @@ class Job(Record):
     trains: bool
     iterations: int
     policy: str
-    scoring: Scoring
+    scoring: ScoringSettings
     deadline: float
     recipe: str
     study: str
@@ -224,21 +211,18 @@ class Job(Record):
 
 
 @app.command(cls=OneSentence)
-def main(job: Annotated[Path, typer.Argument(help="file that evaluation.study wrote")]) -> None:
+def main(settings: Annotated[Path, typer.Option(help="file that evaluation.study wrote")]) -> None:
     """Run one arm with one seed, score its last policy greedily, and write the result."""
     from memory.processes import ChildFailure, watch_parent
-    from memory.run import read_json
 
     with exit_statuses(ChildFailure):
         watch_parent()
-        asyncio.run(_work(read_json(job, Job)))
+        asyncio.run(_work(read_json(settings, Job)))
 
 
 async def _work(job: Job) -> None:
     from evaluation.outcomes import TaskOutcome
-    from evaluation.study.arm import FinishedRun
     from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult
-    from memory.run import read_jsonl
 
     started = time.perf_counter()
     folder = Path(job.folder)
@@ -252,7 +236,9 @@ async def _work(job: Job) -> None:
         policy = str(run.policy)
     outcomes = folder / "outcomes.jsonl"
     outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
-    await _child(job, _scoring_command(job.scoring, policy, outcomes))
+    write_json(folder / SCORING_FILE, job.scoring)
+    options = ["--settings", str(folder / SCORING_FILE), "--model", policy, "--output", str(outcomes), "--json"]
+    await _child(job, ["evaluation.run", *options])
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     header = ArmHeader(
         arm=job.arm,
@@ -284,7 +270,7 @@ async def _work(job: Job) -> None:
             strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
             success=one.success,
             calls=one.calls,
-            reference_calls=one.reference_calls or 0,  # a study's panels state it
+            reference_calls=one.reference_calls or 0,  # known in every evaluation set of a study
             failure=one.failure,
             infrastructure_error=one.infrastructure_error,
         )
@@ -293,20 +279,8 @@ async def _work(job: Job) -> None:
     ArmResult(header=header, outcomes=attempted).write(Path(job.result))
 
 
-def _scoring_command(scoring: Scoring, policy: str, output: Path) -> list[str]:
-    command = ["evaluation.run", "--model", policy, "--output", str(output), "--threads", "1", "--json"]
-    command += ["--device", scoring.device, "--dtype", scoring.dtype]
-    for panel in scoring.panels:
-        command += ["--panel", panel]
-    if scoring.limit is not None:
-        command += ["--limit", str(scoring.limit)]
-    if scoring.openings is not None:
-        command += ["--openings", scoring.openings]
-    return command
-
-
 async def _child(job: Job, command: list[str]) -> None:
-    """One of the project's commands, its output in the job's log. Raises InputError where it calls its input wrong."""
+    """Run one of the project's commands, its output in the job's log. Raises InputError for its exit status 2."""
     from memory.processes import run_child
 
     log = Path(job.folder) / "arm.log"

@@ -1,4 +1,4 @@
-"""Success of an arm on a panel, and its paired difference to another arm, with their intervals."""
+"""Computes an arm's success on an evaluation set, and its paired difference to another arm, with intervals."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Comparison(Record):
 
 
 class Cell(Comparison):
-    """An arm's success rate on one panel.
+    """An arm's success rate on one evaluation set.
 
-    ``tasks`` and ``clusters`` are the panel's; attempts with an infrastructure error are not judged. ``extra_calls``:
+    ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not judged. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved. ``differences`` are paired
     differences to other arms of the recipe's ``compare``.
     """
@@ -65,10 +65,10 @@ class Cell(Comparison):
 def cell(
     results: Mapping[int, ArmResult], panel: str, shapes: Shapes | None = None, function: str | None = None
 ) -> Cell | None:
-    """The success of one arm from its results by seed; None when it has none on the panel.
+    """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``panel``.
 
-    "PANEL/KEY=VALUE" stands for the tasks of a panel with that label. ``shapes`` are the call shapes of the panel's
-    tasks by id, ``function`` is the one to leave out.
+    "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
+    ``function`` is the one to leave out.
     """
     attempts = {seed: _of_panel(result, panel) for seed, result in sorted(results.items())}
     attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
@@ -94,7 +94,7 @@ def difference(
     shapes: Shapes | None = None,
     function: str | None = None,
 ) -> Comparison | None:
-    """``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
+    """Return ``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
 
     ``shapes`` and ``function`` as for ``cell``.
     """
@@ -105,7 +105,7 @@ def difference(
 def deciding_function(
     arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], panel: str, shapes: Shapes
 ) -> str | None:
-    """The function without whose tasks the differences of ``arms`` to ``other`` change most, in the sum of their sizes.
+    """Return the function without whose tasks the differences of ``arms`` to ``other`` change most, in absolute sum.
 
     None where no difference is known or none changes; arms with a task that is not in ``shapes`` are left out.
     """
@@ -156,7 +156,7 @@ def _summary(
 
 
 def _differences(attempts: Attempts, minus: Attempts | None) -> dict[int, float]:
-    """Success by seed, less that of ``minus``."""
+    """Return success by seed, less that of ``minus``."""
     return {seed: _rate(tried) - (_rate(minus[seed]) if minus else 0.0) for seed, tried in attempts.items() if tried}
 
 
@@ -189,7 +189,7 @@ def _known(attempts: Attempts, shapes: Shapes) -> bool:
 
 
 def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) -> tuple[Counts, Counts]:
-    """Successes and tasks by seed and cluster, or by seed and task."""
+    """Count successes and tasks by seed and cluster, or by seed and task."""
     columns = {name: column for column, name in enumerate(names)}
     successes = np.zeros((len(attempts), len(names)), dtype=np.int64)
     tasks = np.zeros_like(successes)

@@ -1,4 +1,4 @@
-"""What an arm spent and how it went, over its seeds: budgets, curves over steps, coverage, evolution's share."""
+"""Figures of an arm over its seeds beside its success: budgets, curves over steps, coverage, costs, and SEAL's part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class Budget(Record):
-    """What one arm and seed used. Environment calls: rollouts, exploration and lent references."""
+    """The budget of one arm and seed. Environment calls: rollouts, exploration and lent references."""
 
     rollouts: int
     optimizer_steps: int
@@ -32,8 +32,8 @@ class Budget(Record):
 class Point(Record):
     """Means over seeds at the end of one iteration.
 
-    ``steps``: optimizer steps. ``success``: on the panel that runs score themselves. ``signals``: found in the round,
-    by kind. ``acceptance``: share of drafts that verification let pass. Coverage is the share of the environment's
+    ``steps``: optimizer steps. ``success``: on the set that runs score themselves. ``signals``: found in the round, by
+    kind. ``acceptance``: share of drafts that verification accepted. Coverage is the share of the environment's
     functions that references call: ``coverage_tasks`` of D_{t+1}, ``coverage_trained`` of what training drew so far.
     """
 
@@ -48,11 +48,11 @@ class Point(Record):
 
 
 class ArmFacts(Record):
-    """An arm beside its success. ``start``: success of the first policy on the panel that runs score themselves.
+    """Facts of an arm. ``start``: success of the initial policy on the evaluation set that runs score themselves.
 
-    ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph; process starts,
-    evaluation and D_0 apart. ``shared_sequences``: by panel, the share of its value-free call sequences that tasks of
-    D_0 and of the last D_t have too. ``seal``: None where SEAL was off.
+    ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph, without process starts,
+    evaluation and D_0. ``shared_sequences``: by evaluation set, the share of its value-free call sequences that tasks
+    of D_0 and of the last D_t have too. ``seal``: None where SEAL was off.
     """
 
     description: str
@@ -70,7 +70,7 @@ class ArmFacts(Record):
 
 
 def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) -> ArmFacts:
-    """The facts of one arm from the headers of its results by seed."""
+    """Return the facts of one arm from the headers of its results by seed."""
     ordered = [headers[seed] for seed in sorted(headers)]
     trained = [one for one in ordered if one.iterations]
     return ArmFacts(
@@ -90,7 +90,7 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
 
 
 def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, ...]:
-    """A sentence for each arm and seed whose rollouts or optimizer steps are not the baseline's of that seed."""
+    """Return one sentence per arm and seed whose rollouts or optimizer steps are not the baseline's."""
     told = []
     for name, facts in arms.items():
         for seed, own in facts.budgets.items():
@@ -105,9 +105,9 @@ def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, .
 
 
 def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]:
-    """Environment calls of each arm over the baseline's, over the seeds of both; arms without such a seed are left out.
+    """Return each arm's environment calls over the baseline's, on the seeds of both; arms without one are left out.
 
-    These cannot be equal to the call: a policy that ends its episodes sooner makes fewer.
+    They differ between arms of equal budget: a policy that ends its episodes sooner makes fewer calls.
     """
     base = arms[baseline].budgets if baseline in arms else {}
     shares = {}

@@ -1,4 +1,4 @@
-"""Which arms and seeds of a study are to be run: those without a result of the same recipe."""
+"""Plans a study: the arms and seeds to run are those without a result of the same recipe."""
 
 from __future__ import annotations
 
@@ -7,36 +7,41 @@ from pathlib import Path
 
 from environments.base import InputError, Record
 from evaluation.study.recipe import FIRST_SEED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult, read_result
-from evaluation.test_access import OPENINGS_FILE
+from evaluation.study.records import ArmHeader, ArmResult, read_result, result_path
+from evaluation.test_access import ACCESS_LOG_FILE
 
 
 class UnequalStart(RuntimeError):
-    """Arms of one seed did not begin with the same D_0, so that nothing can be compared."""
+    """Arms of one seed did not begin with the same D_0, so they cannot be compared."""
 
 
 class Place(Record):
-    """Where a study writes: ``output`` is kept with the repository, ``work`` holds runs while they run."""
+    """The folders of a study: ``output`` is kept with the repository, ``work`` holds the runs in progress."""
 
     output: Path
     work: Path
 
     @property
-    def openings(self) -> Path:
-        """The ledger of openings."""
-        return self.output / OPENINGS_FILE
+    def access_log(self) -> Path:
+        """The test access log."""
+        return self.output / ACCESS_LOG_FILE
 
     def result(self, arm: str, seed: int) -> Path:
-        """The file of one finished arm and seed."""
-        return self.output / "raw" / f"{arm}-{seed}.jsonl"
+        """Return the file of one finished arm and seed, there or to be written."""
+        return result_path(self.raw, arm, seed)
+
+    @property
+    def raw(self) -> Path:
+        """The folder of the results."""
+        return self.output / "raw"
 
     def folder(self, arm: str, seed: int) -> Path:
-        """The work folder of one arm and seed."""
+        """Return the work folder of one arm and seed."""
         return self.work / f"{arm}-{seed}"
 
 
 class Planned(Record):
-    """One arm and seed to run; ``after`` is the arm whose run of the seed must be there before."""
+    """One arm and seed to run; ``after`` is the arm whose run of the seed must be finished first."""
 
     arm: str
     seed: int
@@ -44,7 +49,7 @@ class Planned(Record):
 
 
 class Plan(Record):
-    """What is to be run, in order."""
+    """The arms and seeds to run, in order."""
 
     study: Study
     mode: Mode
@@ -52,17 +57,16 @@ class Plan(Record):
     jobs: tuple[Planned, ...]
 
     def seeds(self) -> dict[str, tuple[int, ...]]:
-        """Seeds to run by arm."""
+        """Return the seeds to run by arm."""
         names = dict.fromkeys(job.arm for job in self.jobs)
         return {name: tuple(job.seed for job in self.jobs if job.arm == name) for name in names}
 
 
 def make_plan(study: Study, mode: Mode, place: Place, names: Sequence[str] | None, seeds: Sequence[int] | None) -> Plan:
-    """Arms in the recipe's order, each with its seeds, without those whose result is there.
+    """Return the arms in the recipe's order, each with its seeds, without those that have a result.
 
-    ``names`` and ``seeds`` keep those only. Raises InputError for a name that is no arm, a seed of the other mode, one
-    beyond an arm's number of seeds in the study, and an arm whose admissions another one gives that is neither there
-    nor planned.
+    ``names`` and ``seeds`` select. Raises InputError for an unknown arm, a seed of the other mode, a seed beyond an
+    arm's number of seeds in the study, and an arm that takes its admissions from one with neither a result nor a plan.
     """
     chosen = [arm for arm in study.recipe.arms if names is None or arm.name in names]
     for name in names or ():
@@ -85,7 +89,7 @@ def make_plan(study: Study, mode: Mode, place: Place, names: Sequence[str] | Non
 
 
 def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) -> ArmResult | None:
-    """The result of an arm and seed when it is there and of the study's recipe as it is.
+    """Return the result of an arm and seed if it exists and is of the study's recipe as it is now, else None.
 
     Raises InputError for a corrupt file.
     """
@@ -103,9 +107,9 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
 
 
 def check_start(first: dict[int, ArmHeader], header: ArmHeader) -> None:
-    """Hold the D_0 of one arm and seed against the first one seen of that seed, which ``first`` keeps.
+    """Compare the D_0 of one arm and seed with the first one seen of that seed, which ``first`` keeps.
 
-    The starter needs no check: it is part of the recipe's hash. Raises UnequalStart.
+    The initial policy needs no check: it is part of the recipe's hash. Raises UnequalStart.
     """
     if header.initial_tasks is None:
         return
@@ -121,7 +125,7 @@ def _seeds_of(arm: Arm, mode: Mode, seeds: Sequence[int] | None) -> list[int]:
     own = range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
     if seeds is None:
         return list(own)
-    # Development may take any seed from 100 on: it is where settings are tried.
+    # Development may take any seed from 100 on: settings are tried there.
     return [seed for seed in seeds if mode == "dev" or seed in own]
 
 

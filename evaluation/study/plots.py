@@ -1,4 +1,4 @@
-"""The plots of a study as SVG, drawn without a plotting library: curves over steps, and differences with intervals."""
+"""Draws the plots of a study as SVG without a plotting library: curves over steps, and differences with intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT, TOP, BOTTOM = 60, 40, 50
 ROOM = 200  # for names, at least
 WIDTH_OF_A_LETTER = 7  # of the 12 px sans-serif that names are set in, on average
 CURVES = 7
-"""Arms in a plot of curves at most, the first of the recipe: more cannot be told apart."""
+"""The largest number of arms in a plot of curves, the first of the recipe: more cannot be distinguished."""
 
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
 
@@ -41,7 +41,7 @@ class Row(Record):
 
 
 def study_plots(summary: StudySummary) -> dict[str, str]:
-    """SVG texts by name, of those plots that there is something for."""
+    """Return the SVG text of each plot that has data, by name."""
     facts = summary.facts
     arms = {name: one for name, one in list(facts.arms.items()) if one.curve}
     curves: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
@@ -74,7 +74,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
 
 
 def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
-    """Lines over a common x axis, with a legend at the right. Raises ValueError when no series has a point."""
+    """Draw lines over a common x axis, with a legend at the right. Raises ValueError when no series has a point."""
     points = [point for one in series for point in one.points]
     if not points:
         raise ValueError("no series has a point")
@@ -101,7 +101,7 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
 
 
 def difference_chart(title: str, rows: Sequence[Row]) -> str:
-    """A row an arm: each seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
+    """Draw one row per arm: each seed's difference as a ring, the mean as a dot, the interval as a bar."""
     if not rows:
         raise ValueError("no row to draw")
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]
@@ -129,7 +129,7 @@ def difference_chart(title: str, rows: Sequence[Row]) -> str:
 
 
 def ticks(low: float, high: float, about: int = 6) -> tuple[float, ...]:
-    """Round numbers, evenly apart, from at most ``low`` to at least ``high``: about as many as asked for."""
+    """Return about ``about`` round numbers, evenly spaced, from at most ``low`` to at least ``high``."""
     if high <= low:
         high = low + 1.0
     rough = (high - low) / about
@@ -140,7 +140,7 @@ def ticks(low: float, high: float, about: int = 6) -> tuple[float, ...]:
 
 
 def _start(facts: ArmFacts, plot: str) -> list[tuple[float, float]]:
-    """Only success is known before the first round."""
+    """Return the point before the first round, where only success is known."""
     return [(0.0, facts.start)] if plot == "success" and facts.start is not None else []
 
 
@@ -150,7 +150,7 @@ def _over(facts: ArmFacts, value: Callable[[Point], float | None]) -> list[tuple
 
 
 def _room(named: Sequence[Series | Row]) -> int:
-    """Pixels that the names take, with a margin."""
+    """Return the pixels that the names take, with a margin."""
     return max(ROOM, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in named))
 
 

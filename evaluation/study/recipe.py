@@ -1,4 +1,4 @@
-"""The recipe of a study: what all arms share, what each arm changes, and which panels they are scored on."""
+"""The recipe of a study: what all arms share, what each arm changes, and which evaluation sets they are scored on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from evaluation.panels import held_out, panel_hash
@@ -17,10 +17,10 @@ from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 
 BASELINE = "grpo"
-"""The arm that every other one is compared with."""
+"""The arm that all others are compared with."""
 
 RESERVED = "study"
-"""The key of summary.json that is no arm."""
+"""The key of summary.json that is not an arm."""
 
 Mode = Literal["dev", "test"]
 FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
@@ -29,6 +29,9 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
 _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
+
+RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
+"""Keys of today by the names that the hashes of recorded results were taken with."""
 
 Tree = dict[str, Any]
 
@@ -66,8 +69,8 @@ class Arm(Strict):
         return self
 
 
-class Panels(Strict):
-    """The panels that final policies are scored on, in development and in the study itself."""
+class SetsBySplit(Strict):
+    """The evaluation sets that final policies are scored on, in development and in the study itself."""
 
     dev: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
@@ -77,7 +80,7 @@ class Panels(Strict):
         for mode, names in (("dev", self.dev), ("test", self.test)):
             for name in names:
                 if held_out(name) != (mode == "test"):
-                    raise ValueError(f"the panel {name} is not of the split {mode}: move it to the other list")
+                    raise ValueError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
         return self
 
 
@@ -86,12 +89,12 @@ class StudyRecipe(Strict):
 
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
-    panels: Panels
+    sets: SetsBySplit = Field(validation_alias=AliasChoices("sets", "panels"))
     strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9]+$")], ...] = Field(
-        (), description="labels of tasks, key=value: parts of each mode's first panel that are reported on their own"
+        (), description="labels of tasks, key=value: parts of each mode's first set that are reported on their own"
     )
     limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="score the first N tasks of each panel only (labelled as such)"
+        None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
     deadline: float = Field(
         1800.0, gt=0, le=365 * 24 * 3600.0, description="wall seconds of one arm and seed before it is ended"
@@ -120,24 +123,24 @@ class StudyRecipe(Strict):
         return self
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name. Raises InputError for an unknown one."""
+        """Return the arm of that name. Raises InputError for an unknown one."""
         for arm in self.arms:
             if arm.name == name:
                 return arm
         raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
 
     def reported(self, mode: Mode) -> tuple[str, ...]:
-        """The panels of a mode, and after the first one its strata."""
-        first, *others = self.panel_names(mode)
+        """Return the evaluation sets of a mode, with the strata of the first one after it."""
+        first, *others = self.set_names(mode)
         return (first, *(f"{first}/{stratum}" for stratum in self.strata), *others)
 
-    def panel_names(self, mode: Mode) -> tuple[str, ...]:
-        """The panels that a mode scores on."""
-        return self.panels.dev if mode == "dev" else self.panels.test
+    def set_names(self, mode: Mode) -> tuple[str, ...]:
+        """Return the evaluation sets that a mode scores on."""
+        return self.sets.dev if mode == "dev" else self.sets.test
 
 
 class Study(Record):
-    """A study's recipe with what it stands on: the base recipe's settings and the hashes of starter and panels."""
+    """A study's recipe with the base recipe's settings and the hashes of initial policy and evaluation sets."""
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
@@ -147,7 +150,7 @@ class Study(Record):
     panels: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
-        """All settings of one run, as a recipe holds them. ``admissions`` are those that the arm matches, if any."""
+        """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
         tree: Tree = copy.deepcopy(self.shared)
         for key, value in arm.overrides.items():
             put(tree, key, value)
@@ -156,22 +159,22 @@ class Study(Record):
         return tree | {"seed": seed}
 
     def iterations(self) -> int:
-        """Iterations of a run. Raises InputError when no recipe states them."""
+        """Return the iterations of a run. Raises InputError when no recipe states them."""
         found = self.shared.get("iterations")
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
-        """SHA-256 of everything stated that decides the outcomes of one arm and seed: what is run and scored."""
+        """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
         run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
-        names = self.recipe.panel_names(mode)
+        names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
 
 
 def load_study(path: Path) -> Study:
-    """The study at ``path``; files that it names are looked up from the working directory, as recipes do.
+    """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
 
     Raises InputError that names the file and the key.
     """
@@ -180,7 +183,7 @@ def load_study(path: Path) -> Study:
         recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
-    shared = _mapping(recipe.base)
+    shared = _with_recorded_keys(_mapping(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
     policy = shared.get("policy")
@@ -191,18 +194,32 @@ def load_study(path: Path) -> Study:
         sha256=_sha256([tree, shared]),
         starter=starter,
         starter_sha256=_content_hash(Path(starter)),
-        panels={name: panel_hash(name) for name in (*recipe.panels.dev, *recipe.panels.test)},
+        panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
     )
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:
-    """Set one dotted key in a recipe's sections. Raises InputError where a part of it is a value, not a section."""
-    *sections, last = key.split(".")
+    """Set one dotted key in a recipe's sections, under its recorded name.
+
+    Raises InputError where a part of the key is a value, not a section.
+    """
+    *sections, last = RECORDED_KEYS.get(key, key).split(".")
     for name in sections:
         tree = tree.setdefault(name, {})
         if not isinstance(tree, dict):
             raise InputError(f"{key}: '{name}' is a value, not a section")
     tree[last] = value
+
+
+def _with_recorded_keys(tree: Tree) -> Tree:
+    """Return the sections of a recipe with the keys that recorded hashes were taken with; a run reads either name."""
+    found = dict(tree)
+    for key, recorded in RECORDED_KEYS.items():
+        section, name = key.split(".")
+        old = recorded.partition(".")[2]
+        if isinstance(found.get(section), dict):
+            found[section] = {old if own == name else own: value for own, value in found[section].items()}
+    return found
 
 
 def _mapping(path: Path) -> Tree:
@@ -213,7 +230,7 @@ def _mapping(path: Path) -> Tree:
 
 
 def _content_hash(folder: Path) -> str:
-    """Of the files in a folder by name and content; a model of a hub has its id."""
+    """Hash the files of a folder by name and content; a model of a hub has its id."""
     if not folder.is_dir():
         return str(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())

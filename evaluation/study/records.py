@@ -1,8 +1,14 @@
-"""What one arm and seed leaves behind: a header with its figures by iteration, then a line for each task outcome."""
+"""The result of one arm and seed: a header with its figures by iteration, then one line per task outcome.
+
+Results are gzip files, ARM-SEED.jsonl.gz, a tenth of their size. Plain ARM-SEED.jsonl files, which earlier versions
+wrote, are read too.
+"""
 
 from __future__ import annotations
 
+import gzip
 import operator
+import zlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,18 +19,19 @@ from memory.jsonl import complaint, dump_line, write_atomically
 from training.seal.failure_profile import SealFigures
 
 Row = TypeVar("Row", bound=Record)
+SUFFIX, COMPRESSED = ".jsonl", ".gz"
 
 
 class IterationFigures(Record):
     """One iteration in numbers.
 
     ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
-    the panel that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by reason
-    and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first iteration)
-    and of the ``lent`` references, one a group without any success.
+    the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
+    reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
+    iteration) and of the ``lent`` references (off-policy demonstrations), one per group without any success.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
-    round drew and of those admitted. ``seal``: what SEAL saw and showed in the round, None where it is off.
-    ``measured``: wall seconds by stage, of the iteration and of its round.
+    round drew and of those admitted. ``seal``: SEAL's figures of the round, None where it is off. ``measured``: wall
+    seconds by stage, of the iteration and of its round.
     """
 
     iteration: int
@@ -52,18 +59,18 @@ class IterationFigures(Record):
 
     @property
     def environment_calls(self) -> int:
-        """All of them: rollouts, exploration and lent references."""
+        """The calls of rollouts, exploration and lent references together."""
         return self.rollout_calls + self.exploration_calls + self.lent_calls
 
     @property
     def acceptance(self) -> float | None:
-        """Share of drafts that verification let pass, whether or not there was room for them; None without drafts."""
+        """Share of drafts that verification accepted, over quota or not; None without drafts."""
         passed = self.admitted + self.refused.get("over_quota", 0)
         return passed / self.drafts if self.drafts else None
 
 
 class Overlap(Record):
-    """Distinct value-free call sequences of a panel, and how many of them training tasks share, values apart."""
+    """Distinct value-free call sequences of an evaluation set, and how many of them training tasks have too."""
 
     sequences: int
     in_initial: int
@@ -71,9 +78,9 @@ class Overlap(Record):
 
 
 class ArmMeasured(Record):
-    """What differs between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
+    """Fields that differ between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
 
-    Of a run that was stopped and went on, only the seconds of the last attempt are there.
+    A run that was stopped and resumed has the seconds of the last attempt only.
     """
 
     cpu_seconds: float
@@ -82,11 +89,12 @@ class ArmMeasured(Record):
 
 
 class ArmHeader(Record):
-    """The first line of ARM-SEED.jsonl.
+    """The first line of a result.
 
-    ``recipe`` hashes everything stated that decides the outcomes, ``study`` the study's recipe with its base.
-    ``starter``, ``initial_tasks`` and ``prompt_order`` hash the first policy, D_0 and the prompts of the first round in
-    order; the latter two are None for an arm that is not trained. ``panels`` maps names to hashes.
+    ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
+    base. ``starter``, ``initial_tasks`` and ``prompt_order`` are the hashes of the initial policy, D_0 and the prompts
+    of the first round in order; the latter two are None for an arm that is not trained. ``panels`` maps the names of
+    the evaluation sets to their hashes (committed results have this key).
     """
 
     arm: str
@@ -108,14 +116,15 @@ class ArmHeader(Record):
 
     @property
     def admissions(self) -> tuple[int, ...]:
-        """Tasks admitted by iteration."""
+        """The number of tasks that each iteration admitted."""
         return tuple(figures.admitted for figures in self.iterations)
 
 
 class ArmOutcome(Record):
     """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
 
-    ``strata`` are the panel's labels of the task, ``key=value`` each.
+    ``panel`` is the evaluation set (committed results have this key), ``strata`` are its labels of the task,
+    ``key=value`` each.
     """
 
     panel: str
@@ -130,19 +139,41 @@ class ArmOutcome(Record):
 
 
 class ArmResult(Record):
-    """The whole of one ARM-SEED.jsonl."""
+    """The whole of one result file."""
 
     header: ArmHeader
     outcomes: tuple[ArmOutcome, ...]
 
     def write(self, path: Path) -> None:
-        """Replace the file, whole or not at all."""
-        write_atomically(path, (dump_line(record).encode() for record in (self.header, *self.outcomes)))
+        """Replace the file, whole or not at all; compressed where its name ends in .gz. Equal results, equal bytes."""
+        text = b"".join(dump_line(record).encode() for record in (self.header, *self.outcomes))
+        # Without the time of day in its header, which differs between equal files.
+        write_atomically(path, [gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text])
+
+
+def result_path(folder: Path, arm: str, seed: int) -> Path:
+    """Return the file of one result in ``folder``: the plain one where only that exists, else the compressed one."""
+    compressed = folder / f"{arm}-{seed}{SUFFIX}{COMPRESSED}"
+    plain = folder / f"{arm}-{seed}{SUFFIX}"
+    return plain if plain.exists() and not compressed.exists() else compressed
+
+
+def result_seeds(folder: Path, arm: str) -> list[int]:
+    """Return the seeds of which ``folder`` has a result of the arm, in order."""
+    names = {path.name.removesuffix(COMPRESSED) for path in folder.glob(f"{arm}-*{SUFFIX}*")}
+    numbers = (name.removeprefix(f"{arm}-").removesuffix(SUFFIX) for name in names)
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def read_result(path: Path) -> ArmResult:
-    """One finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
-    lines = path.read_bytes().splitlines()
+    """Read one finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
+    content = path.read_bytes()
+    if path.suffix == COMPRESSED:
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
+    lines = content.splitlines()
     if not lines:
         raise InputError(f"{path} is empty: remove it, and the study makes it again")
     header = _parsed(path, 1, lines[0], ArmHeader)

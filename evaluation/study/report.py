@@ -1,4 +1,8 @@
-"""The report of a study: summary.json, tables in Markdown, and plots, from the results that are there."""
+"""Writes the report of a study: summary.json, tables in Markdown and plots, from the results that exist.
+
+The tables have success by evaluation set, differences by seed, and each arm's budgets. Their words are those of the
+committed reports, which a report of the committed results reproduces.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,17 @@ from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
 from training.seal.report import HEAD, study_rows
 
-# The report of a study as Markdown: success by panel, differences by seed, and what each arm spent.
-
 READING_FILE = "reading.md"
-"""What a person says about the results of the study itself: it goes above the tables."""
+"""A person's reading of the study's results; it is put above the tables."""
 
 LIMIT_SECONDS = 300.0
 """CPU seconds that one arm and seed is meant to take at most."""
 
 
 def study_table(summary: StudySummary, reading: str = "") -> str:
-    """All tables, with what a reader must know above and below them. Rates and differences are in percent points.
+    """Return all tables with their notes. Rates and differences are in percent points.
 
-    ``reading`` is what a person says about the results.
+    ``reading`` is put above the tables.
     """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
@@ -185,7 +187,7 @@ def _notes(summary: StudySummary) -> list[str]:
 
 
 def _labels(arms: dict[str, ArmFacts]) -> list[str]:
-    """What figures are figures of, with the arms that a label is of unless that is all that were trained."""
+    """Return the labels of the figures, each with its arms unless all trained arms have it."""
     trained = [name for name, facts in arms.items() if facts.curve]
     told = []
     for label in dict.fromkeys(label for one in arms.values() for label in one.labels):
@@ -208,12 +210,12 @@ def _points(one: Comparison | None) -> str:
 
 
 def _widest(one: Comparison) -> Interval | None:
-    """The interval that resamples functions too; without it, the one that resamples start states for all seeds."""
+    """Return the interval that resamples functions too, else the one that resamples start states for all seeds."""
     return one.function_interval or one.crossed_interval
 
 
 def _rest(rest: Rest | None, form: str) -> str:
-    """The mean without one function, and its t interval."""
+    """Return the mean without one function, and its t interval."""
     if rest is None:
         return ""
     ends = f" ({_interval(rest.t_interval)})" if rest.t_interval and "+" in form else ""
@@ -237,9 +239,9 @@ def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write summary, table and plots of all results of a mode; returns the table.
+    """Write summary, table and plots of all results of a mode; return the table.
 
-    Development has files of its own (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
+    Development has separate files (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
     result.
     """
     from evaluation.study.plots import study_plots

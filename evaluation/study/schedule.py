@@ -1,4 +1,4 @@
-"""Runs the planned arms and seeds of a study side by side, each as a child process of its own."""
+"""Runs the planned arms and seeds of a study in parallel, each in a child process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import yaml
 
 from environments.base import InputError
 from environments.command import MISTAKE
-from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
+from evaluation.settings import ScoringSettings
+from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job
 from evaluation.study.plan import Plan, Planned, check_start, current_result
 from evaluation.study.recipe import Study, Tree
 from evaluation.study.records import ArmHeader, read_result
@@ -26,9 +27,9 @@ SLACK = 60.0  # seconds for which a job may outlive the deadlines of its two chi
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
-    """Run every planned arm and seed, ``at_once`` at a time in their order; what failed, a sentence each.
+    """Run every planned arm and seed in order, ``at_once`` in parallel; return one sentence per failure.
 
-    Raises InputError when another study works in the same folder, and UnequalStart as soon as D_0 of two arms of a seed
+    Raises InputError when another study uses the same folder, and UnequalStart as soon as D_0 of two arms of a seed
     differ. Ends its children and exits with 130 or 143 on SIGINT or SIGTERM.
     """
     with exclusive(plan.place.work / "study.lock", str(plan.place.work)):
@@ -36,7 +37,7 @@ def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
 
 
 def check_settings(plan: Plan) -> None:
-    """Check all settings of all planned arms, before hours are spent on the first. Raises InputError."""
+    """Check the settings of all planned arms before the first one runs. Raises InputError."""
     files = []
     for name in dict.fromkeys(job.arm for job in plan.jobs):
         arm = plan.study.recipe.arm(name)
@@ -85,13 +86,13 @@ class _Schedule:
         except asyncio.CancelledError:
             if not received:
                 raise
-            await asyncio.wait(workers)  # each ends its child; gather tells of the first alone
+            await asyncio.wait(workers)  # each ends its child; gather reports the first alone
             print(f"stopped by {received[0].name}: the same command goes on", file=sys.stderr)
             raise SystemExit(128 + received[0]) from None
         return self._failures
 
     def _read_starts(self) -> None:
-        """D_0 of the seeds to run, by what is there already."""
+        """Take D_0 of the seeds to run from existing results."""
         plan = self._plan
         for seed in dict.fromkeys(job.seed for job in plan.jobs):
             for arm in self._study.recipe.arms:
@@ -100,7 +101,7 @@ class _Schedule:
                     check_start(self._first, found.header)
 
     async def _worker(self) -> None:
-        """Do one job after the other: always the first of the plan that waits for no other."""
+        """Run one job after the other: always the first of the plan that depends on no unfinished one."""
         while True:
             async with self._progress:
                 while (job := self._ready()) is None:
@@ -151,14 +152,14 @@ class _Schedule:
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
             starter=study.starter_sha256,
-            panels={name: study.panels[name] for name in study.recipe.panel_names(mode)},
+            panels={name: study.panels[name] for name in study.recipe.set_names(mode)},
             commit=self._commit,
         )
         write_json(folder / JOB_FILE, job)
         started = time.perf_counter()
         _say(f"{arm.name}, seed {planned.seed}: started")
         log = folder / "job.log"
-        argv = [sys.executable, "-m", "evaluation.study.arm", str(folder / JOB_FILE)]
+        argv = [sys.executable, "-m", "evaluation.study.arm", "--settings", str(folder / JOB_FILE)]
         deadline = 2 * job.deadline + SLACK
         if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
             raise InputError(_last_error(log))
@@ -169,19 +170,21 @@ class _Schedule:
         if not self._keep:
             shutil.rmtree(folder)
 
-    def _scoring(self, settings: Tree) -> Scoring:
+    def _scoring(self, settings: Tree) -> ScoringSettings:
+        """Return how final policies are scored: as the study says, on the device that its runs train on."""
         policy = settings.get("policy") or {}
-        return Scoring(
-            panels=self._study.recipe.panel_names(self._plan.mode),
+        return ScoringSettings(
+            evaluation_set=self._study.recipe.set_names(self._plan.mode),
             limit=self._study.recipe.limit,
-            openings=str(self._plan.place.openings) if self._plan.mode == "test" else None,
+            access_log=self._plan.place.access_log if self._plan.mode == "test" else None,
             device=policy.get("device", "auto"),
             dtype=policy.get("dtype", "float32"),
+            threads=1,
         )
 
 
 def _prepare(folder: Path, settings: Tree) -> None:
-    """The work folder with recipe.yaml; what an earlier attempt with other settings left there is removed."""
+    """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
     path = folder / "recipe.yaml"
     if folder.exists() and (not path.exists() or path.read_bytes() != _as_yaml(settings)):
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What a study's finished arms show: rates and differences by evaluation set, and the facts beside them."""
+"""Summarises the finished arms of a study: rates and differences by evaluation set, budgets, curves and costs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from environments.base import Record
-from evaluation.call_shapes import Shape, panel_shapes
+from evaluation.call_shapes import Shape, set_shapes
 from evaluation.study.comparisons import Cell, cell, deciding_function, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
 from evaluation.study.plan import Place, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult
-from evaluation.test_access import Opening, read_openings
+from evaluation.study.records import ArmHeader, ArmResult, result_seeds
+from evaluation.test_access import StudyAccess, read_access_log
 
 STATISTICS = (
     "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
@@ -24,13 +24,13 @@ EVOLUTION_LABEL = "evolution's share, scripted roles"
 
 
 class StudyFacts(Record):
-    """What summary.json holds beside the arms.
+    """The part of summary.json beside the arms' cells; its keys are those of committed summaries.
 
     ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
-    is. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``: where
-    arms of a seed differ in what they should share. ``deciding_functions``: by panel the function whose tasks move the
-    differences to the baseline most. ``environment_calls``: over the baseline's. ``openings``: of
-    held-out panels, all that were ever noted.
+    is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``:
+    where arms of a seed differ in what they should share. ``panels``: hashes of the evaluation sets.
+    ``deciding_functions``: by evaluation set the function whose tasks change the differences to the baseline most.
+    ``environment_calls``: over the baseline's. ``openings``: every line of the test access log.
     """
 
     mode: Mode
@@ -45,19 +45,19 @@ class StudyFacts(Record):
     unequal_budgets: tuple[str, ...]
     environment_calls: dict[str, float]
     other_prompts: tuple[str, ...]
-    openings: tuple[Opening, ...]
+    openings: tuple[StudyAccess, ...]
     evolution_share: dict[str, float]
     evolution_share_label: str = EVOLUTION_LABEL
 
 
 class StudySummary(Record):
-    """The whole report: cells by arm and panel, and the facts of the study."""
+    """The whole report: cells by arm and evaluation set, and the facts of the study."""
 
     cells: dict[str, dict[str, Cell]]
     facts: StudyFacts
 
     def as_json(self) -> dict[str, Any]:
-        """``{arm: {panel: cell}}`` with the facts under "study"."""
+        """Return ``{arm: {evaluation set: cell}}`` with the facts under "study"."""
         arms = {
             arm: {panel: one.model_dump(mode="json") for panel, one in panels.items()}
             for arm, panels in self.cells.items()
@@ -66,14 +66,14 @@ class StudySummary(Record):
 
 
 def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
-    """The report as a record. Raises UnequalStart, and InputError for a corrupt result."""
+    """Summarise all results of a mode. Raises UnequalStart, and InputError for a corrupt result."""
     results = {arm.name: _results(study, mode, place, arm) for arm in study.recipe.arms}
     headers = {name: {seed: one.header for seed, one in by_seed.items()} for name, by_seed in results.items()}
     first: dict[int, ArmHeader] = {}
     for header in (one for by_seed in headers.values() for one in by_seed.values()):
         check_start(first, header)
     there = {name: by_seed for name, by_seed in results.items() if by_seed}
-    panels = study.recipe.panel_names(mode)
+    panels = study.recipe.set_names(mode)
     arms = {
         arm.name: arm_facts(arm.description, arm.seeds, headers[arm.name])
         for arm in study.recipe.arms
@@ -100,7 +100,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         environment_calls=call_shares(arms, BASELINE),
         other_prompts=_other_prompts(headers),
-        openings=tuple(read_openings(place.openings)),
+        openings=tuple(read_access_log(place.access_log)),
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
     )
     known = {
@@ -112,26 +112,25 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
 
 
 def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmResult]:
-    """Every result of the arm in this mode, by seed, that is of the recipe as it is."""
+    """Return the arm's results in this mode by seed, those of the recipe as it is now."""
     found = {}
-    for path in sorted((place.output / "raw").glob(f"{arm.name}-*.jsonl")):
-        suffix = path.stem.removeprefix(f"{arm.name}-")
-        if suffix.isdecimal() and (int(suffix) >= FIRST_SEED["dev"]) == (mode == "dev"):
-            result = current_result(study, mode, place, arm, int(suffix))
+    for seed in result_seeds(place.raw, arm.name):
+        if (seed >= FIRST_SEED["dev"]) == (mode == "dev"):
+            result = current_result(study, mode, place, arm, seed)
             if result is not None:
-                found[int(suffix)] = result
-    return dict(sorted(found.items()))
+                found[seed] = result
+    return found
 
 
 def _shapes_of(panel: str, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
-    """The call shapes of a panel's tasks; of a held-out panel only where results of an opening are there."""
-    return panel_shapes(panel, place.openings) if results else {}
+    """Return the call shapes of a set's tasks; none without results, so that no held-out set is opened for nothing."""
+    return set_shapes(panel, place.access_log) if results else {}
 
 
 def _deciding(
     results: Mapping[str, Mapping[int, ArmResult]], shapes: Mapping[str, Mapping[str, Shape]]
 ) -> dict[str, str]:
-    """By panel the function that moves the differences to the baseline most, of the panels that have one."""
+    """Return by evaluation set the function that changes the differences to the baseline most, where there is one."""
     others = [by_seed for name, by_seed in results.items() if name != BASELINE]
     if BASELINE not in results:
         return {}
@@ -145,7 +144,7 @@ def _cells(
     name: str,
     panels: Mapping[str, tuple[Mapping[str, Shape], str | None]],
 ) -> dict[str, Cell]:
-    """The arm's cell on each panel; ``panels`` gives their call shapes and the function to leave out."""
+    """Return the arm's cell on each set; ``panels`` has their call shapes and the function to leave out."""
     cells = {}
     others = [other for arm, other in study.recipe.compare if arm == name and other in results]
     for panel, known in panels.items():
@@ -166,7 +165,7 @@ def _cells(
 
 
 def _other_prompts(headers: Mapping[str, Mapping[int, ArmHeader]]) -> tuple[str, ...]:
-    """Arms and seeds whose first round drew other prompts, or in another order, than the baseline's."""
+    """Return arms and seeds whose first round drew other prompts than the baseline's, or in another order."""
     base = {seed: one.prompt_order for seed, one in headers.get(BASELINE, {}).items()}
     return tuple(
         f"{name}-{seed}"

@@ -29,7 +29,7 @@ WORDS = {
     "boundary": "a task that some rollouts of a group solve and others do not",
     "rare": "a rollout with a sequence of calls that hardly any other has",
     "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
-    "panel": "success before and after training on tasks held out of it; 95 %: start states and functions resampled",
+    "evaluation": "success before and after training on tasks held out of it; 95 %: start states, functions resampled",
     "seconds, cost": "of the iteration, by stage",
 }
 REASONS = {
@@ -156,7 +156,7 @@ def _words(summaries: Sequence[Summary]) -> Iterator[str]:
     yield ""
     yield "Words of the table"
     for word, meaning in WORDS.items():
-        if word != "panel" or any(one.panel for one in summaries):
+        if word != "evaluation" or any(one.evaluation for one in summaries):
             yield f"  {word:13} {meaning}"
     for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
         yield f"  refused: {reason}: {REASONS.get(reason, 'see environments/verification/verify.py, Refusal')}"
@@ -170,7 +170,7 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     if settings.evaluation.tasks is not None:
         what = f"--tasks {quote(settings.evaluation.tasks)}"
     else:
-        what = f"--panel {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
+        what = f"--evaluation-set {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
     named = "" if settings.environment.name == BFCL else f"--environment {quote(settings.environment.name)} "
     python = _python()
     command = f"{python} -m evaluation.run {named}{what}"

@@ -12,7 +12,8 @@ from pydantic import Field
 from agents.chat.http import model_of
 from environments.base import Record
 from environments.settings import BFCL
-from graph.records import Evolution, PanelScore, StageSeconds
+from evaluation.outcomes import Score, ScoreChange
+from graph.records import Evolution, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import SignalKind, StopReason, Trajectory
@@ -67,7 +68,7 @@ class SealSummary(Record):
 
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
-COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost")
+COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost")
 
 
 class Contexts(Record):
@@ -78,20 +79,6 @@ class Contexts(Record):
     left_out: int
 
 
-class Panel(Record):
-    """Success on the fixed panel, in [0, 1], by the policy that the round began with and the one that it made.
-
-    ``interval``: 95 % of ``after``, with start states and functions resampled where they are known, else Wilson's; None
-    in summaries of before it was there.
-    """
-
-    name: str
-    n: int
-    before: float
-    after: float
-    interval: tuple[float, float] | None = None
-
-
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
@@ -99,7 +86,8 @@ class Summary(Record):
     ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
-    ``stop_reasons``: user turns of the round's rollouts by why they stopped.
+    ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
+    tasks before and after the round, None where none are scored.
     """
 
     iteration: int
@@ -108,7 +96,7 @@ class Summary(Record):
     refused: dict[str, int]
     signals: dict[SignalKind, int]
     contexts: Contexts
-    panel: Panel | None
+    evaluation: ScoreChange | None
     seconds: dict[str, float]
     cost: Cost
     failed: dict[str, int] = {}
@@ -142,7 +130,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         refused=evolution.refused,
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
-        panel=_panel(folder, settings),
+        evaluation=_score_change(folder, settings),
         seconds=_seconds(folder),
         cost=cost_of(run, iteration, len(evolution.admitted)),
         failed=evolution.failures,
@@ -194,18 +182,11 @@ def _seconds(folder: IterationDirectory) -> dict[str, float]:
     return read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
 
 
-def _panel(folder: IterationDirectory, settings: RunSettings) -> Panel | None:
+def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreChange | None:
     if settings.evaluation.scored is None:
         return None
-    before = read_json(folder.panel_before, PanelScore)
-    after = read_json(folder.panel_after, PanelScore)
-    return Panel(
-        name=after.name,
-        n=after.n,
-        before=before.success,
-        after=after.success,
-        interval=after.shared_interval or after.interval,
-    )
+    before, after = (read_json(path, Score) for path in (folder.panel_before, folder.panel_after))
+    return ScoreChange(before=before, after=after)
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
@@ -227,7 +208,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if settings.environment.name != BFCL and settings.evaluation.scored is None:
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
-        labels.append(f"panel: its first {settings.evaluation.limit} tasks only")
+        labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
 
 
@@ -273,16 +254,11 @@ def _caption(summaries: Sequence[Summary]) -> str | None:
     return "; ".join(dict.fromkeys(label for summary in summaries for label in summary.labels)) or None
 
 
-def _scored(panel: Panel, separator: str) -> str:
-    interval = f"95 %: {panel.interval[0]:.2f}-{panel.interval[1]:.2f}{separator}" if panel.interval else ""
-    return f"{panel.before:.3f} -> {panel.after:.3f}{separator}{interval}{panel.name}, n={panel.n}"
-
-
 def _row(summary: Summary, separator: str) -> tuple[str, ...]:
     def counts(of: Mapping[str, int] | Mapping[SignalKind, int]) -> str:
         return separator.join(f"{count} {name}" for name, count in of.items())
 
-    panel, contexts = summary.panel, summary.contexts
+    contexts = summary.contexts
     followed = {"new": contexts.new, "known": contexts.known, "left out": contexts.left_out}
     followed |= {f"failed: {cause}": count for cause, count in summary.failed.items()}
     return (
@@ -292,7 +268,7 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
         counts(summary.refused) or "none",
         counts(summary.signals),
         counts(followed),
-        _scored(panel, separator) if panel else "not scored",
+        summary.evaluation.words(separator) if summary.evaluation else "not scored",
         separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),
         summary.cost.words(separator) or "none",
     )

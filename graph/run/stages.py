@@ -18,7 +18,9 @@ from pydantic import ValidationError
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
-from graph.records import PanelScore, PrintedProgress, PrintedReport, StageSeconds
+from evaluation.outcomes import Report, Score
+from evaluation.settings import AttemptSettings, ScoringSettings
+from graph.records import PrintedProgress, StageSeconds
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
 from graph.settings import RunSettings
@@ -205,7 +207,7 @@ async def score_before(run: Run, iteration: int) -> None:
         return
     if iteration > 0:
         previous = run.directory.iteration(iteration - 1).panel_after
-        write_json(folder.panel_before, read_json(previous, PanelScore))
+        write_json(folder.panel_before, read_json(previous, Score))
         return
     await _score(run, iteration, "before", run.settings.policy.path)
 
@@ -242,50 +244,52 @@ async def evolve(run: Run, iteration: int) -> None:
 
 async def _score(run: Run, iteration: int, when: Literal["before", "after"], policy: str) -> None:
     settings = run.settings
-    scored = settings.evaluation.scored
-    assert scored is not None
-    files = run.directory.iteration(iteration).evaluation(when)
-    what = ("--panel", scored) if settings.evaluation.tasks is None else ("--tasks", settings.evaluation.tasks)
-    command = ["evaluation.run", "--environment", settings.environment.name, *what, "--model", policy]
-    command += ["--output", str(files.outcomes), "--json"]
-    command += ["--device", settings.policy.device, "--dtype", settings.policy.dtype]
-    command += ["--threads", str(settings.training.threads)]
-    command += ["--progress", *_limits(settings)]
-    if settings.policy.thinking is not None:
-        command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
-    if settings.environment.trust_agent_code:
-        command += ["--trust-agent-code"]
-    if settings.evaluation.batch is not None:
-        command += ["--batch", str(settings.evaluation.batch)]
-    if settings.evaluation.limit is not None:
-        command += ["--limit", str(settings.evaluation.limit)]
+    folder = run.directory.iteration(iteration)
+    files = folder.evaluation(when)
+    write_json(folder.evaluation_settings, scoring_settings(settings))
+    command = ["evaluation.run", "--settings", str(folder.evaluation_settings), "--model", policy]
+    command += ["--output", str(files.outcomes), "--json", "--progress"]
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
-    label = f"iteration {iteration}: panel {when} training"
-    with _timed(run, iteration, f"panel {when}"), run.progress.stage(label) as stage:
+    label = f"iteration {iteration}: evaluation {when} training"
+    with _timed(run, iteration, f"evaluation {when}"), run.progress.stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
         await _child(run, command, files.log, settings.deadlines.evaluation, shown)
-        score = panel_score(scored, lines, files.log)
+        score = printed_score(lines, files.log)
     write_json(files.score, score)
 
 
-def _limits(settings: RunSettings) -> list[str]:
-    """Return the limits of an evaluation's episodes: its section's, else training's; for actions the benchmark's."""
+def scoring_settings(settings: RunSettings) -> ScoringSettings:
+    """Return the settings of a run's own evaluations, without the policy.
+
+    Limits that the section ``evaluation`` leaves open are those of training, and the environment's for actions.
+    """
     own, training = settings.evaluation, settings.training
-    actions = own.max_actions or settings.environment.max_steps
-    limits = ["--max-new-tokens", str(own.max_new_tokens or training.max_new_tokens)]
-    limits += ["--max-tokens", str(own.max_tokens or training.max_tokens)]
-    return limits if actions is None else [*limits, "--max-actions", str(actions)]
+    stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
+    stated["max_actions"] = own.max_actions or settings.environment.max_steps
+    stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
+    stated["max_tokens"] = own.max_tokens or training.max_tokens
+    return ScoringSettings(
+        environment=settings.environment.name,
+        evaluation_set=() if own.set is None else (own.set,),
+        tasks=None if own.tasks is None else Path(own.tasks),
+        device=settings.policy.device,
+        dtype=settings.policy.dtype,
+        threads=training.threads,
+        thinking=settings.policy.thinking,
+        trust_agent_code=bool(settings.environment.trust_agent_code),
+        **stated,
+    )
 
 
-def panel_score(panel: str, lines: Sequence[str], log_path: Path) -> PanelScore:
+def printed_score(lines: Sequence[str], log_path: Path) -> Score:
     """Return the score in the lines that ``evaluation.run --json`` printed. Raises ChildFailure when there is none."""
     for line in reversed(lines):
         try:
-            (score,) = PrintedReport.model_validate_json(line).scores
+            report = Report.model_validate_json(line)
         except ValidationError:
             continue
-        return PanelScore(name=panel, **score.model_dump())
+        return report.scores[0]
     raise ChildFailure(f"evaluation.run printed no report: see {log_path}", 0, "")
 
 

@@ -12,16 +12,17 @@ from typer.testing import CliRunner
 
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import Installation
-from environments.appworld.panels import Panel, PanelEnvironment
+from environments.appworld.panels import METRICS, Panel, PanelEnvironment
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
 from evaluation import appworld_panels
-from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable, score_goals
-from evaluation.attempts import Decoding, limits_for
+from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable
+from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
 from evaluation.run import app
 from evaluation.selection import budget_of
-from evaluation.test_access import SplitOpening
+from evaluation.settings import ScoringSettings
+from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
 
 MODEL = "recipes/starter"
@@ -64,7 +65,7 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
     open_appworld_panel("test_normal", 2, ledger, "some/model")
-    first, second = read_jsonl(ledger, SplitOpening)
+    first, second = read_jsonl(ledger, SplitAccess)
     assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
     assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
     assert first.sha256 == second.sha256 == hashlib.sha256(b"c_1\nc_2\nd_1").hexdigest()
@@ -74,12 +75,12 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
 @pytest.mark.parametrize(
     ("panel", "ledger", "model", "says"),
     [
-        ("test_normal", None, MODEL, "add --openings FILE"),
-        ("test_challenge", None, MODEL, "add --openings FILE"),
+        ("test_normal", None, MODEL, "add --access-log FILE"),
+        ("test_challenge", None, MODEL, "add --access-log FILE"),
         ("test_challenge", "l.jsonl", MODEL, "has no such tasks"),
-        ("dev", "l.jsonl", MODEL, "dev is none"),
+        ("dev", "l.jsonl", MODEL, "dev is open"),
         ("train", None, MODEL, "choose one of dev, test_normal, test_challenge"),
-        ("templated-dev", None, MODEL, "AppWorld has no such panel"),
+        ("templated-dev", None, MODEL, "AppWorld has no such set"),
         ("test_normal", "l.jsonl", "no/such/folder", "no/such/folder"),
         ("test_normal", "", MODEL, "is a folder"),
     ],
@@ -145,7 +146,7 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
 def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
-    assert "this opening is noted, with date, commit, split, hash of its ids, and model" in said
+    assert "this access is added, with date, commit, split, hash of its ids, and model" in said
 
 
 @pytest.mark.parametrize(
@@ -161,32 +162,21 @@ def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, positions, given, limits) -> None:  # type: ignore[no-untyped-def]
     budget = budget_of(environment)
-    decoding = Decoding(
-        model=MODEL,
-        device="cpu",
-        dtype="float32",
-        threads=1,
-        max_actions=budget.actions,
-        max_new_tokens=None,
-        max_tokens=given,
-        batch=budget.batch,
-        budget=budget,
-    )
     policy = SimpleNamespace(rendering=SimpleNamespace(name=rendering), positions=positions)
-    found = limits_for(policy, decoding)
+    found = limits_for(policy, ScoringSettings(model=MODEL, max_tokens=given), budget)
     assert (found.max_actions, found.max_new_tokens, found.max_tokens) == limits
 
 
 def test_what_is_printed_has_the_goals_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", True), attempted("b_1")]
-    scores = (score_goals("dev", outcomes),)
+    scores = (score("dev", outcomes, METRICS),)
     report = Report(environment="appworld", model="m", rendering="r", scores=scores, mean=0.6, seconds=1.0)
-    print_report(report, score_strata(outcomes, score_goals))
+    print_report(report, score_strata(outcomes, METRICS))
     rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if "│" in line}
     assert [cell.strip() for cell in rows["dev"].split("│")[-3:-1]] == ["66.7", "50.0"]
     assert [cell.strip() for cell in rows["difficulty=b"].split("│")[-3:-1]] == ["0.0", "0.0"]
     print_report(report.model_copy(update={"scores": (score("dev", outcomes),)}), ())
-    assert "TGC" not in capsys.readouterr().out
+    assert "tgc" not in capsys.readouterr().out
 
 
 def attempted(task_id: str, success: bool = False, cause: str | None = None) -> TaskOutcome:
@@ -204,25 +194,25 @@ def attempted(task_id: str, success: bool = False, cause: str | None = None) -> 
 def test_goals_stand_beside_the_success_and_its_interval() -> None:
     """What ``appworld evaluate`` printed for two scenarios, one solved wholly and one in two of three variants."""
     outcomes = [attempted(f"{s}_{v}", (s, v) != ("b", 2)) for s in "ab" for v in (1, 2, 3)]
-    found = score_goals("dev", outcomes)
-    assert (found.tgc, found.sgc, found.clusters) == (83.3, 50.0, 2)
-    assert found.model_copy(update={"tgc": None, "sgc": None}) == score("dev", outcomes)
-    strata = score_strata(outcomes, score_goals)
-    assert [(one.group, one.tgc, one.sgc) for one in strata] == [
+    found = score("dev", outcomes, METRICS)
+    assert (found.metrics, found.clusters) == ({"success": 5 / 6, "tgc": 83.3, "sgc": 50.0}, 2)
+    assert found.model_copy(update={"metrics": {"success": 5 / 6}}) == score("dev", outcomes)
+    strata = score_strata(outcomes, METRICS)
+    assert [(one.group, one.metrics["tgc"], one.metrics["sgc"]) for one in strata] == [
         ("difficulty=a", 100.0, 100.0),
         ("difficulty=b", 66.7, 0.0),
     ]
-    assert "tgc" not in json.loads(score("dev", outcomes).model_dump_json())
-    assert json.loads(score_goals("dev", [attempted("a_1")]).model_dump_json())["tgc"] == 0.0
+    assert json.loads(score("dev", [attempted("a_1")], METRICS).model_dump_json())["metrics"]["tgc"] == 0.0
 
 
 def test_what_could_not_be_judged_is_in_no_figure() -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", cause="dead"), attempted("b_1", True), attempted("c_1")]
-    found = score_goals("dev", outcomes)
+    found = score("dev", outcomes, METRICS)
     assert (found.n, found.infrastructure_errors) == (3, 1)
-    assert (found.tgc, found.sgc) == (66.7, 50.0)
-    nothing = score_goals("dev", [attempted("a_1", cause="dead")])
-    assert (nothing.tgc, nothing.sgc) == (None, None)
+    assert (found.metrics["tgc"], found.metrics["sgc"]) == (66.7, 50.0)
+    assert score("dev", [attempted("a_1", cause="dead")], METRICS).metrics == {"success": 0.0}
+    part = [attempted("a_1", True), attempted("a_2", cause="dead")]
+    assert score("dev", part, METRICS).metrics == {"success": 1.0, "tgc": 100.0}, "no scenario could be judged"
 
 
 def test_the_words_of_a_fault_are_not_written() -> None:

@@ -25,9 +25,11 @@ def outcome(task_id: str, **fields: object) -> TaskOutcome:
     return TaskOutcome(task_id=task_id, **given)
 
 
-def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
+def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "outcomes.jsonl"
-    done = command("--panel", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json")
+    done = command(
+        "--evaluation-set", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json"
+    )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     report = json.loads(line)
@@ -35,7 +37,7 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     (found,) = report["scores"]
     assert found["n"] == len(outcomes) == 12
     assert found["successes"] == sum(one.success for one in outcomes)
-    assert found["interval"][0] <= found["success"] <= found["interval"][1]
+    assert found["interval"][0] <= found["metrics"]["success"] <= found["interval"][1]
     assert any("argument references" in note for note in report["notes"])
     assert any("first 12" in note for note in report["notes"])
     assert {one.task_id for one in outcomes} == {item.task.id for item in open_panel("templated-dev", 12)}
@@ -48,19 +50,25 @@ def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ((), "one of the three"),
-        (("--panel", "templated-dev", "--category", "base"), "one of the three"),
-        (("--panel", "templated-dev", "--tasks", "some.jsonl"), "one of the three"),
+        (("--evaluation-set", "templated-dev", "--category", "base"), "one of the three"),
+        (("--evaluation-set", "templated-dev", "--tasks", "some.jsonl"), "one of the three"),
         (("--tasks", "no.jsonl"), "no.jsonl"),
-        (("--panel", "nowhere"), "templated-dev"),
-        (("--panel", "templated-dev", "--split", "dev"), "--split goes with --category"),
+        (("--evaluation-set", "nowhere"), "templated-dev"),
+        (("--evaluation-set", "templated-dev", "--split", "dev"), "--split goes with --category"),
         (("--category", "nothing"), "miss_func"),
-        (("--panel", "templated-dev", "--model", "no/such/folder"), "no/such/folder"),
+        (("--evaluation-set", "templated-dev", "--model", "no/such/folder"), "no/such/folder"),
         (("--tasks", "recipes/quickstart.yaml"), "recipes/quickstart.yaml"),
         (("--tasks", "no.jsonl", "--split", "dev"), "--split goes with --category"),
-        (("--panel", "templated-dev", "--environment", "environments.example:depot"), "--tasks FILE"),
-        (("--panel", "templated-dev", "--model", "lookup"), "--train FILE goes with --model lookup or constant"),
-        (("--panel", "templated-dev", "--train", "no.jsonl"), "--train FILE goes with --model lookup or constant"),
-        (("--panel", "templated-dev", "--model", "lookup", "--train", "no.jsonl"), "no.jsonl"),
+        (("--evaluation-set", "templated-dev", "--environment", "environments.example:depot"), "--tasks FILE"),
+        (
+            ("--evaluation-set", "templated-dev", "--model", "lookup"),
+            "--train FILE goes with --model lookup or constant",
+        ),
+        (
+            ("--evaluation-set", "templated-dev", "--train", "no.jsonl"),
+            "--train FILE goes with --model lookup or constant",
+        ),
+        (("--evaluation-set", "templated-dev", "--model", "lookup", "--train", "no.jsonl"), "no.jsonl"),
     ],
 )
 def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
@@ -95,10 +103,10 @@ def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> No
     items = open_panel("templated-dev", 8)
     write_jsonl(path, [item.task for item in items])
     by_file = command("--tasks", str(path), "--model", STARTER, "--json")
-    by_name = command("--panel", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
+    by_name = command("--evaluation-set", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
     (mine,), (panel,) = (json.loads(done.stdout)["scores"] for done in (by_file, by_name))
     assert mine == panel | {"group": "mine.jsonl"}, "tasks of a file share start states as those of a panel do"
-    assert any("no held-out panel" in note for note in json.loads(by_file.stdout)["notes"])
+    assert any("not a held-out evaluation set" in note for note in json.loads(by_file.stdout)["notes"])
 
 
 def test_the_embedded_policy_does_not_know_every_tool() -> None:

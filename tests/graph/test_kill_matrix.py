@@ -64,14 +64,14 @@ def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     iteration = root / "iterations" / "000"
     points = [
         ("parent", "D_0", lambda: any(root.glob("seed/branches/*/verdicts.jsonl"))),
-        ("child", "panel before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
+        ("child", "evaluation before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
         ("parent", "training, after its first step", told(iteration / "training.log", '"step":1,')),
         (
             "both",
             "training, as a checkpoint is written",
             appeared(root / "policy" / "checkpoint-2" / "model.safetensors"),
         ),
-        ("parent", "panel after, right after training", appeared(iteration / "panel_after.log")),
+        ("parent", "evaluation after, right after training", appeared(iteration / "panel_after.log")),
         ("both", "before the graph", appeared(iteration / "panel_after.json")),
     ]
     measured = []

@@ -28,7 +28,7 @@ tasks: {initial_count: 12}
 training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4, max_tokens: 256, learning_rate: 0.0001}
 signals: {contexts_per_iteration: 4, rare_percent: 20}
 roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2}}
-evaluation: {panel: null, tasks: held.jsonl}
+evaluation: {set: null, tasks: held.jsonl}
 """
 HELD_OUT = ("--count", "5", "--set", "evaluation.tasks=null", "--output", "held.jsonl")  # of the run's own seed
 
@@ -62,8 +62,8 @@ def test_an_iteration_trains_and_admits_tasks(folder: Path) -> None:
     (told,) = [json.loads(line) for line in (folder / "printed").read_text().splitlines()]
     assert told["tasks"] == 12
     assert told["admitted"] > 0
-    assert (told["panel"]["name"], told["panel"]["n"]) == ("held.jsonl", 5)
-    assert 0.0 <= told["panel"]["before"] <= 1.0
+    assert (told["evaluation"]["after"]["group"], told["evaluation"]["after"]["n"]) == ("held.jsonl", 5)
+    assert 0.0 <= told["evaluation"]["before"]["metrics"]["success"] <= 1.0
     run = RunDirectory.open(folder / "run")
     played = read_jsonl(run.iteration(0) / "trajectories.jsonl", Trajectory)
     assert len(played) == 3 * 4 * 4
@@ -107,7 +107,7 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
         ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
         ("environment.classes=[Depot]", "environment.classes: this is for bfcl"),
-        ("evaluation.panel=templated-dev", "'tasks' is scored in place of a panel"),
+        ("evaluation.set=templated-dev", "'tasks' is scored in place of an evaluation set"),
         ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )

@@ -19,7 +19,7 @@ from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import write_jsonl
 
 STARTER = QUICKSTART.parent / "starter"
-OWN = ("environment={name: 'environments.example:depot'}", "evaluation.panel=null")
+OWN = ("environment={name: 'environments.example:depot'}", "evaluation.set=null")
 
 
 def told(folder: Path, *overrides: str) -> str:
@@ -57,14 +57,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["policy.thinking=true"], "policy.thinking: "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),
         (["training.max_tokens=5000"], "training.max_tokens is 5000 and "),
-        (["evaluation.panel=nope"], "evaluation.panel: no panel is called 'nope'"),
-        (["evaluation.panel=templated-test"], "evaluation.panel: templated-test is held out"),
-        (["evaluation={panel: null, tasks: '{}/none.jsonl'}"], "{}/none.jsonl does not exist"),
-        (["evaluation={panel: null, tasks: '{}/torn.jsonl'}"], "{}/torn.jsonl, line 1: "),
-        (["evaluation={panel: null, tasks: '{}/empty.jsonl'}"], "evaluation.tasks: {}/empty.jsonl holds no task"),
+        (["evaluation.set=nope"], "evaluation.set: no panel is called 'nope'"),
+        (["evaluation.set=templated-test"], "evaluation.set: templated-test is held out"),
+        (["evaluation={set: null, tasks: '{}/none.jsonl'}"], "{}/none.jsonl does not exist"),
+        (["evaluation={set: null, tasks: '{}/torn.jsonl'}"], "{}/torn.jsonl, line 1: "),
+        (["evaluation={set: null, tasks: '{}/empty.jsonl'}"], "evaluation.tasks: {}/empty.jsonl holds no task"),
         ([*OWN, "evaluation.tasks={}/bfcl.jsonl"], "is of bfcl, the run acts in depot"),
         ([*OWN, "environment.options={shelves: 3}"], "environment.options: environments.example:depot does not take"),
-        (["environment={name: 'nowhere.at:all'}", "evaluation.panel=null"], "there is no module 'nowhere'"),
+        (["environment={name: 'nowhere.at:all'}", "evaluation.set=null"], "there is no module 'nowhere'"),
         (["tasks={initial: '{}/none.jsonl'}"], "tasks.initial: {}/none.jsonl cannot be read"),
         (["roles.reflector={kind: chat, model: m}"], "the environment variable OPENAI_API_KEY is not set"),
         (["roles.explorer={kind: chat}"], "roles.explorer.kind is chat, but no model is given"),
@@ -121,9 +121,9 @@ def test_the_quickstart_passes_and_what_needs_no_policy_does_not_look_at_it(fold
 )
 def test_nothing_is_written_before_all_of_it_was_looked_at(command, options, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(command.app, [*options, "--set", "evaluation.panel=nope"])
+    result = CliRunner().invoke(command.app, [*options, "--set", "evaluation.set=nope"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: evaluation.panel: no panel is called 'nope'")
+    assert result.stderr.startswith("error: evaluation.set: no panel is called 'nope'")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -106,12 +106,12 @@ def test_overrides_reach_nested_sections_and_the_last_one_counts(tmp_path: Path)
     path = tmp_path / "recipe.yaml"
     path.write_text("training:\n  learning_rate: 1e-5\n")
     overrides = ["roles.exploration.rounds=9", "tasks.initial=tasks.jsonl", "environment.classes=[TravelAPI]"]
-    settings = load_recipe(path, [*overrides, "evaluation.panel=null", "seed=1", "seed=2"])
+    settings = load_recipe(path, [*overrides, "evaluation.set=null", "seed=1", "seed=2"])
     assert settings.training.learning_rate == 1e-5
     assert settings.roles.exploration.rounds == 9
     assert settings.tasks.initial == "tasks.jsonl"
     assert settings.environment.classes == ("TravelAPI",)
-    assert settings.evaluation.panel is None
+    assert settings.evaluation.set is None
     assert settings.seed == 2
 
 
@@ -199,16 +199,18 @@ def test_difference_names_the_setting() -> None:
 
 def test_difference_of_an_own_environments_options(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
-    path.write_text("environment: {name: 'shop:open'}\nevaluation: {panel: null}\n")
+    path.write_text("environment: {name: 'shop:open'}\nevaluation: {set: null}\n")
     one, more = load_recipe(path, ["environment.options.a=1"]), load_recipe(path, ["environment.options={a: 1, b: 2}"])
     for left, right in ((one, more), (more, one), (load_recipe(path), one)):
         assert difference(left, right) == "environment.options"
     assert difference(one, load_recipe(path, ["environment.options.a=2"])) == "environment.options.a"
 
 
-def test_an_own_environment_has_no_panel(tmp_path: Path) -> None:
+def test_an_own_environment_has_no_evaluation_set(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("environment: {name: 'shop:open'}\n")
-    with pytest.raises(InputError, match=r"evaluation: the panel templated-dev is of bfcl.*evaluation.panel to null"):
+    with pytest.raises(
+        InputError, match=r"evaluation: the evaluation set templated-dev is of bfcl.*evaluation.set to null"
+    ):
         load_recipe(path)
-    assert load_recipe(path, ["evaluation.panel=null"]).evaluation.panel is None
+    assert load_recipe(path, ["evaluation.set=null"]).evaluation.set is None

@@ -24,7 +24,7 @@ from memory.records import Measured, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
 
-KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "panel", "seconds", "cost"}
+KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
 COST |= {"money", "stages", "per_admitted"}
 
@@ -56,7 +56,7 @@ def test_json_is_one_line_an_iteration_and_nothing_else(trained: tuple[RunDirect
     assert set(told["cost"]) == COST
     assert (told["iteration"], told["tasks"]) == (0, 5)
     assert told["admitted"] > 0
-    assert told["panel"] is None
+    assert told["evaluation"] is None
     assert set(told["seconds"]) == {"seed", "train", "evolve"}
     assert told["cost"]["sampled_tokens"] > 0
     assert told["cost"]["environment_calls"] > 0

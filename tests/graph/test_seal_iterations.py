@@ -45,7 +45,7 @@ training:
    max_new_tokens: 16, max_tokens: 120, max_actions: 3, seal: {{interface: {{schema_cues: false}}}}}}
 signals: {{contexts_per_iteration: 1}}
 roles: {{exploration: {{rounds: 1, steps: 3, drafts_per_context: 1}}}}
-evaluation: {{panel: null}}
+evaluation: {{set: null}}
 """
 """The thresholds are those of the paper; a step has 16 turns."""
 

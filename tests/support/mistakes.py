@@ -87,7 +87,7 @@ def finished(folder: Path, made: Path) -> None:
     changed("tasks.jsonl", without_last_line)(folder, made)
     iteration = folder / "run" / "iterations" / "000"
     summary = (
-        '{"iteration": 0, "tasks": 5, "admitted": 0, "refused": {}, "signals": {}, "panel": null, "seconds": {},'
+        '{"iteration": 0, "tasks": 5, "admitted": 0, "refused": {}, "signals": {}, "evaluation": null, "seconds": {},'
         ' "contexts": {"new": 0, "known": 0, "left_out": 0}, "cost": {}}'
     )
     (iteration / "summary.json").write_text(summary)
@@ -110,7 +110,7 @@ CASES = {
         "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
     ),
     "limit of no panel": Case(
-        "graph.run_iteration", f"{SET} evaluation.panel=null --set evaluation.limit=3", "'limit' is for a panel"
+        "graph.run_iteration", f"{SET} evaluation.set=null --set evaluation.limit=3", "'limit' is for an evaluation set"
     ),
     "count beside a file": Case(
         "graph.run_iteration", f"{SET} tasks.initial=x --set tasks.initial_count=3", "'initial_count' is for D_0"
@@ -175,7 +175,10 @@ CASES = {
         "graph.seed_tasks", "--count 1 --output {}/run", "{}/run exists: choose another --output", a_file
     ),
     "outcomes over a file": Case(
-        "evaluation.run", "--panel templated-dev --output {}/run", "{}/run exists: choose another --output", a_file
+        "evaluation.run",
+        "--evaluation-set templated-dev --output {}/run",
+        "{}/run exists: choose another --output",
+        a_file,
     ),
     "table over a file": Case(
         "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
@@ -207,11 +210,17 @@ CASES = {
     "warm start with a wrong option": Case(
         "training.warm_start", "--tasks {}/none.jsonl --out {}/out --balance 2", "--balance: Input should be less"
     ),
-    "unknown panel": Case("evaluation.run", "--panel nonsense --output {}/o", "--panel nonsense: no such panel"),
-    "no choice": Case("evaluation.run", "--output {}/o", "either --panel NAME or --category NAME"),
-    "scores of no model": Case(
-        "evaluation.run", "--panel templated-dev --limit 1 --model {}/none", "the policy {}/none does not exist"
+    "unknown panel": Case(
+        "evaluation.run", "--evaluation-set nonsense --output {}/o", "--evaluation-set nonsense: no such set"
     ),
-    "outcomes into a folder": Case("evaluation.run", "--panel templated-dev --output {}", "is a folder: name a file"),
+    "no choice": Case("evaluation.run", "--output {}/o", "either --evaluation-set NAME or --category NAME"),
+    "scores of no model": Case(
+        "evaluation.run",
+        "--evaluation-set templated-dev --limit 1 --model {}/none",
+        "the policy {}/none does not exist",
+    ),
+    "outcomes into a folder": Case(
+        "evaluation.run", "--evaluation-set templated-dev --output {}", "is a folder: name a file"
+    ),
     "panels that are there": Case("environments.bfcl.templated.panels", "", "panels are fixed, give --force"),
 }

@@ -15,12 +15,12 @@ import pytest
 from support import ROOT
 
 from environments.base import InputError
-from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.sets import held_out, open_panel, panel_hash
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
 from evaluation.study.schedule import check_settings
-from evaluation.test_access import Opening, committed, note_opening, read_openings
+from evaluation.test_access import StudyAccess, committed, log_study_access, read_access_log
 from memory.run import read_json
 from training.embedded.compact_text import cue_words
 from training.warm_start import WarmStartRecord
@@ -32,7 +32,7 @@ tasks: {initial_count: 4}
 training: {steps: 1, tasks_per_step: 2, rollouts_per_task: 2, learning_rate: 2.0e-4, kl: 0.04}
 signals: {contexts_per_iteration: 2}
 roles: {exploration: {rounds: 1, steps: 4}}
-evaluation: {panel: null}
+evaluation: {set: null}
 """
 STUDY = """\
 base: BASE
@@ -165,9 +165,9 @@ def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> No
         finished.write_text(before)
     assert "of another recipe: grpo-100, grpo-101, full-100, full-101" in done.stdout
     assert {path.name for path in raw.iterdir() if path.stat().st_mtime_ns != stamps[path.name]} == {
-        "starter-100.jsonl"
+        "starter-100.jsonl.gz"
     }
-    assert len(read_result(raw / "starter-100.jsonl").outcomes) == 3
+    assert len(read_result(raw / "starter-100.jsonl.gz").outcomes) == 3
     assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
 
 
@@ -214,7 +214,7 @@ def test_the_test_panel_opens_for_a_committed_recipe_only(repository: Path) -> N
         if prepare == "change":
             git(repository.parent, "commit", "--quiet", "-m", "recipe")
             repository.write_text(repository.read_text() + "# tuned a little\n")
-        done = study(repository, "--panel", "test")
+        done = study(repository, "--split", "test")
         assert (done.returncode, done.stdout) == (2, ""), prepare
         assert "commit it" in done.stderr, prepare
         assert not (repository.parent / "out").exists(), "nothing was opened, nothing is noted"
@@ -248,18 +248,18 @@ def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None
         with pytest.raises(InputError, match="held out"):
             open_panel("templated-test", 1, place)
     opening = {"date": "2026-01-01T00:00:00+00:00", "commit": "c", "recipe": "r", "seeds": {"full": (0, 1)}}
-    note_opening(ledger, Opening(panels={"templated-test": "of another panel"}, **opening))
+    log_study_access(ledger, StudyAccess(panels={"templated-test": "of another panel"}, **opening))
     with pytest.raises(InputError, match="held out"):
         open_panel("templated-test", 1, ledger)
-    note_opening(ledger, Opening(panels={"templated-test": panel_hash("templated-test")}, **opening))
+    log_study_access(ledger, StudyAccess(panels={"templated-test": panel_hash("templated-test")}, **opening))
     assert len(open_panel("templated-test", 1, ledger)) == 1
-    assert len(read_openings(ledger)) == 2
+    assert len(read_access_log(ledger)) == 2
     with pytest.raises(InputError, match="held out"):
         open_panel("longer-test", 1, ledger)
 
 
 def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:
-    argv = [sys.executable, "-m", "evaluation.run", "--panel", "templated-test", "--limit", "1"]
+    argv = [sys.executable, "-m", "evaluation.run", "--evaluation-set", "templated-test", "--limit", "1"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "evaluation.study" in done.stderr
@@ -273,7 +273,7 @@ def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(seeds)[:5] == ["grpo", "full", "random", "unguided", "starter"]
     assert [seeds[name] for name in ("grpo", "full", "random", "unguided")] == [8, 8, 5, 5]
     assert {seeds[name] for name in list(seeds)[4:]} == {3}
-    assert set(shipped.recipe.panels.test) == {"templated-test", "longer-test", "turns-test"}
+    assert set(shipped.recipe.sets.test) == {"templated-test", "longer-test", "turns-test"}
 
 
 def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,24 @@
 """Reports from results made by hand: paired differences, budgets, what is partial or outdated, and the plots."""
 
+import gzip
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import ROOT
 from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import Row, Series, difference_chart, line_chart, ticks
-from evaluation.study.records import read_result
+from evaluation.study.recipe import load_study
+from evaluation.study.records import ArmHeader, read_result
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
 from training.seal.failure_profile import ErrorStatistics, SealFigures
@@ -225,7 +229,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("untrained: true", "untrained: true, overrides: {signals.novelty: true}", "would ignore"),
         ("[[full, random]]", "[[full, other]]", "'other', which is no arm"),
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
-        ("dev: [templated-dev]", "dev: [nowhere]", "no such panel"),
+        ("dev: [templated-dev]", "dev: [nowhere]", "no such set"),
         ("description: loop", "description: loop, describe: loop", "describe"),
         ("compare:", "limits: 3\ncompare:", "limits"),
         ("length=2", "length", "pattern"),
@@ -258,8 +262,9 @@ def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
 
 
 def test_a_corrupt_result_is_named(study, place):
-    path = place.result("grpo", 100)
-    land(place, result(study, "grpo", 100, [YES, NO]))
+    path = place.raw / "grpo-100.jsonl"
+    result(study, "grpo", 100, [YES, NO]).write(path)
+    assert place.result("grpo", 100) == path, "a plain file that is there is read, and replaced, as it is"
     assert len(read_result(path).outcomes) == 2
     path.write_text(path.read_text() + '{"panel": "templated-dev"}\n')
     with pytest.raises(InputError, match=r"grpo-100\.jsonl, line 4"):
@@ -322,3 +327,59 @@ def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
     lines = write_report(study, "test", place).splitlines()
     assert lines[2] == "Mostly one function."
     assert "Mostly" not in write_report(study, "dev", place)
+
+
+def test_a_compressed_folder_of_results_reads_as_an_uncompressed_one(study, place, tmp_path):
+    plain = Place(output=tmp_path / "plain", work=place.work)
+    for seed in (100, 101):
+        for one in (result(study, "grpo", seed, [YES, NO, NO, NO]), result(study, "full", seed, [YES, YES, NO, NO])):
+            land(place, one)
+            one.write(plain.raw / f"{one.header.arm}-{seed}.jsonl")
+    assert {path.suffix for path in place.raw.iterdir()} == {".gz"}
+    assert {path.suffix for path in plain.raw.iterdir()} == {".jsonl"}
+    for path in plain.raw.iterdir():
+        packed = path.with_name(f"{path.name}.gz").name
+        assert gzip.decompress((place.raw / packed).read_bytes()) == path.read_bytes()
+        assert read_result(place.raw / packed) == read_result(path)
+    found = summarise(study, "dev", plain)
+    assert found == summarise(study, "dev", place)
+    assert found.cells["full"]["templated-dev"].difference_to_grpo.seeds == 2
+
+
+def test_equal_results_are_equal_files_and_half_a_file_is_told(study, place):
+    path = place.result("grpo", 100)
+    land(place, result(study, "grpo", 100, [YES, NO]))
+    first = path.read_bytes()
+    land(place, result(study, "grpo", 100, [YES, NO]))
+    assert path.read_bytes() == first
+    path.write_bytes(first[:-9])
+    with pytest.raises(InputError, match=r"grpo-100\.jsonl\.gz is not a whole gzip file"):
+        read_result(path)
+
+
+@pytest.mark.parametrize(("recipe", "output"), [("study", "learning"), ("study-seal", "seal")])
+def test_the_committed_results_are_of_the_committed_recipes(recipe, output, monkeypatch):
+    """Their hashes were taken with keys of a recipe that have other names today."""
+    monkeypatch.chdir(ROOT)
+    shipped = load_study(Path(f"recipes/{recipe}.yaml"))
+    raw = Path("results") / output / "raw"
+    headers = {}
+    for path in sorted(raw.iterdir()):
+        with gzip.open(path) as file:
+            header = ArmHeader.model_validate_json(file.readline())
+        headers[header.arm, header.seed] = header
+    assert set(headers) == {(arm.name, seed) for arm in shipped.recipe.arms for seed in range(arm.seeds)}
+    for (name, seed), header in headers.items():
+        arm = shipped.recipe.arm(name)
+        source = headers.get((arm.match_admissions, seed))
+        assert header.recipe == shipped.run_hash(arm, seed, "test", source.admissions if source else None), name
+
+
+def test_either_name_of_a_key_gives_the_hash_of_recorded_results(tmp_path):
+    hashes = set()
+    for key in ("set", "panel"):
+        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {{evaluation.{key}: null}}\ncompare:"))
+        hashes.add(study.run_hash(study.recipe.arm("grpo"), 100, "dev", None))
+        (tmp_path / "base.yaml").write_text(f"iterations: 2\nevaluation: {{{key}: null}}\n")
+        hashes.add(str(load_study(tmp_path / "study.yaml").shared["evaluation"]))
+    assert len(hashes) == 2, "one hash, one section"

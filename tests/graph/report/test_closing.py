@@ -64,8 +64,8 @@ def test_the_end_names_places_words_and_commands(
     assert f"  python -m evaluation.run --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
     assert f"  python -m graph.run_iteration --run '{run.root}' --iterations 5 --resume" in commands
     assert "lookup" not in text, "no task is held out, and of the training tasks a lookup knows everything"
-    panel = told(run, summary, "evaluation.panel=templated-dev")
-    assert "evaluation.run --panel templated-dev --model lookup --train" in panel
+    panel = told(run, summary, "evaluation.set=templated-dev")
+    assert "evaluation.run --evaluation-set templated-dev --model lookup --train" in panel
 
 
 def test_what_others_wrote_is_one_line_without_control_characters(

@@ -1,9 +1,8 @@
-"""Summaries and panel scores: read from the files that the stages wrote."""
+"""Summaries and scores: read from the files that the stages wrote."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,29 +16,38 @@ import graph.run.progress
 import graph.run.stages
 from agents.settings import RoleSettings
 from agents.spending import Request
-from evaluation.outcomes import Report, Score
+from evaluation.outcomes import Report, Score, ScoreChange
+from evaluation.settings import read_settings
 from graph.recipe import load_recipe
-from graph.records import PanelScore
 from graph.report.costs import StageCost
 from graph.report.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress
-from graph.run.stages import Run, panel_score, score_before
+from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
 from training.rollout.policy import PolicyCard
 
-BEFORE = PanelScore(name="templated-dev", n=40, successes=10, success=0.25, interval=(0.14, 0.40))
-AFTER = BEFORE.model_copy(update={"successes": 14, "success": 0.35, "interval": (0.22, 0.50)})
+BEFORE = Score(
+    group="templated-dev",
+    n=40,
+    successes=10,
+    metrics={"success": 0.25},
+    interval=(0.14, 0.40),
+    clusters=9,
+    infrastructure_errors=0,
+)
+AFTER = BEFORE.model_copy(update={"successes": 14, "metrics": {"success": 0.35}, "interval": (0.22, 0.50)})
+REPORT = Report(environment="bfcl", model="m", rendering="compact", scores=(AFTER,), mean=0.35, seconds=1.0)
 
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of a compact policy whose graph has run and whose panel was scored, its first 40 tasks."""
     root = tmp_path_factory.mktemp("scored") / "run"
-    run = make_run(root, "evaluation.panel=templated-dev", "evaluation.limit=40")
+    run = make_run(root, "evaluation.set=templated-dev", "evaluation.limit=40")
     run_graph(run)
     write_json(run.iteration(0) / "panel_before.json", BEFORE)
     write_json(run.iteration(0) / "panel_after.json", AFTER)
@@ -54,15 +62,9 @@ def summary_of(run: RunDirectory) -> Summary:
 
 def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> None:
     summary = summary_of(scored)
-    assert summary.panel is not None
-    assert summary.panel.model_dump() == {
-        "name": "templated-dev",
-        "n": 40,
-        "before": 0.25,
-        "after": 0.35,
-        "interval": (0.22, 0.50),
-    }
-    assert summary.labels == ("scripted roles", COMPACT_LABEL, "panel: its first 40 tasks only")
+    assert summary.evaluation == ScoreChange(before=BEFORE, after=AFTER)
+    assert summary.evaluation.words() == "0.250 -> 0.350, 95 %: 0.22-0.50, templated-dev, n=40"
+    assert summary.labels == ("scripted roles", COMPACT_LABEL, "evaluation set: its first 40 tasks only")
 
 
 def test_rollouts_that_the_environment_ended_are_reported_with_task_and_cause(
@@ -174,7 +176,7 @@ async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended
     with Progress() as progress:
         run = Run(scored, load_recipe(scored.settings_path), progress, Interruption(), resumed=True)
         await score_before(run, 1)
-    assert read_json(scored.iteration(1) / "panel_before.json", PanelScore) == AFTER
+    assert read_json(scored.iteration(1) / "panel_before.json", Score) == AFTER
 
 
 def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory) -> None:
@@ -194,33 +196,22 @@ def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory)
 
 
 def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> None:
-    score = Score(
-        group="templated-dev",
-        n=40,
-        successes=14,
-        success=0.35,
-        interval=(0.22, 0.50),
-        clusters=9,
-        infrastructure_errors=0,
-    )
-    report = Report(
-        environment="bfcl", model="m", rendering="compact", decoding="greedy", scores=(score,), mean=0.35, seconds=1.0
-    )
-    assert panel_score("templated-dev", ["a warning", report.model_dump_json()], tmp_path / "log") == AFTER
-    wider = report.model_copy(update={"scores": (score.model_copy(update={"shared_interval": (0.1, 0.6)}),)})
-    assert panel_score("templated-dev", [wider.model_dump_json()], tmp_path / "log").shared_interval == (0.1, 0.6)
+    assert printed_score(["a warning", REPORT.model_dump_json()], tmp_path / "log") == AFTER
+    whole = AFTER.model_copy(update={"shared_interval": (0.1, 0.6), "metrics": {"success": 0.35, "tgc": 33.3}})
+    wider = REPORT.model_copy(update={"scores": (whole,)})
+    assert printed_score([wider.model_dump_json()], tmp_path / "log") == whole
     with pytest.raises(ChildFailure, match="printed no report"):
-        panel_score("templated-dev", ["a warning"], tmp_path / "log")
+        printed_score(["a warning"], tmp_path / "log")
 
 
 @pytest.mark.parametrize(
     ("overrides", "limits"),
     [
-        ([], "--max-new-tokens 48 --max-tokens 512 --max-actions 20"),
-        (["training.max_new_tokens=64", "training.max_tokens=900"], "--max-new-tokens 64 --max-tokens 900"),
-        (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], "--max-new-tokens 7 --max-tokens 70"),
-        (["evaluation.max_actions=3"], "--max-actions 3"),
-        (["environment.max_steps=9"], "--max-actions 9"),
+        ([], {"max_new_tokens": 48, "max_tokens": 512, "max_actions": 20}),
+        (["training.max_new_tokens=64", "training.max_tokens=900"], {"max_new_tokens": 64, "max_tokens": 900}),
+        (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], {"max_new_tokens": 7, "max_tokens": 70}),
+        (["evaluation.max_actions=3"], {"max_actions": 3}),
+        (["environment.max_steps=9"], {"max_actions": 9}),
     ],
 )
 async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_far_it_is(
@@ -228,25 +219,37 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     overrides: list[str],
-    limits: str,
+    limits: dict[str, int],
 ) -> None:
-    report = {"scores": [AFTER.model_dump(exclude={"name"})]}
     asked: list[str] = []
 
     async def run_child(argv: list[str], *, on_line: Callable[[str], None], **_: object) -> int:
         asked.extend(argv)
         on_line('{"evaluated": 8, "of": 40, "successes": 3}')
         on_line('{"evaluated": 20, "of": 40, "successes": 5}')
-        on_line(json.dumps(report))
+        on_line(REPORT.model_dump_json())
         return 0
 
     monkeypatch.setattr(graph.run.stages, "run_child", run_child)
     monkeypatch.setattr(graph.run.progress, "PLAIN_INTERVAL", 0.0)
-    settings = settings_for(tmp_path, "evaluation.panel=templated-dev", *overrides)
+    settings = settings_for(tmp_path, "evaluation.set=templated-dev", *overrides)
     directory = RunDirectory.create(tmp_path / "run", settings)
     with Progress() as progress:
         await score_before(Run(directory, settings, progress, Interruption(), resumed=False), 0)
-    assert limits in " ".join(asked)
+    assert asked[2:4] == ["evaluation.run", "--settings"]
+    stated = read_settings(Path(asked[4]))
+    assert {key: stated[key] for key in limits} == limits
+    assert (stated["evaluation_set"], stated["device"]) == (("templated-dev",), settings.policy.device)
     told = capsys.readouterr().err
-    assert re.search(r"panel before training: 20 of 40, \d+ s left, success 0.25\n", told), told
-    assert read_json(directory.iteration(0) / "panel_before.json", PanelScore) == AFTER
+    assert re.search(r"evaluation before training: 20 of 40, \d+ s left, success 0.25\n", told), told
+    assert read_json(directory.iteration(0) / "panel_before.json", Score) == AFTER
+
+
+def test_every_metric_of_a_benchmark_stands_in_the_summary_of_a_run() -> None:
+    before, after = (
+        score.model_copy(update={"metrics": score.metrics | {"goals": goals}})
+        for score, goals in ((BEFORE, 12.5), (AFTER, 2 / 3))
+    )
+    words = ScoreChange(before=before, after=after).words()
+    assert words == "0.250 -> 0.350, 95 %: 0.22-0.50, goals 12.5 -> 0.667, templated-dev, n=40"
+    assert "goals - -> 0.667" in ScoreChange(before=BEFORE, after=after).words()

@@ -71,6 +71,6 @@ def test_classes_without_an_official_task_are_a_mistake(tmp_path: Path) -> None:
 
 def test_they_are_bfcls(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("environment: {name: 'shop:open'}\ntasks: {initial: official}\nevaluation: {panel: null}\n")
+    recipe.write_text("environment: {name: 'shop:open'}\ntasks: {initial: official}\nevaluation: {set: null}\n")
     with pytest.raises(InputError, match=r"tasks.initial: official names tasks of bfcl, the environment is shop:open"):
         load_recipe(recipe)

@@ -23,7 +23,7 @@ policy: {path: POLICY, device: cpu}
 tasks: {initial: TASKS}
 training: {steps: 3, tasks_per_step: 3, rollouts_per_task: 8, max_new_tokens: 16, max_tokens: 120, max_actions: 3}
 signals: {contexts_per_iteration: 3}
-evaluation: {panel: null}
+evaluation: {set: null}
 """
 
 

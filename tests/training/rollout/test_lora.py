@@ -217,23 +217,15 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
     from peft import LoraConfig, get_peft_model
 
     from environments.registry import open_named
-    from evaluation.attempts import Decoding, evaluate
+    from evaluation.attempts import GENERAL, evaluate
     from evaluation.panels import open_panel
+    from evaluation.settings import ScoringSettings
 
     monkeypatch.chdir(ROOT)
 
     def score(path: str) -> list[bool]:
-        decoding = Decoding(
-            model=path,
-            device="cpu",
-            dtype="float32",
-            threads=1,
-            max_actions=20,
-            max_new_tokens=None,
-            max_tokens=None,
-            batch=8,
-        )
-        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), decoding)
+        settings = ScoringSettings(model=path, device="cpu", batch=8)
+        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), settings, GENERAL)
         return [outcome.success for outcome in outcomes]
 
     scores = []

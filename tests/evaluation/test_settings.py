@@ -1,0 +1,124 @@
+"""Settings of an evaluation: one dialect for recipe, command and the file that a parent writes; former names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from typer.testing import CliRunner
+
+from environments.base import InputError
+from evaluation.run import FORMER_OPTIONS, app
+from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
+from graph.recipe import FORMER_KEYS, load_recipe
+from graph.run.stages import scoring_settings
+from memory.jsonl import write_json
+
+QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
+
+A_NEW_SETTING = """
+import sys, types
+from pathlib import Path
+
+text = Path("evaluation/settings.py").read_text()
+new = '    temperature: float = Field(0.0, ge=0.0, le=9.0, description="of sampling")\\n'
+changed = text.replace("    limit: int", new + "    limit: int", 1)
+assert changed != text
+module = sys.modules["evaluation.settings"] = types.ModuleType("evaluation.settings")
+exec(compile(changed, "evaluation/settings.py", "exec"), module.__dict__)
+
+from typer.testing import CliRunner
+from evaluation.run import app
+from graph.recipe import load_recipe
+from graph.run.stages import scoring_settings
+from memory.jsonl import write_json
+
+settings = load_recipe(Path("recipes/quickstart.yaml"), ["evaluation.temperature=0.5"])
+file = Path(sys.argv[1])
+write_json(file, scoring_settings(settings))
+print(module.read_settings(file)["temperature"])
+print(CliRunner().invoke(app, ["--temperature", "10"]).stderr)
+"""
+
+
+def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
+    """One field more in ``AttemptSettings``: a recipe's key, an option, and what a run hands to the command."""
+    argv = [sys.executable, "-c", A_NEW_SETTING, str(tmp_path / "settings.json")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    stated, refusal, *_ = done.stdout.splitlines()
+    assert stated == "0.5"
+    assert refusal.startswith("error: invalid value for '--temperature': Input should be less than or equal to 9")
+
+
+@pytest.mark.parametrize("name", AttemptSettings.model_fields)
+def test_each_setting_of_a_recipe_reaches_the_evaluation_of_a_run(name: str) -> None:
+    settings = scoring_settings(load_recipe(QUICKSTART, [f"evaluation.{name}=37"]))
+    assert getattr(settings, name) == 37
+
+
+def test_a_file_of_settings_is_what_the_options_are_and_options_replace_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    write_json(file, ScoringSettings(evaluation_set=("templated-dev",), limit=9, device="cpu"))
+    options = ["--settings", str(file), "--model", "recipes/starter", "--limit", "2", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "evaluation.run", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    (found,) = report["scores"]
+    assert (report["model"], found["group"], found["n"]) == ("recipes/starter", "templated-dev", 2)
+    assert any("first 2 tasks" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("limt: 3", "limt: Extra inputs"),
+        ("limit: 0", "limit: Input should be greater"),
+        ("evaluation_set: templated-dev", "evaluation_set: Input should be a valid"),
+        ("[1", "not YAML"),
+        ("- 1", "Input should be an object"),
+    ],
+)
+def test_a_mistake_in_the_file_names_file_and_key(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"settings\.yaml: ") as mistake:
+        read_settings(file)
+    assert says in str(mistake.value)
+
+
+def test_former_options_work_with_a_warning_that_names_the_new_one() -> None:
+    assert FORMER_OPTIONS == {"panel": "evaluation_set", "openings": "access_log"}
+    said = CliRunner().invoke(app, ["--panel", "nowhere", "--model", "recipes/starter"])
+    warning, error = said.stderr.splitlines()
+    assert warning == "warning: --panel is called --evaluation-set now, the old name works for one release"
+    assert error.startswith("error: --evaluation-set nowhere: no such set")
+    both = CliRunner().invoke(app, ["--panel", "templated-dev", "--evaluation-set", "templated-dev"])
+    assert (both.exit_code, both.stderr.count("\n")) == (2, 1)
+    assert "leave --panel out" in both.stderr
+    assert "--panel" not in CliRunner().invoke(app, ["--help"]).stdout
+
+
+@pytest.mark.parametrize("override", ["evaluation.panel=longer-dev", "evaluation={panel: longer-dev}"])
+def test_the_former_key_works_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
+    assert FORMER_KEYS == {("evaluation", "panel"): ("evaluation", "set")}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("evaluation: {limit: 3, panel: turns-dev}\n")
+    assert load_recipe(recipe).evaluation.set == "turns-dev"
+    assert f"warning: {recipe}: evaluation.panel is called evaluation.set now" in capsys.readouterr().err
+    assert load_recipe(recipe, [override]).evaluation.set == "longer-dev"
+    assert f"warning: --set {override}: evaluation.panel is called evaluation.set now" in capsys.readouterr().err
+    assert load_recipe(QUICKSTART, [override]).evaluation.set == "longer-dev"
+    capsys.readouterr()
+    load_recipe(QUICKSTART)
+    assert capsys.readouterr().err == "", "a shipped recipe warns of nothing"
+    recipe.write_text("evaluation: {set: turns-dev, panel: turns-dev}\n")
+    with pytest.raises(InputError, match="remove one of them"):
+        load_recipe(recipe)
