@@ -18,7 +18,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
-from training.grpo.lending import Row, groups_to_lend, place_in, written_logps
+from training.grpo.lending import TokenRow, groups_to_lend, place_in, written_logps
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
@@ -38,10 +38,10 @@ class StepBatch:
     their own, one tuple per micro-batch of the step (empty: none).
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[TokenRow, ...]
     rewards: tuple[float | None, ...]
     lent: frozenset[int] = frozenset()
-    references: tuple[tuple[Row, ...], ...] = ()
+    references: tuple[tuple[TokenRow, ...], ...] = ()
 
     def columns(self) -> dict[str, list[Any]]:
         """Return what TRL asks of a rollout function, one list item per row.
@@ -156,7 +156,7 @@ class GroupRollouts:
 
     def _lend(
         self, step: int, trajectories: Sequence[Trajectory], environment: Environment
-    ) -> dict[int, tuple[Row, float | None]]:
+    ) -> dict[int, tuple[TokenRow, float | None]]:
         """Return the references to learn from in this step, with their rewards, by the index of the row they replace.
 
         They are played in ``environment``, as the rollouts were. One that does not succeed under the limits of an
@@ -186,8 +186,8 @@ class GroupRollouts:
     def _replace(
         self,
         trainer: GRPOTrainer,
-        lent: Mapping[int, tuple[Row, float | None]],
-        rows: list[Row],
+        lent: Mapping[int, tuple[TokenRow, float | None]],
+        rows: list[TokenRow],
         rewards: list[float | None],
     ) -> None:
         """Put references into their places, with the log-probabilities that the policy gives them."""
@@ -247,17 +247,17 @@ def _occurrences(prompts: Sequence[str]) -> list[int]:
     return samples
 
 
-def _row(result: EpisodeResult, filler: int) -> Row:
+def _row(result: EpisodeResult, filler: int) -> TokenRow:
     """Return the tokens of one result; after an infrastructure error all of them are masked."""
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
         # TRL needs at least one token per row.
-        return Row(prompt_ids, [filler], [0.0], [0], result.turn_begins)
+        return TokenRow(prompt_ids, [filler], [0.0], [0], result.turn_begins)
     failed = result.infrastructure_error is not None
     # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
     # it.
     mask = [0] * len(result.mask) if failed else list(result.mask)
-    return Row(prompt_ids, list(result.completion_ids), list(result.logprobs), mask, result.turn_begins)
+    return TokenRow(prompt_ids, list(result.completion_ids), list(result.logprobs), mask, result.turn_begins)
 
 
 def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

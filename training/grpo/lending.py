@@ -35,7 +35,7 @@ LENDABLE = frozenset({"seed", "evolved", "given"})
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
 
     ``mask`` is 1 on the ids that the policy writes; user turns begin at the indexes ``begins`` of the completion.
@@ -75,7 +75,7 @@ def place_in(group: Sequence[Trajectory]) -> int:
 
 
 def written_logps(
-    trainer: GRPOTrainer, model: torch.nn.Module, rows: Sequence[Row]
+    trainer: GRPOTrainer, model: torch.nn.Module, rows: Sequence[TokenRow]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-probabilities of the rows' completions, and their mask: both (rows, longest completion).
 

@@ -73,7 +73,7 @@ from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch, verdict_reward
-from training.grpo.lending import Row, written_logps
+from training.grpo.lending import TokenRow, written_logps
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
@@ -103,7 +103,7 @@ class RoundTrainer(GRPOTrainer):
     def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
         self.rollouts = rollouts
         self.batch = StepBatch((), ())
-        self._references: Iterator[tuple[Row, ...]] = iter(())
+        self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         super().__init__(rollout_func=self._roll_out, **given)
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:

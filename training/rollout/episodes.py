@@ -27,7 +27,7 @@ from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
 from training.rollout.policy import Policy
-from training.rollout.sampling import EpisodeDriver, FinishReason, Prompt, Sampled, Sampler
+from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 
 
 class EpisodeLimits(Record):
@@ -171,7 +171,7 @@ class _Rollout(EpisodeDriver):
         self.stop_ids = self._dialogue.stop_ids
         self._episode: Episode | None = None
         self._opened = False
-        self._next: Prompt | None = None
+        self._next: TokenPrompt | None = None
         self._messages = 0
         self._turns: list[_Turn] = []
         self._prompt: list[int] = []
@@ -181,7 +181,7 @@ class _Rollout(EpisodeDriver):
         self._outcome: Outcome | None = None
         self._fault: str | None = None
 
-    def observe(self) -> Prompt | None:
+    def observe(self) -> TokenPrompt | None:
         """Return the first prompt, or the answer to the last message; None when the episode is over."""
         if not self._opened:
             self._opened = True
@@ -209,7 +209,7 @@ class _Rollout(EpisodeDriver):
                 context = len(self._prompt) + len(self._completion)
                 self.act(Sampled(ids, [0.0] * len(ids), context, reason))
 
-    def _open(self) -> Prompt | None:
+    def _open(self) -> TokenPrompt | None:
         """Open the episode and render its first prompt."""
         try:
             self._episode = self._environment.open(self._task)
@@ -227,9 +227,9 @@ class _Rollout(EpisodeDriver):
                 f"the prompt of task {self._task.id} takes {len(self._prompt)} tokens and leaves none to sample: raise "
                 f"max_tokens ({self._limits.max_tokens})"
             )
-        return Prompt(self._prompt, room)
+        return TokenPrompt(self._prompt, room)
 
-    def _answer(self, message: Sampled) -> Prompt | None:
+    def _answer(self, message: Sampled) -> TokenPrompt | None:
         """Execute one message; return the environment's answer, or None when the episode is over."""
         so_far = len(self._prompt) + len(self._completion)
         if message.context != so_far:
@@ -252,7 +252,7 @@ class _Rollout(EpisodeDriver):
             self._fail(fault)
             return None
         self._append(suffix, [0.0] * len(suffix), 0)
-        return Prompt(suffix, self._room(0))
+        return TokenPrompt(suffix, self._room(0))
 
     def result(self) -> EpisodeResult:
         """Return what happened."""

@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache
 
 from environments.base import InputError
 from training.preflight import check_attention
-from training.rollout.sampling import EpisodeDriver, FinishReason, Prompt, Sampled, Sampler
+from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -168,7 +168,7 @@ class _Row:
         row.observe(prompt)
         return row
 
-    def observe(self, prompt: Prompt) -> None:
+    def observe(self, prompt: TokenPrompt) -> None:
         """Append a prompt or suffix to what waits. The last sampled id is not cached yet and goes before it."""
         if not prompt.ids or prompt.max_new_tokens < 1:
             raise ValueError("a prompt needs at least one id and room for one sampled token")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-__all__ = ["EpisodeDriver", "FinishReason", "Prompt", "Sampled", "Sampler"]
+__all__ = ["EpisodeDriver", "FinishReason", "Sampled", "Sampler", "TokenPrompt"]
 
 
 class FinishReason(StrEnum):
@@ -32,7 +32,7 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TokenPrompt:
     """The ids that the policy reads before its next message.
 
     ``ids`` (at least one) are appended to all ids of the episode so far: the whole prompt of the first message, a
@@ -63,13 +63,13 @@ class EpisodeDriver(Protocol):
 
     ``seed`` decides every draw of the episode, in whichever batch and order it is sampled: a sampler that sends one
     request per message derives the seed of each from it and the message's number. ``stop_ids`` end a message. Calls of
-    one driver follow each other; drivers of one run share no state but their environment.
+    one driver follow each other; drivers of one run share nothing but their environment and the policy's rendering.
     """
 
     seed: int
     stop_ids: frozenset[int]
 
-    def observe(self) -> Prompt | None:
+    def observe(self) -> TokenPrompt | None:
         """Return what to append and sample after; None when the episode is over.
 
         The first call opens the episode. Further calls change nothing until ``act`` is called.

@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from environments.base import InputError
 from training.rollout.in_process import SHARED, InProcessSampler, inverse_cdf
-from training.rollout.sampling import FinishReason, Prompt, Sampled
+from training.rollout.sampling import FinishReason, Sampled, TokenPrompt
 
 STOP = 7
 
@@ -52,22 +52,22 @@ class Chatter:
     sampled: list[bool] = field(default_factory=list)
     acted: list[Sampled] = field(default_factory=list)
     opened: bool = False
-    following: Prompt | None = None
+    following: TokenPrompt | None = None
 
-    def _suffix(self) -> Prompt:
+    def _suffix(self) -> TokenPrompt:
         rng = random.Random(f"{self.seed}/{len(self.acted)}")
         new = [rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
         if self.opening and not self.acted:
             new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
-        return Prompt(new, self.max_new_tokens)
+        return TokenPrompt(new, self.max_new_tokens)
 
     def _add(self, ids: Sequence[int], logprobs: Sequence[float], sampled: bool) -> None:
         self.ids += ids
         self.logprobs += logprobs
         self.sampled += [sampled] * len(ids)
 
-    def observe(self) -> Prompt | None:
+    def observe(self) -> TokenPrompt | None:
         if not self.opened:
             self.opened = True
             self.following = self._suffix() if self.actions else None
@@ -270,8 +270,8 @@ def test_nothing_to_sample_is_no_error() -> None:
 
 def test_an_empty_suffix_is_a_mistake_of_the_caller() -> None:
     class Mute(Chatter):
-        def observe(self) -> Prompt:
-            return Prompt([], 4)
+        def observe(self) -> TokenPrompt:
+            return TokenPrompt([], 4)
 
     with pytest.raises(ValueError, match="at least one id"):
         run([Mute(0)])
