@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from environments.base import InputError
+from environments.checkout import INITIAL_POLICY
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.settings import BFCL
 from evaluation.attempts import Decoding, evaluate
@@ -42,7 +43,7 @@ def main(
             help="folder or hub id of a causal language model; or, with --train, lookup (the nearest training clause) "
             "or constant (the most frequent training turn): what the training tasks say without a model"
         ),
-    ] = "recipes/starter",
+    ] = INITIAL_POLICY,
     train: Annotated[Path | None, typer.Option(help="with --model lookup or constant: file of training tasks")] = None,
     split: Annotated[SplitChoice, typer.Option(help="with --category: its tasks of one split only")] = "all",
     output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, an object a task")] = None,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from environments.base import InputError, Record
+from environments.checkout import ROOT
 from memory.jsonl import append_jsonl, read_jsonl
 
 OPENINGS_FILE = "openings.jsonl"
@@ -52,7 +53,7 @@ def note_split_opening(ledger: Path, panel: str, sha256: str, tasks: int, model:
     if ledger.exists():
         read_jsonl(ledger, SplitOpening)
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    commit = current_commit(Path.cwd())
+    commit = current_commit(ROOT)
     append_jsonl(ledger, [SplitOpening(date=date, commit=commit, panel=panel, sha256=sha256, tasks=tasks, model=model)])
 
 

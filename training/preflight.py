@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.jsonl import read_json
-from training.rollout.policy_path import check_policy_path
+from training.rollout.policy_path import policy_folder
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
 
     A model of a hub is asked for there once, and its small files are fetched into the cache.
     """
-    check_policy_path(policy.path)
+    folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
-    folder = Path(policy.path)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / "adapter_config.json").is_file():

@@ -48,10 +48,6 @@ class LearningInterface:
         """How many episodes the environment inside can have open at a time."""
         return at_once(self._inside)
 
-    def with_state(self, state: InterfaceState) -> LearningInterface:
-        """The same interface in another state."""
-        return LearningInterface(self._inside, self.settings, state)
-
     def open(self, task: TaskSpec) -> LearningEpisode:
         """A fresh episode. Raises InputError like the environment inside."""
         return LearningEpisode(self._inside.open(task), self)

@@ -45,6 +45,7 @@ def main(
     Exit status: 0; 2 for a user's mistake; 1 when an arm failed, or arms of a seed did not begin with the same tasks;
     130 on SIGINT and 143 on SIGTERM.
     """
+    from environments.checkout import find_recipe
     from evaluation.study.plan import Place, UnequalStart, make_plan
 
     with exit_statuses(UnequalStart):
@@ -58,7 +59,7 @@ def main(
         failures: list[str] = []
         plan = None if report else make_plan(study, panel, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:
-            commit = committed([recipe, study.recipe.base]) if panel == "test" else None
+            commit = committed([find_recipe(recipe), find_recipe(study.recipe.base)]) if panel == "test" else None
             check_settings(plan)
             if commit is not None:
                 _note_opening(plan, commit)

@@ -283,7 +283,7 @@ def test_a_hint_of_two_lines_is_refused():
 
 
 def test_guidelines_stand_before_the_first_turn_only():
-    interface = LearningInterface(BFCLEnvironment(), SETTINGS).with_state(GUIDED)
+    interface = LearningInterface(BFCLEnvironment(), SETTINGS, GUIDED)
     (first, second), _ = played(interface, task_of((), ()), [[], []])
     assert split_guidelines(first) == (GUIDED.guidelines, "turn 0")
     assert first.splitlines()[0] == f"[guideline: state_mismatch] {GUIDELINES[L.STATE_MISMATCH]}"
@@ -348,12 +348,13 @@ def test_a_guideline_retires_when_it_is_mastered_and_not_before(later, stays):
 
 
 def test_a_guideline_comes_and_goes_in_what_the_policy_reads():
-    interface, task = LearningInterface(BFCLEnvironment(), SETTINGS), task_of((LIGHTS,))
+    bare, task = BFCLEnvironment(), task_of((LIGHTS,))
+    interface = LearningInterface(bare, SETTINGS)
     bad, good = profile(empty_turn_model_response=(0.4, 0.0)), profile(empty_turn_model_response=(0.01, 0.0))
     read = []
     for batch in (bad, good, bad):
         read.append(interface.open(task).start().text)
-        interface = interface.with_state(update(interface.state, batch, interface.settings))
+        interface = LearningInterface(bare, SETTINGS, update(interface.state, batch, SETTINGS))
     read.append(interface.open(task).start().text)
     assert [split_guidelines(text)[0] for text in read] == [(), (L.EMPTY_TURN,), (), (L.EMPTY_TURN,)]
     assert interface.state == InterfaceState(updates=3, guidelines=(L.EMPTY_TURN,))
