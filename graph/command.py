@@ -63,7 +63,7 @@ def main() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    commands = {name: Lazy(name, module, line) for name, (module, line) in COMMANDS.items()}
+    commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
     group = Commands(name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks.")
     arguments = sys.argv[1:] or ["--help"]
     run_to_end(lambda: group.main(arguments, prog_name="coevolve"))

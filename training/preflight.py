@@ -127,7 +127,7 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
     from training.rollout.policy import load_rendering
 
     try:
-        check_attention(AutoConfig.from_pretrained(policy.path))
+        check_attention(AutoConfig.from_pretrained(policy_folder(policy.path)))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -55,8 +56,13 @@ for name in COMMANDS:
     assert done.stdout.splitlines() == ["(True, []) []", *(f"{name} (True, [])" for name in COMMANDS)], done.stderr
 
 
-def test_commands_of_the_readme_are_there() -> None:
-    assert {"evolve", "seed", "train", "evaluate", "study", "warm-start"} <= set(COMMANDS)
+def test_commands_that_the_pages_name_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+    named = {
+        name for page in pages for name in re.findall(r"(?:`|^)coevolve ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert named >= {"evolve", "seed", "train", "evaluate", "study", "warm-start"}
+    assert named <= set(COMMANDS)
 
 
 @pytest.mark.parametrize(
