@@ -8,24 +8,27 @@ RUN := runs/quickstart
 APPWORLD_RUN := runs/appworld
 APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
 APPWORLD := .venvs/appworld
+VLLM := .venvs/vllm
+VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+VLLM_REQUIREMENTS := training/rollout/vllm-$(if $(filter cpu,$(VLLM_FOR)),cpu-)requirements.txt
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
 
 # Torch's worker threads spin while they wait, which starves the other process on a small machine.
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall run run-appworld starter starter-seal benchmark study test check docs format studio clean
+.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test check format docs studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 install: $(INSTALLED)  ## make .venv with everything in it
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt environments/bfcl/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install torch==2.13.0 -c constraints.txt
 	$(PIP) install -c constraints.txt -e ".[dev]"
-	$(PIP) install --no-deps bfcl-eval==2026.3.23 mpmath==1.3.0
+	$(PIP) install --no-deps -r environments/bfcl/requirements.txt
 	@touch $@
 
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a made world (DATA=download: get the benchmark's data)
@@ -50,6 +53,16 @@ $(APPWORLD)/.installed: environments/appworld/requirements.txt
 	$(PYTHON) -m venv $(APPWORLD)
 	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install -r environments/appworld/requirements.txt
 	APPWORLD_CACHE=$(abspath .appworld/cache) $(APPWORLD)/bin/appworld install
+	@touch $@
+
+vllm: $(VLLM)/.installed-$(VLLM_FOR)  ## install vLLM in .venvs/vllm (VLLM_FOR=gpu or cpu; found out if not given)
+
+# On CPU, PyPI's builds of torch's companions do not match its torch, and importing them fails. Text models need none.
+$(VLLM)/.installed-gpu $(VLLM)/.installed-cpu: $(VLLM)/.installed-%: $(VLLM_REQUIREMENTS)
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM)/bin/pip --disable-pip-version-check --quiet install -r $<
+	$(if $(filter cpu,$*),$(VLLM)/bin/pip --quiet uninstall -y torchvision torchaudio torchcodec)
+	$(VLLM)/bin/python -c "import vllm"
 	@touch $@
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
@@ -94,12 +107,13 @@ check: install  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: install  ## generate the documents that follow from the code
-	$(BIN)/python -m memory.run > docs/run-directory.md
-
 format: install  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: install  ## write the generated pages of docs/
+	$(BIN)/python -m graph.settings_reference > docs/settings.md
+	$(BIN)/python -m memory.run > docs/run-directory.md
 
 studio: install  ## open the newest run's graph in LangGraph Studio
 	$(BIN)/python -m graph.studio

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from environments.base import EnvironmentFault, InputError
 
@@ -152,27 +152,35 @@ def _leave(status: int, sentence: str) -> NoReturn:
 _UNKNOWN = re.compile(r"No such option: --([\w-]+)")
 
 
+@contextmanager
+def one_sentence(command: TyperCommand | TyperGroup) -> Iterator[None]:
+    """Raise SystemExit with status 2, after a sentence on stderr, where ``command`` finds its arguments wrong."""
+    try:
+        yield
+    except Exception as error:
+        # The library's class of such errors has no public name; what its errors can do has.
+        told = getattr(error, "format_message", None)
+        if told is None or getattr(error, "exit_code", None) != MISTAKE or not told():
+            raise
+        print(f"error: {_sentence(command, told())}", file=sys.stderr, flush=True)
+        raise SystemExit(MISTAKE) from None
+
+
+def _sentence(command: TyperCommand | TyperGroup, told: str) -> str:
+    text = " ".join(told.split()).rstrip(".?")
+    text = text[:1].lower() + text[1:]
+    unknown = _UNKNOWN.match(told)
+    if unknown and any("--set" in parameter.opts for parameter in command.params):
+        name = unknown[1].replace("-", "_")
+        return f"there is no option --{unknown[1]}: settings are given as --set SECTION.{name}=VALUE, see --help"
+    return text if "--help" in text else f"{text}: see --help"
+
+
 class OneSentence(TyperCommand):
     """A command that reports wrong options in one sentence, like any other mistake, instead of in a box:
     ``app.command(cls=...)``."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
         """Raises SystemExit with status 2 for options that are wrong."""
-        try:
+        with one_sentence(self):
             return super().make_context(*arguments, **options)
-        except Exception as error:
-            # The library's class of such errors has no public name; what its errors can do has.
-            told = getattr(error, "format_message", None)
-            if told is None or getattr(error, "exit_code", None) != MISTAKE or not told():
-                raise
-            print(f"error: {self._sentence(told())}", file=sys.stderr, flush=True)
-            raise SystemExit(MISTAKE) from None
-
-    def _sentence(self, told: str) -> str:
-        text = " ".join(told.split()).rstrip(".")
-        text = text[:1].lower() + text[1:]
-        unknown = _UNKNOWN.match(told)
-        if unknown and any("--set" in parameter.opts for parameter in self.params):
-            name = unknown[1].replace("-", "_")
-            return f"there is no option --{unknown[1]}: settings are given as --set SECTION.{name}=VALUE, see --help"
-        return text if "--help" in text else f"{text}: see --help"

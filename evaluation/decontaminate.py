@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import EnvironmentFault, InputError, Record
-from environments.command import exit_statuses
+from environments.command import OneSentence, exit_statuses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Audit(Record):
     median_calls: float | None
 
 
-@app.command()
+@app.command(cls=OneSentence)
 def main(
     path: Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks with a run's keys")],
     environment: Annotated[

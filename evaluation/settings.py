@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from environments.base import InputError
+from environments.checkout import INITIAL_POLICY
 from environments.settings import BFCL
 from memory.jsonl import complaint
 from memory.settings import Section
@@ -98,7 +99,7 @@ class ScoringSettings(AttemptSettings):
         "test after SEAL's protocol has",
     )
     model: str = Field(
-        "recipes/starter",
+        INITIAL_POLICY,
         description="folder or hub id of a causal language model; or, with --train, lookup (the nearest training "
         "clause) or constant (the most frequent training turn): baselines without a model",
     )

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from environments.base import InputError, Record
+from environments.checkout import ROOT
 from memory.jsonl import append_jsonl, read_jsonl
 
 ACCESS_LOG_FILE = "openings.jsonl"
@@ -53,7 +54,7 @@ def log_split_access(log: Path, split: str, sha256: str, tasks: int, model: str)
     if log.exists():
         read_jsonl(log, SplitAccess)
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    commit = current_commit(Path.cwd())
+    commit = current_commit(ROOT)
     append_jsonl(log, [SplitAccess(date=date, commit=commit, panel=split, sha256=sha256, tasks=tasks, model=model)])
 
 

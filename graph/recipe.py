@@ -16,13 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
+from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import find_factory
 from environments.settings import is_import_path
 from graph.settings import RunSettings
 from memory.strict_yaml import parse_yaml, read_yaml
 
-QUICKSTART = Path(__file__).resolve().parent.parent / "recipes" / "quickstart.yaml"
-"""The default recipe."""
+__all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
 ENVIRONMENT_NAME = ("environment", "name")
 
@@ -35,9 +35,10 @@ Tree = dict[str, Any]
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Return the settings in the file at ``path`` with ``overrides`` (each ``dotted.key=value``) on top.
 
+    A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
     Raises InputError with one sentence that names the file or override and the key.
     """
-    tree = read_yaml(path)
+    tree = read_yaml(find_recipe(path))
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):

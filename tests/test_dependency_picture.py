@@ -126,6 +126,7 @@ def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
         "evaluation.study.arm",
         "evaluation.study",
         "graph.check_recipe",
+        "graph.command",
     ],
 )
 def test_help_imports_nothing_heavy(command: str) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
 from training.rollout.policy import ADAPTER, PolicyCard
-from training.rollout.policy_path import check_policy_path
+from training.rollout.policy_path import policy_folder
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
 
     For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
     """
-    check_policy_path(policy.path)
+    folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
-    folder = Path(policy.path)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():
@@ -123,7 +122,7 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
     from training.rollout.policy import load_rendering
 
     try:
-        check_attention(AutoConfig.from_pretrained(policy.path))
+        check_attention(AutoConfig.from_pretrained(policy_folder(policy.path)))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from environments.checkout import INITIAL_POLICY
 from memory.records import SignalKind
 from memory.settings import Section
 from training.seal.settings import SealSettings
@@ -37,7 +38,11 @@ class LoraSettings(Section):
 class PolicySettings(Section):
     """The model that is trained."""
 
-    path: str = Field("recipes/starter", description="folder or hub id of a causal language model")
+    path: str = Field(
+        INITIAL_POLICY,
+        description="folder or hub id of a causal language model; recipes/starter and recipes/starter-seal are the "
+        "project's own from any working directory",
+    )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",

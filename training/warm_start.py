@@ -24,7 +24,7 @@ import typer
 from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
-from environments.command import check_output, exit_statuses, writing
+from environments.command import OneSentence, check_output, exit_statuses, writing
 from environments.settings import BFCL
 from memory.jsonl import complaint, derive_seed
 from memory.records import Measured, Task
@@ -275,6 +275,10 @@ def _whole(out: Path) -> Iterator[Path]:
         raise
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(cls=OneSentence)
 def main(
     tasks: Annotated[Path, typer.Option(help="JSONL file of verified tasks of the training split")],
     out: Annotated[Path, typer.Option(help="new folder for the policy")],
@@ -323,6 +327,4 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
     app()

@@ -130,10 +130,5 @@ def sealed_fingerprints(environment: str) -> frozenset[str]:
     return frozenset(own for panel in published_panels(environment) for own in panel.fingerprints)
 
 
-def panel_call_sequences(environment: str) -> frozenset[tuple[str, ...]]:
-    """Value-free call sequences of every held-out task. Raises InputError like ``published_panels``."""
-    return frozenset(sequence for panel in published_panels(environment) for sequence in panel.call_sequences)
-
-
 def _digest(fingerprints: tuple[str, ...], call_sequences: tuple[tuple[str, ...], ...]) -> str:
     return hashlib.sha256(json.dumps([fingerprints, call_sequences]).encode("ascii")).hexdigest()

@@ -52,6 +52,7 @@ def main(
     Exit status: 0; 2 for a user's mistake; 1 when an arm failed, or arms of a seed did not begin with the same tasks;
     130 on SIGINT and 143 on SIGTERM.
     """
+    from environments.checkout import find_recipe
     from evaluation.study.plan import Place, UnequalStart, make_plan
 
     with exit_statuses(UnequalStart):
@@ -66,7 +67,7 @@ def main(
         failures: list[str] = []
         plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:
-            commit = committed([recipe, study.recipe.base]) if mode == "test" else None
+            commit = committed([find_recipe(recipe), find_recipe(study.recipe.base)]) if mode == "test" else None
             check_settings(plan)
             if commit is not None:
                 _log_access(plan, commit)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
+from environments.checkout import INITIAL_POLICY, find_recipe, shipped_policy
 from evaluation.panels import held_out, panel_hash
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
@@ -176,6 +177,8 @@ class Study(Record):
 def load_study(path: Path) -> Study:
     """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
 
+    What ships with the project, recipes and initial policies, is found from any working directory.
+
     Raises InputError that names the file and the key.
     """
     tree = _mapping(path)
@@ -187,13 +190,13 @@ def load_study(path: Path) -> Study:
     for key, value in recipe.settings.items():
         put(shared, key, value)
     policy = shared.get("policy")
-    starter = str(policy.get("path", "recipes/starter")) if isinstance(policy, dict) else "recipes/starter"
+    starter = str(policy.get("path", INITIAL_POLICY)) if isinstance(policy, dict) else INITIAL_POLICY
     return Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([tree, shared]),
         starter=starter,
-        starter_sha256=_content_hash(Path(starter)),
+        starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
         panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
     )
 
@@ -223,7 +226,7 @@ def _with_recorded_keys(tree: Tree) -> Tree:
 
 
 def _mapping(path: Path) -> Tree:
-    tree = read_yaml(path)
+    tree = read_yaml(find_recipe(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     return tree

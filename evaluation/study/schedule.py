@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from environments.base import InputError
+from environments.checkout import ROOT
 from environments.command import MISTAKE
 from evaluation.settings import ScoringSettings
 from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job
@@ -67,7 +68,7 @@ class _Schedule:
         self._progress = asyncio.Condition()
         self._failures: list[str] = []
         self._first: dict[int, ArmHeader] = {}
-        self._commit = current_commit(Path.cwd())
+        self._commit = current_commit(ROOT)
 
     async def run(self) -> list[str]:
         self._read_starts()

@@ -59,6 +59,15 @@ def test_environment_reaches_the_child_and_the_pipe_not_its_children(tmp_path: P
     assert log.read_text() == "y None\n"
 
 
+def test_a_child_imports_this_checkout_and_then_the_working_directory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "training.py").write_text("raise RuntimeError('the wrong one')")
+    (tmp_path / "of_the_user.py").write_text("import training; print(training.__file__)")
+    log = tmp_path / "log"
+    finished([sys.executable, "-m", "of_the_user"], log_path=log, deadline=20)
+    assert log.read_text() == f"{ROOT / 'training' / '__init__.py'}\n"
+
+
 def test_failure_quotes_this_childs_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("of an earlier child\n")

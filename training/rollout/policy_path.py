@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 from environments.base import InputError
+from environments.checkout import ROOT, shipped_policy
 
 __all__ = ["check_policy_path", "hub_trouble", "policy_folder"]
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_ROOT = Path(__file__).resolve().parents[2]
 _OURS = {
-    *("agents", "benchmarks", "build", "environments", "evaluation", "graph", "memory"),
+    *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),
     *("notebooks", "recipes", "results", "runs", "tests", "training"),
 }
 """The folders of this project. A path that begins with one is never looked up on the hub: an account there may have any
@@ -24,18 +24,22 @@ ANSWER_WITHIN = 10.0
 
 
 def policy_folder(path: str) -> str:
-    """Return ``path`` if it is a folder, the folder of this project that it names from anywhere, otherwise the hub id.
+    """Return the shipped policy that ``path`` names, else ``path`` where it is a folder, else the hub id.
 
-    Raises InputError for a path that is none of these. A hub id that looks like a mistyped folder is refused.
+    Policies that ship with the project (``recipes/starter``) have their name in every working directory; any other
+    relative path is looked up in the working directory, and in the checkout where it begins with one of its folders.
+    Raises InputError for a path that is none of these. A hub id is only believed where it is no mistyped folder.
     """
-    folder = Path(path)
+    folder, shipped = Path(path), shipped_policy(path)
+    if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):
+        return str(shipped)
     if folder.is_dir():
         return path
     if folder.exists():
         raise InputError(f"{path} is a file: name the policy's folder")
     ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in _OURS
-    if ours and (_ROOT / folder).is_dir():
-        return str(_ROOT / folder)
+    if ours and (ROOT / folder).is_dir():
+        return str(ROOT / folder)
     beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
     if ours or beside_folders or not _HUB_ID.fullmatch(path):
         raise InputError(

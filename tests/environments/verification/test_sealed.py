@@ -15,11 +15,14 @@ from environments.verification import fingerprints as sealed
 from environments.verification.fingerprints import (
     call_sequence,
     fingerprint,
-    panel_call_sequences,
     publication,
     published_panels,
     sealed_fingerprints,
 )
+
+
+def sequences(environment):
+    return {sequence for panel in published_panels(environment) for sequence in panel.call_sequences}
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 def test_every_panel_task_is_sealed():
     tasks = [task for name in panel_names() for task in load_panel(name)]
     assert sealed_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
-    assert panel_call_sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
+    assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
     assert {panel.panel for panel in published_panels("bfcl")} == set(panel_names())
 
 
@@ -44,7 +47,7 @@ def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
                 train.append(slice_task(task, start, length))
     assert len(train) > 150
     assert not {fingerprint(spec) for spec in train} & sealed_fingerprints("bfcl")
-    assert {call_sequence(spec) for spec in train} & panel_call_sequences("bfcl")
+    assert {call_sequence(spec) for spec in train} & sequences("bfcl")
 
 
 def test_reading_what_is_published_opens_no_panel():
@@ -58,7 +61,7 @@ def test_publications_of_a_folder_are_joined(folder):
         panel = publication(name, "bfcl", {own}, {("cat", "cd")})
         (folder / f"{name}.fingerprints.json").write_text(panel.model_dump_json())
     assert sealed_fingerprints("bfcl") == {"aa", "bb"}
-    assert panel_call_sequences("bfcl") == {("cat", "cd")}
+    assert sequences("bfcl") == {("cat", "cd")}
 
 
 @pytest.mark.parametrize(
@@ -81,11 +84,11 @@ def test_an_altered_file_is_refused(folder, change):
 def test_a_file_that_is_no_json_is_refused(folder):
     (folder / "one.fingerprints.json").write_text("{")
     with pytest.raises(InputError, match="altered"):
-        panel_call_sequences("bfcl")
+        published_panels("bfcl")
 
 
 def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
-    for read in (published_panels, sealed_fingerprints, panel_call_sequences):
+    for read in (published_panels, sealed_fingerprints):
         with pytest.raises(InputError, match="bfcl"):
             read("bfcl")
 

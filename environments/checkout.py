@@ -1,0 +1,40 @@
+"""Files that ship with the project, found from any working directory.
+
+The package is installed editable from a checkout, so recipes and initial policies lie beside it. Defaults name them by
+their path in the checkout. A path that a user types is looked up in the working directory, like any other path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout that this process runs."""
+
+QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
+"""The recipe of a run that names none."""
+
+INITIAL_POLICY = "recipes/starter"
+"""The initial policy of a run that names none, as records spell it: the same on every machine."""
+
+_SHIPPED = "recipes"
+
+
+def shipped_policy(path: str) -> Path | None:
+    """Return the folder of the checkout that ``path`` names, None for a path that names no policy shipped with it.
+
+    ``recipes/starter`` names the shipped folder in every working directory, also where that holds a folder of the same
+    name: a default must not change its meaning with the folder that a command is started in. ``./recipes/starter`` is
+    the working directory's.
+    """
+    folder = Path(path)
+    if path.startswith(".") or folder.parts[:1] != (_SHIPPED,):
+        return None
+    return ROOT / folder if (ROOT / folder / "config.json").is_file() else None
+
+
+def find_recipe(path: Path) -> Path:
+    """Return ``path`` where it exists, otherwise the recipe shipped under that name, otherwise ``path``."""
+    if path.exists() or path.parts[:1] != (_SHIPPED,) or not (ROOT / path).is_file():
+        return path
+    return ROOT / path

@@ -1,0 +1,73 @@
+"""`coevolve`: every command of the project under one name, each loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from environments.command import one_sentence
+
+COMMANDS = {
+    "evolve": ("graph.run_iteration", "Evolve an agent and its tasks: rounds of GRPO, new tasks from its weaknesses."),
+    "seed": ("graph.seed_tasks", "Make the first tasks (D_0) by unguided exploration."),
+    "train": ("training.run_round", "Do one round of GRPO on the tasks of an iteration."),
+    "evaluate": ("evaluation.run", "Score a model on an evaluation set, an official category or a file of tasks."),
+    "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
+    "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
+    "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
+    "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
+    "studio": ("graph.studio", "Open a run's graph in LangGraph Studio."),
+}
+"""Subcommands: the module that holds each one's typer app as ``app``, and its line in the help."""
+
+
+class Lazy(TyperCommand):
+    """A subcommand whose module is imported when it is called, so that the list of commands needs none of them."""
+
+    def __init__(self, name: str, module: str, line: str) -> None:
+        super().__init__(name, help=line)
+        self._module = module
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
+        """Import the module, and let its own command read the arguments."""
+        return get_command(import_module(self._module).app).make_context(*arguments, **options)
+
+
+class Commands(TyperGroup):
+    """A group whose mistakes are told in one sentence, like those of its commands."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        """Raises SystemExit with status 2 for options that are wrong."""
+        with one_sentence(self):
+            return super().make_context(*arguments, **options)
+
+    def resolve_command(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        """Raises SystemExit with status 2 where there is no such command."""
+        with one_sentence(self):
+            return super().resolve_command(*arguments, **options)
+
+
+def main() -> None:
+    """Run the subcommand that the arguments name, as the whole work of this process.
+
+    An environment of the user's (module:callable) is also looked for in the working directory, behind the project's
+    own packages: a folder that holds a package ``training`` of its own must not replace this one's.
+    """
+    from memory.processes import run_to_end
+
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
+    group = Commands(name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks.")
+    arguments = sys.argv[1:] or ["--help"]
+    run_to_end(lambda: group.main(arguments, prog_name="coevolve"))
+
+
+if __name__ == "__main__":
+    main()

