@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from environments.base import InputError, Observation, Outcome, Record
+from environments.benchmark import Limits
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
 
@@ -15,26 +16,6 @@ if TYPE_CHECKING:
     from evaluation.panels import Item
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
-
-
-class Budget(Record):
-    """Limits of an attempt where the user gives none (our choice, but for the benchmarks' actions).
-
-    ``actions`` of one user turn; tokens of a message and of an episode, for a model with a chat template and for the
-    compact rendering; ``batch`` is how many episodes are open at once.
-    """
-
-    actions: int
-    new_tokens: int
-    tokens: int
-    compact_new_tokens: int
-    compact_tokens: int
-    batch: int
-
-
-GENERAL = Budget(actions=20, new_tokens=1024, tokens=24576, compact_new_tokens=48, compact_tokens=512, batch=128)
-OF_APPWORLD = Budget(actions=30, new_tokens=2048, tokens=32768, compact_new_tokens=48, compact_tokens=2048, batch=8)
-"""An open episode is a process of 70 MB, its answers are long, and a message is a block of code."""
 
 
 class Decoding(Record):
@@ -52,7 +33,7 @@ class Decoding(Record):
     max_tokens: int | None
     batch: int
     thinking: bool | None = None
-    budget: Budget = GENERAL
+    budget: Limits = Limits()
 
 
 def evaluate(

@@ -76,6 +76,7 @@ def panel_shapes(panel: str, ledger: Path) -> Mapping[str, Shape]:
 
 @cache
 def _shapes(panel: str) -> dict[str, Shape]:
-    from environments.bfcl.templated.panels import load_panel
+    from environments.registry import DEFAULT, find_benchmark
 
-    return {member.id: call_sequence(member.spec) for member in load_panel(panel)}
+    tasks = find_benchmark(DEFAULT).open_evaluation_set(panel)
+    return {member.id: call_sequence(member.spec) for member in tasks}

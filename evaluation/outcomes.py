@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pydantic import Field
 
 from environments.base import Record
+from environments.metrics import Attempted, Metric
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
 from evaluation.statistics import shared_interval, wilson_interval
 
@@ -42,17 +43,13 @@ class TaskOutcome(Record):
     infrastructure_error: str | None = None
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Score(Record):
     """Success of a group of tasks: the rate and its 95 % intervals, in [0, 1].
 
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
     with an interval that resamples the same; ``functions`` has the score of each function that references call.
-    ``tgc`` and ``sgc`` are AppWorld's figures, percentages; None, and not written, for other benchmarks.
+    ``metrics`` are the benchmark's own, in its units; those that are not defined for the attempts are left out.
     """
 
     group: str
@@ -67,8 +64,7 @@ class Score(Record):
     macro_interval: tuple[float, float] | None = None
     shapes: int = 0
     functions: dict[str, FunctionScore] = {}
-    tgc: float | None = Field(None, exclude_if=_is_none)
-    sgc: float | None = Field(None, exclude_if=_is_none)
+    metrics: dict[str, float] = {}
 
 
 class Report(Record):
@@ -84,12 +80,11 @@ class Report(Record):
     seconds: float
 
 
-Scoring = Callable[[str, Sequence[TaskOutcome]], Score]
-"""How the outcomes of a group are scored: ``score``, or ``appworld_panels.score_goals``."""
+def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> Score:
+    """Return the score of the outcomes that belong to ``group``, with the benchmark's ``metrics`` by name.
 
-
-def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
-    """The score of the outcomes that belong to ``group``."""
+    Attempts with an infrastructure error count in no metric; a metric that is not defined (nan) is left out.
+    """
     members = [o for o in outcomes if o.group == group]
     judged = [o for o in members if o.infrastructure_error is None]
     successes = sum(o.success for o in judged)
@@ -109,7 +104,19 @@ def score(group: str, outcomes: Sequence[TaskOutcome]) -> Score:
         macro_interval=macro,
         shapes=len({o.shape for o in judged if o.shape}),
         functions=by_function(attempts),
+        metrics=_metrics(members, metrics or {}),
     )
+
+
+def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    broken = {o.cluster for o in members if o.infrastructure_error is not None}
+    attempts = [
+        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_judged=o.cluster not in broken)
+        for o in members
+        if o.infrastructure_error is None
+    ]
+    found = {name: metric(attempts) for name, metric in metrics.items()} if attempts else {}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
@@ -127,13 +134,14 @@ def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | Non
     return shared_interval(*counts, replicates=_REPLICATES), macro
 
 
-def score_strata(outcomes: Sequence[TaskOutcome], scored: Scoring = score) -> tuple[Score, ...]:
-    """A score for each value of each stratum, named ``stratum=value``, in order of name."""
+def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> tuple[Score, ...]:
+    """Return a score for each value of each stratum, named ``stratum=value``, in order of name."""
     labels = sorted({(key, value) for o in outcomes for key, value in o.strata.items()})
     return tuple(
-        scored(
+        score(
             f"{key}={value}",
             [o.model_copy(update={"group": f"{key}={value}"}) for o in outcomes if o.strata.get(key) == value],
+            metrics,
         )
         for key, value in labels
     )
@@ -149,23 +157,23 @@ FUNCTIONS = 40  # printed of a group at most; --json has all
 
 
 def print_report(report: Report, strata: Sequence[Score]) -> None:
-    """The report as a table on stdout, with TGC and SGC where a score has them, and success by function below it."""
+    """The report as a table on stdout, with the benchmark's metrics, and success by function below it."""
     from rich.console import Console
     from rich.table import Table
 
     rows = (*report.scores, *strata)
-    completion = any(row.tgc is not None for row in rows)
+    names = tuple(dict.fromkeys(name for row in rows for name in row.metrics))
     table = Table(title=f"{report.model} on {report.environment} ({report.decoding})", caption=CAPTION)
     columns = ("group", "n", "success", "95 %", "by shape", "95 %")
-    for column in (*columns, *(("TGC", "SGC") if completion else ())):
+    for column in (*columns, *names):
         table.add_column(column, justify="left" if column == "group" else "right", no_wrap=True)
     for row in rows:
-        goals = [_percent(row.tgc), _percent(row.sgc)] if completion else []
+        metrics = [_number(row.metrics.get(name)) for name in names]
         success = (f"{row.success:.1%}", _interval(row.shared_interval or row.interval))
         macro = ("" if row.macro is None else f"{row.macro:.1%}", _interval(row.macro_interval))
-        table.add_row(row.group, str(row.n), *success, *macro, *goals)
+        table.add_row(row.group, str(row.n), *success, *macro, *metrics)
     if len(report.scores) > 1:
-        table.add_row("mean of groups", "", f"{report.mean:.1%}", *([""] * (3 + 2 * completion)))
+        table.add_row("mean of groups", "", f"{report.mean:.1%}", *([""] * (3 + len(names))))
     console = Console()
     console.print(table)
     for score in report.scores:
@@ -178,8 +186,9 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def _percent(percentage: float | None) -> str:
-    return "" if percentage is None else f"{percentage:.1f}"
+def _number(value: float | None) -> str:
+    """Return a metric in its own unit, with three decimals at most."""
+    return "" if value is None else str(round(value, 3))
 
 
 def _interval(interval: tuple[float, float] | None) -> str:

@@ -27,7 +27,7 @@ class EvaluationSettings(Section):
         None,
         ge=1,
         le=10_000,
-        description="actions in one user turn at most; null: environment.max_steps, else 20",
+        description="actions in one user turn at most; null: what the environment allows, else 20",
     )
     max_new_tokens: int | None = Field(
         None, ge=1, le=1_048_576, description="sampled tokens of one message at most; null: training.max_new_tokens"

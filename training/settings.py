@@ -74,7 +74,7 @@ class TrainingSettings(Section):
     reward: Literal["success", "checks"] = Field(
         "success",
         description="what a failure earns: nothing; or below one half, by the share of the checks that doing nothing "
-        "fails which it passes (AppWorld, and environments that fill in Outcome.partial; ours)",
+        "fails which it passes (environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
         0.1,

@@ -1,4 +1,4 @@
-"""The world's own tasks as panels: dev, and the held-out test_normal and test_challenge.
+"""The world's own tasks as evaluation sets (dev, and the held-out test_normal and test_challenge), and their metrics.
 
 Only ``evaluation`` opens a panel; a test holds that against the imports. What everybody else has, ``Installation`` and
 ``AppWorldEnvironment``, names and opens tasks of train and dev alone.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,42 +21,37 @@ from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.official_tasks import as_task
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record, TaskSpec
+from environments.metrics import Attempted, Metric
 
-# TGC and SGC, the benchmark's two figures: the shares of tasks and of scenarios that were solved.
 
+def task_goal_completion(attempts: Sequence[Attempted]) -> float:
+    """Return TGC: the percentage of the tasks that were solved, to one decimal as the package's evaluator gives it.
 
-def task_goal_completion(successes: Mapping[str, bool]) -> float:
-    """Percentage of the tasks, by id, that were solved, to one decimal as the package's evaluator gives it.
-
-    Raises InputError when there is no task.
+    nan without an attempt.
     """
-    return _percentage([*_checked(successes).values()])
+    return _percentage([one.success for one in attempts])
 
 
-def scenario_goal_completion(successes: Mapping[str, bool]) -> float:
-    """Percentage of the scenarios of whose given tasks every one was solved, to one decimal.
+def scenario_goal_completion(attempts: Sequence[Attempted]) -> float:
+    """Return SGC: the percentage of the scenarios of which every attempted variant was solved, to one decimal.
 
-    A task's scenario is what stands before the underscore of its id. Raises InputError when there is no task, or an id
-    has not exactly one underscore.
+    The group of an attempt is its scenario. A scenario counts when each of its variants could be judged (ours: the
+    package has no verdict missing). nan where none counts.
     """
-    scenarios: dict[str, list[bool]] = defaultdict(list)
-    for task_id, success in _checked(successes).items():
-        scenario, *variant = task_id.split("_")
-        if len(variant) != 1:
-            raise InputError(f"{task_id!r} is no id of an AppWorld task: write SCENARIO_VARIANT")
-        scenarios[scenario].append(success)
+    scenarios: dict[str | None, list[bool]] = defaultdict(list)
+    for one in attempts:
+        if one.group_judged:
+            scenarios[one.group].append(one.success)
     return _percentage([all(variants) for variants in scenarios.values()])
 
 
-def _checked(successes: Mapping[str, bool]) -> Mapping[str, bool]:
-    if not successes:
-        raise InputError("there is no task to take a percentage of: give one result at least")
-    return successes
+METRICS: Mapping[str, Metric] = {"tgc": task_goal_completion, "sgc": scenario_goal_completion}
+"""The benchmark's own figures of its evaluation sets, in percent."""
 
 
-def _percentage(successes: list[bool]) -> float:
+def _percentage(successes: Sequence[bool]) -> float:
     """Rounded twice, as the package does: the share to four decimals, then the percentage to one."""
-    return round(100 * round(sum(successes) / len(successes), 4), 1)
+    return round(100 * round(sum(successes) / len(successes), 4), 1) if successes else math.nan
 
 
 PANELS = ("dev", "test_normal", "test_challenge")

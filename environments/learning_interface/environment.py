@@ -27,6 +27,7 @@ from environments.learning_interface.recovery import hint_for
 from environments.learning_interface.schema import with_schema_cues
 from environments.learning_interface.settings import InterfaceSettings
 from environments.learning_interface.state import InterfaceState
+from environments.registry import benchmark_of
 
 
 class LearningInterface:
@@ -38,6 +39,7 @@ class LearningInterface:
 
     def __init__(self, inside: Environment, settings: InterfaceSettings, state: InterfaceState | None = None) -> None:
         self.name = inside.name
+        self.benchmark = benchmark_of(inside)
         self.settings = settings
         self.state = state or InterfaceState()
         self._inside = inside

@@ -21,9 +21,9 @@ from pydantic import BaseModel
 
 from environments.base import InputError, Record, TaskSpec
 from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
-from environments.registry import open_environment
+from environments.registry import open_environment, packaged
 from environments.settings import EnvironmentSettings
-from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
+from environments.verification.fingerprints import call_sequence
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
@@ -112,8 +112,8 @@ class FinishedRun:
 
     def overlap(self) -> dict[str, Overlap]:
         """Value-free call sequences that training tasks share with each panel; empty where there is none."""
-        environment = self._tasks[0].environment
-        if environment not in PANELLED:
+        benchmark = packaged(self._tasks[0].environment)
+        if benchmark is None:
             return {}
         initial = {call_sequence(task) for task in self.initial}
         final = {call_sequence(task) for task in self._tasks}
@@ -123,7 +123,7 @@ class FinishedRun:
                 in_initial=len(initial & set(panel.call_sequences)),
                 in_final=len(final & set(panel.call_sequences)),
             )
-            for panel in published_panels(environment)
+            for panel in benchmark.published_panels()
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:

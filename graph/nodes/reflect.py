@@ -13,6 +13,7 @@ from agents.assembly import baseline_contexts
 from agents.roles import RoleRefused
 from agents.scripted.baselines import random_contexts
 from environments.base import Environment, InputError
+from environments.registry import benchmark_of
 from graph.assembly import Rooms, open_rooms
 from graph.branches import describe
 from graph.forks import on_its_run
@@ -36,7 +37,7 @@ def diagnosed(context: FailureContext, evidence: Evidence, environment: Environm
     As it is where no turn has a label that says the policy did something wrong (a success that is rare).
     """
     tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
-    found = diagnose(evidence.trajectory, evidence.task, tools)
+    found = diagnose(evidence.trajectory, evidence.task, tools, benchmark_of(environment))
     failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
     if not failed:
         return context

@@ -13,7 +13,6 @@ from pydantic import Field
 from agents.chat.http import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
-from environments.settings import BFCL
 from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
@@ -251,7 +250,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
-    if settings.environment.name != BFCL and settings.evaluation.scored is None:
+    if settings.evaluation.scored is None and not settings.environment.benchmark.published_panels():
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"panel: its first {settings.evaluation.limit} tasks only")

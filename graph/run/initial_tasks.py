@@ -14,7 +14,7 @@ from pathlib import Path
 from agents.assembly import unguided_context
 from agents.scripted.baselines import tool_context
 from environments.base import InputError, StartState
-from environments.settings import APPWORLD
+from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.admission import admitted_task, refuse_repeated
@@ -82,45 +82,40 @@ def _refusal(task: Task, rooms: Rooms, known: set[str]) -> str | None:
     return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
 
 
-# Starts a task set from BFCL's own tasks of the training split (``tasks.initial: official``), in all four categories.
+# Starts a task set from the benchmark's own training tasks (``tasks.initial: official``).
 #
-# They are the benchmark's and are taken as they are: what verification asks of a draft (a call in every turn, few
-# calls, grounded arguments) is not asked of them. That they open, play and can be judged is, and that none is on a
-# held-out panel. Whether one is of the training split is decided by its index, which all four categories share.
+# They are taken as they are: what verification asks of a draft (a call in every turn, few calls, grounded arguments) is
+# not asked of them. That they open, play and can be judged is, and that none is held out.
 
 
 async def official_tasks(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """The official training tasks whose classes the settings name, category by category.
+    """The official training tasks that fit the environment's options, in the benchmark's order.
 
-    ``tell`` is given one line for each that is refused, and one with the number of those of other classes. Raises
+    ``tell`` is given one line for each that is refused, and one with the number of those that do not fit. Raises
     InputError when none is left.
     """
     return await asyncio.to_thread(_official, rooms, tell)
 
 
 def _official(rooms: Rooms, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    from environments.bfcl.official import load_category
-    from environments.bfcl.package import CATEGORIES
-
-    classes = set(rooms.settings.environment.classes or ())
-    found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
-    fitting = [one for one in found if classes.issuperset(one.spec.classes)]
-    if len(fitting) < len(found):
-        tell(f"tasks.initial: {len(found) - len(fitting)} of {len(found)} official tasks need other classes")
+    benchmark = benchmark_of(rooms.environment)
+    found = benchmark.official_tasks(parse_options(benchmark, rooms.settings.environment.options))
+    if found is None:
+        raise InputError(f"tasks.initial: {benchmark.name} has no official tasks: name a file")
+    if len(found.tasks) < found.total:
+        tell(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
     tasks = []
-    for one in fitting:
+    for one in found.tasks:
         ruling = can_train(one.spec, rooms.environment, (), rooms.sealed)
         if ruling.accepted:
             tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
         else:
             tell(f"tasks.initial: {one.id}: {ruling.reason}: {ruling.detail}")
     if not tasks:
-        raise InputError("environment.classes: no official training task has these classes alone: name others")
+        raise InputError("tasks.initial: none of the official tasks was accepted: see the reasons above")
     return tuple(tasks)
 
 
-CHUNK = 32  # start states explored in one invocation of the graph
-CHUNK_OF_APPWORLD = 8  # verifying what comes of one takes it half a minute
 BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
 
@@ -155,14 +150,14 @@ async def make_seeds(rooms: Rooms, count: int, stage: Stage) -> Seeds:
     """
     starts = rooms.environment.starts()
     if not starts:
-        raise InputError(_without_starts(rooms))
+        raise InputError(benchmark_of(rooms.environment).explain_no_starts(rooms.environment.name))
     shutil.rmtree(rooms.run.root / SEED_STAGE, ignore_errors=True)
     graph = seed_graph().compile()
     roles = rooms.settings.roles
     at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
-    barren, whole = 0, CHUNK_OF_APPWORLD if rooms.environment.name == APPWORLD else CHUNK
+    barren, whole = 0, benchmark_of(rooms.environment).exploration.seed_chunk
     while len(seeds.tasks) < count:
         rooms.ledger.check()
         chunk = start_states(whole, count - len(seeds.tasks), barren, roles.abstractor.kind == "chat")
@@ -243,12 +238,6 @@ def _join(rooms: Rooms, contexts: Sequence[FailureContext], seeds: Seeds, known:
     refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
     shutil.rmtree(folder / "branches")
-
-
-def _without_starts(rooms: Rooms) -> str:
-    if rooms.settings.environment.is_own:
-        return f"environment.name: starts() of the environment {rooms.environment.name} is empty: give it a state"
-    return "environment.classes: no initial state of the training split has these classes: name others"
 
 
 def _barren(seeds: Seeds, count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import sys
 import time
@@ -249,8 +250,7 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
     command += ["--progress", *_limits(settings)]
     if settings.policy.thinking is not None:
         command += ["--thinking" if settings.policy.thinking else "--no-thinking"]
-    if settings.environment.trust_agent_code:
-        command += ["--trust-agent-code"]
+    command += [f"--option={key}={json.dumps(value)}" for key, value in settings.environment.for_evaluation.items()]
     if settings.evaluation.batch is not None:
         command += ["--batch", str(settings.evaluation.batch)]
     if settings.evaluation.limit is not None:
@@ -268,7 +268,7 @@ async def _score(run: Run, iteration: int, when: str, policy: str) -> None:
 def _limits(settings: RunSettings) -> list[str]:
     """Where an evaluation cuts episodes off: as its section says, else as training does; actions as the benchmark."""
     own, training = settings.evaluation, settings.training
-    actions = own.max_actions or settings.environment.max_steps
+    actions = own.max_actions or settings.environment.max_actions
     limits = ["--max-new-tokens", str(own.max_new_tokens or training.max_new_tokens)]
     limits += ["--max-tokens", str(own.max_tokens or training.max_tokens)]
     return limits if actions is None else [*limits, "--max-actions", str(actions)]

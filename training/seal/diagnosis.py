@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from environments.appworld.observations import came_too_late, refused_by_an_app
 from environments.base import MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
+from environments.benchmark import PLAIN, AnyBenchmark
 from environments.learning_interface.profile import EXCLUDED, FAILED, TurnCause, TurnLabel
 from environments.verification.arguments import argument_problem
 from environments.verification.turn_comparison import Played, TurnComparison
@@ -45,10 +45,13 @@ class Diagnosis(Record):
         return tuple(turn.label for turn in self.turns if turn.label not in EXCLUDED)
 
 
-def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> Diagnosis | None:
+def diagnose(
+    trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark = PLAIN
+) -> Diagnosis | None:
     """The diagnosis of a rollout of ``task``; None for a lent reference, and where an infrastructure error ended it.
 
-    ``tools`` documents the task's tools by name.
+    ``tools`` documents the task's tools by name. ``benchmark`` reads what an observation's text says of an action that
+    did not run, or that a tool refused.
     """
     if trajectory.outcome is None or trajectory.lent:
         return None
@@ -61,9 +64,9 @@ def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpe
         if label in FAILED:
             compared = TurnComparison(turn.steps, task.reference[number], tools)
             if any(compared.is_program(compared.reference[k]) for k in compared.missing):
-                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial)
+                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial, benchmark)
             else:
-                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]))
+                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]), benchmark)
         turns.append(TurnDiagnosis(turn=number, label=label, cause=cause))
     return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
 
@@ -85,11 +88,13 @@ def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules o
     return TurnLabel.RESPONSE_MISMATCH if checks.response is False else TurnLabel.PASS
 
 
-def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool) -> TurnCause:
+def _cause(
+    compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool, benchmark: AnyBenchmark
+) -> TurnCause:
     """The cause of a failed turn; ``wrong_before``: an earlier turn ended in another state than its reference."""
     surplus = any(compared.beside)
     if compared.missing or not (compared.reference or surplus):
-        return _cause_of_lack(compared, tools)
+        return _cause_of_lack(compared, tools, benchmark)
     if wrong_before and compared.reference:
         return TurnCause.EARLIER_TURN
     if surplus:
@@ -99,9 +104,9 @@ def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before
     return TurnCause.WRONG_ORDER if swapped else TurnCause.EARLIER_TURN
 
 
-def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> TurnCause:
-    errors = _errors(compared)
-    if any(_is_invalid(step, tools) for step in errors):
+def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> TurnCause:
+    errors = _errors(compared, benchmark)
+    if any(_is_invalid(step, tools, benchmark) for step in errors):
         return TurnCause.INVALID_CALL
     if any(_differs(compared, place) for place in range(len(compared.steps))):
         return TurnCause.WRONG_ARGUMENT
@@ -109,14 +114,14 @@ def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> T
 
 
 def _cause_beside_a_program(
-    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None
+    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None, benchmark: AnyBenchmark
 ) -> TurnCause:
     """The cause of a failed turn whose reference is a program: read from tools, errors and checks, not from values.
 
     ``partial`` is the outcome's: where all that was wanted is there, something else was changed.
     """
-    errors = _errors(compared)
-    if any(_is_invalid(step, tools) for step in errors):
+    errors = _errors(compared, benchmark)
+    if any(_is_invalid(step, tools, benchmark) for step in errors):
         return TurnCause.INVALID_CALL
     ran = {call.name for step in compared.steps for call in step.observation.calls}
     if compared.missing_tools() - ran:
@@ -126,12 +131,12 @@ def _cause_beside_a_program(
     return TurnCause.NO_RECOVERY if errors else TurnCause.WRONG_ARGUMENT
 
 
-def _errors(compared: TurnComparison) -> list[Played]:
+def _errors(compared: TurnComparison, benchmark: AnyBenchmark) -> list[Played]:
     """The steps of the turn that failed and were not recovered from; one that came too late to run is none."""
     return [
         step
         for place, step in enumerate(compared.steps)
-        if step.observation.failed and not came_too_late(step.observation.text) and not _recovered(compared, place)
+        if step.observation.failed and not benchmark.never_ran(step.observation) and not _recovered(compared, place)
     ]
 
 
@@ -150,17 +155,17 @@ def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
     )
 
 
-def _is_invalid(step: Played, tools: Mapping[str, ToolSpec]) -> bool:
+def _is_invalid(step: Played, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> bool:
     """Whether the action of an error is no call, or not one by the documentation.
 
-    A program is none where it failed by itself: only what an app refuses is a call that went wrong.
+    A program is none where it failed by itself: only what a tool refuses is a call that went wrong.
     """
     if isinstance(step.action, MalformedCall):
         return True
     tool = tools.get(step.action.name)
     if tool is None or argument_problem(step.action, tool) is not None:
         return True
-    return tool.program is not None and not refused_by_an_app(step.observation.text)
+    return tool.program is not None and not benchmark.refused_by_tool(step.observation)
 
 
 def _differs(compared: TurnComparison, place: int) -> bool:

@@ -21,6 +21,7 @@ from environments.learning_interface.profile import (
     TurnLabel,
 )
 from environments.learning_interface.state import InterfaceState, update
+from environments.registry import benchmark_of
 from memory.records import Trajectory
 from training.seal.advantage_weights import (
     RhoState,
@@ -130,8 +131,9 @@ class Seal:
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
         """Diagnose the rollouts of global ``step``, and move on. ``tasks`` holds theirs by id."""
+        benchmark = benchmark_of(self._bare)
         self._diagnoses = tuple(
-            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id])) for one in trajectories
+            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id]), benchmark) for one in trajectories
         )
         profile = failure_profile(self._diagnoses, trajectories)
         self.state = next_state(self.state, profile, self.settings)

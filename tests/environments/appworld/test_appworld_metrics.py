@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.appworld.panels import scenario_goal_completion, task_goal_completion
-from environments.base import InputError
+from environments.appworld.panels import METRICS, scenario_goal_completion, task_goal_completion
+from environments.metrics import Attempted, success
 
 TABLE = [
     ({"a_1": True}, 100.0, 100.0),
@@ -20,26 +22,33 @@ TABLE = [
 ]
 
 
+def attempts(successes: dict[str, bool]) -> list[Attempted]:
+    return [Attempted(id=task, group=task.partition("_")[0], success=solved) for task, solved in successes.items()]
+
+
 @pytest.mark.parametrize(("successes", "tgc", "sgc"), TABLE)
 def test_percentages_of_tasks_and_of_scenarios(successes: dict[str, bool], tgc: float, sgc: float) -> None:
-    assert task_goal_completion(successes) == tgc
-    assert scenario_goal_completion(successes) == sgc
+    found = {name: metric(attempts(successes)) for name, metric in METRICS.items()}
+    assert found == {"tgc": tgc, "sgc": sgc}
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-d]_[1-3]\Z"), st.booleans(), min_size=1))
 def test_one_variant_a_scenario_makes_them_equal_and_all_or_nothing_too(successes: dict[str, bool]) -> None:
     firsts = {task: success for task, success in successes.items() if task.endswith("_1")}
     if firsts:
-        assert task_goal_completion(firsts) == scenario_goal_completion(firsts)
+        assert task_goal_completion(attempts(firsts)) == scenario_goal_completion(attempts(firsts))
     for value in (True, False):
-        alike = dict.fromkeys(successes, value)
+        alike = attempts(dict.fromkeys(successes, value))
         assert task_goal_completion(alike) == scenario_goal_completion(alike) == 100.0 * value
 
 
-def test_nothing_and_foreign_ids_are_input_errors() -> None:
-    for measure in (task_goal_completion, scenario_goal_completion):
-        with pytest.raises(InputError, match="one result at least"):
-            measure({})
-    for task_id in ("made01", "a_b_1"):
-        with pytest.raises(InputError, match="SCENARIO_VARIANT"):
-            scenario_goal_completion({task_id: True})
+def test_a_scenario_with_a_variant_that_could_not_be_judged_counts_in_tgc_alone() -> None:
+    part = [one._replace(group_judged=False) for one in attempts({"a_1": True, "a_2": True})]
+    assert task_goal_completion([*part, *attempts({"b_1": False})]) == 66.7
+    assert scenario_goal_completion([*part, *attempts({"b_1": False})]) == 0.0
+    assert math.isnan(scenario_goal_completion(part))
+
+
+def test_nothing_attempted_has_no_figure() -> None:
+    for measure in (task_goal_completion, scenario_goal_completion, success):
+        assert math.isnan(measure([]))
