@@ -43,7 +43,7 @@ def held_out(name: str, benchmark: AnyBenchmark | None = None) -> bool:
     known = (benchmark or find_benchmark(DEFAULT)).evaluation_sets
     if name not in known:
         of = (benchmark or find_benchmark(DEFAULT)).name
-        raise InputError(f"--panel {name}: {of} has no such panel: choose one of {', '.join(known)}")
+        raise InputError(f"--panel {name}: no such panel in {of}: choose one of {', '.join(known)}")
     return known[name]
 
 

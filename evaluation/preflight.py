@@ -38,7 +38,7 @@ def _check_panel(name: str, environment: str, benchmark: AnyBenchmark) -> None:
     known = benchmark.evaluation_sets
     if name not in known:
         instead = f"choose one of {', '.join(known)}" if known else "set it to null"
-        raise InputError(f"evaluation.panel: {environment} has no panel called {name!r}: {instead}")
+        raise InputError(f"evaluation.panel: no panel is called {name!r} in {environment}: {instead}")
     if known[name]:
         raise InputError(
             f"evaluation.panel: {name} is held out, and a run would score on it again and again: choose a development "

@@ -50,9 +50,12 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     except ValidationError as error:
         _import_named(tree, given)
         raise InputError(_explain(error, path, given)) from error
-    check_benchmark(settings, str(path))
+    # The file is right for the environment that it names; another one may have been asked for on top of it.
+    check_benchmark(
+        settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
+    )
     for spelling in old:
-        print(f"warning: {spelling}: environment.options has the benchmark's options now", file=sys.stderr)
+        print(f"warning: {spelling}: rename it, the next release takes the new name alone", file=sys.stderr)
     return settings
 
 
@@ -89,7 +92,7 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
         raise InputError(f"{path}: {error}") from None
     # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
     shipped = path.resolve().is_relative_to(QUICKSTART.parent)
-    return [] if shipped else [f"{path}: environment.{key}" for key in old]
+    return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
 
 
 def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
@@ -115,7 +118,7 @@ def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...]
         if not isinstance(section, dict):
             raise InputError(f"--set {override}: '{key}' is a value, not a section")
     section[keys[-1]] = parse_yaml(value, f"--set {override}")
-    return keys, [] if keys == written else [f"--set {override}"]
+    return keys, [] if keys == written else [f"--set {override}: {name.strip()} is now {'.'.join(keys)}"]
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

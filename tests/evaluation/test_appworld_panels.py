@@ -10,17 +10,19 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from environments.appworld import benchmark
+from environments.appworld.benchmark import BENCHMARK, UNTOLD
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import Installation
-from environments.appworld.panels import Panel, PanelEnvironment
+from environments.appworld.panels import METRICS, Panel, PanelEnvironment
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
-from evaluation import appworld_panels
-from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable, score_goals
+from environments.registry import find_benchmark
 from evaluation.attempts import Decoding, limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
+from evaluation.panels import Item, open_panel
 from evaluation.run import app
-from evaluation.selection import budget_of
+from evaluation.selection import Selection, select, written
 from evaluation.test_access import SplitOpening
 from memory.jsonl import read_jsonl
 
@@ -45,12 +47,27 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
                 truth = made.full / "data" / "tasks" / task_id / "ground_truth"
                 truth.mkdir()
                 (truth / "metadata.json").write_text(json.dumps({"difficulty": 2, "num_api_calls": 7, "mode": "full"}))
-    monkeypatch.setattr(appworld_panels, "find_installation", lambda: made)
+    monkeypatch.setattr(benchmark, "find_installation", lambda: made)
     return made
 
 
+def items_of(panel: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
+    """As the command selects them."""
+    chosen = Selection(
+        environment="appworld",
+        model=model,
+        panels=(panel,),
+        category=None,
+        tasks=None,
+        split="all",
+        limit=limit,
+        openings=ledger,
+    )
+    return select(chosen).items
+
+
 def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Installation) -> None:
-    first, _ = open_appworld_panel("dev", None, None, MODEL).items
+    first, _ = items_of("dev", None, None, MODEL)
     assert (first.task.id, first.group, first.cluster) == ("b_1", "dev", "b")
     assert (first.strata, first.reference_calls) == ({"difficulty": "2"}, 7)
     assert (first.task.turns, first.task.reference, first.task.tools) == ((SAID,), ((),), ("python",))
@@ -59,11 +76,11 @@ def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Inst
 
 def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
     ledger = tmp_path / "new" / "openings.jsonl"
-    items = open_appworld_panel("test_normal", None, ledger, MODEL).items
+    items = items_of("test_normal", None, ledger, MODEL)
     assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
-    open_appworld_panel("test_normal", 2, ledger, "some/model")
+    open_panel("test_normal", 2, ledger, model="some/model", benchmark=BENCHMARK)
     first, second = read_jsonl(ledger, SplitOpening)
     assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
     assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
@@ -77,16 +94,16 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         ("test_normal", None, MODEL, "add --openings FILE"),
         ("test_challenge", None, MODEL, "add --openings FILE"),
         ("test_challenge", "l.jsonl", MODEL, "has no such tasks"),
-        ("dev", "l.jsonl", MODEL, "dev is none"),
+        ("dev", "l.jsonl", MODEL, "none is named"),
         ("train", None, MODEL, "choose one of dev, test_normal, test_challenge"),
-        ("templated-dev", None, MODEL, "AppWorld has no such panel"),
+        ("templated-dev", None, MODEL, "no such panel in appworld"),
         ("test_normal", "l.jsonl", "no/such/folder", "no/such/folder"),
         ("test_normal", "", MODEL, "is a folder"),
     ],
 )
 def test_what_is_refused_is_not_noted(world, tmp_path, panel, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=says):
-        open_appworld_panel(panel, None, None if ledger is None else tmp_path / ledger, model)
+        items_of(panel, None, None if ledger is None else tmp_path / ledger, model)
     assert not (tmp_path / "l.jsonl").exists()
 
 
@@ -94,7 +111,7 @@ def test_a_ledger_of_something_else_is_left_as_it_is(world: Installation, tmp_pa
     other = tmp_path / "tasks.jsonl"
     other.write_text('{"id": "x"}\n')
     with pytest.raises(InputError, match=r"tasks\.jsonl"):
-        open_appworld_panel("test_normal", None, other, MODEL)
+        items_of("test_normal", None, other, MODEL)
     assert other.read_text() == '{"id": "x"}\n'
 
 
@@ -160,7 +177,7 @@ def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, positions, given, limits) -> None:  # type: ignore[no-untyped-def]
-    budget = budget_of(environment)
+    budget = find_benchmark(environment).limits
     decoding = Decoding(
         model=MODEL,
         device="cpu",
@@ -179,14 +196,14 @@ def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, p
 
 def test_what_is_printed_has_the_goals_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", True), attempted("b_1")]
-    scores = (score_goals("dev", outcomes),)
+    scores = (score("dev", outcomes, METRICS),)
     report = Report(environment="appworld", model="m", rendering="r", scores=scores, mean=0.6, seconds=1.0)
-    print_report(report, score_strata(outcomes, score_goals))
+    print_report(report, score_strata(outcomes, METRICS))
     rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if "│" in line}
     assert [cell.strip() for cell in rows["dev"].split("│")[-3:-1]] == ["66.7", "50.0"]
     assert [cell.strip() for cell in rows["difficulty=b"].split("│")[-3:-1]] == ["0.0", "0.0"]
     print_report(report.model_copy(update={"scores": (score("dev", outcomes),)}), ())
-    assert "TGC" not in capsys.readouterr().out
+    assert "tgc" not in capsys.readouterr().out
 
 
 def attempted(task_id: str, success: bool = False, cause: str | None = None) -> TaskOutcome:
@@ -204,29 +221,30 @@ def attempted(task_id: str, success: bool = False, cause: str | None = None) -> 
 def test_goals_stand_beside_the_success_and_its_interval() -> None:
     """What ``appworld evaluate`` printed for two scenarios, one solved wholly and one in two of three variants."""
     outcomes = [attempted(f"{s}_{v}", (s, v) != ("b", 2)) for s in "ab" for v in (1, 2, 3)]
-    found = score_goals("dev", outcomes)
-    assert (found.tgc, found.sgc, found.clusters) == (83.3, 50.0, 2)
-    assert found.model_copy(update={"tgc": None, "sgc": None}) == score("dev", outcomes)
-    strata = score_strata(outcomes, score_goals)
-    assert [(one.group, one.tgc, one.sgc) for one in strata] == [
+    found = score("dev", outcomes, METRICS)
+    assert (found.metrics, found.clusters) == ({"tgc": 83.3, "sgc": 50.0}, 2)
+    assert found.model_copy(update={"metrics": {}}) == score("dev", outcomes)
+    strata = score_strata(outcomes, METRICS)
+    assert [(one.group, one.metrics["tgc"], one.metrics["sgc"]) for one in strata] == [
         ("difficulty=a", 100.0, 100.0),
         ("difficulty=b", 66.7, 0.0),
     ]
-    assert "tgc" not in json.loads(score("dev", outcomes).model_dump_json())
-    assert json.loads(score_goals("dev", [attempted("a_1")]).model_dump_json())["tgc"] == 0.0
+    assert json.loads(score("dev", [attempted("a_1")], METRICS).model_dump_json())["metrics"]["tgc"] == 0.0
 
 
 def test_what_could_not_be_judged_is_in_no_figure() -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", cause="dead"), attempted("b_1", True), attempted("c_1")]
-    found = score_goals("dev", outcomes)
+    found = score("dev", outcomes, METRICS)
     assert (found.n, found.infrastructure_errors) == (3, 1)
-    assert (found.tgc, found.sgc) == (66.7, 50.0)
-    nothing = score_goals("dev", [attempted("a_1", cause="dead")])
-    assert (nothing.tgc, nothing.sgc) == (None, None)
+    assert found.metrics == {"tgc": 66.7, "sgc": 50.0}
+    assert score("dev", [attempted("a_1", cause="dead")], METRICS).metrics == {}
 
 
 def test_the_words_of_a_fault_are_not_written() -> None:
     fault = attempted("a_1", cause=f"evaluate failed: {SAID}; the end of its log:\n{SAID}")
-    assert publishable(fault).infrastructure_error == UNTOLD
-    assert SAID not in publishable(fault).model_dump_json()
-    assert publishable(attempted("a_1", True)) == attempted("a_1", True)
+    ended = attempted("a_1", True)
+    hidden, kept = written([fault, ended], BENCHMARK)
+    assert hidden.infrastructure_error == UNTOLD
+    assert SAID not in hidden.model_dump_json()
+    assert kept == ended
+    assert written([fault], find_benchmark("bfcl")) == (fault,)

@@ -13,11 +13,11 @@ from support.installed_appworld import installed_appworld
 
 from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
-from environments.appworld.panels import scenario_goal_completion, task_goal_completion
+from environments.appworld.panels import METRICS
 from environments.registry import open_named
-from evaluation.appworld_panels import open_appworld_panel, score_goals
 from evaluation.attempts import judge
-from evaluation.outcomes import TaskOutcome
+from evaluation.outcomes import TaskOutcome, score
+from evaluation.selection import Selection, select
 from memory.jsonl import read_jsonl
 from memory.records import Step, TrajectoryTurn
 
@@ -57,8 +57,8 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
     outcomes = tmp_path / "outcomes.jsonl"
     done = command("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
     assert done.returncode == 0, done.stderr
-    head = next(line for line in done.stdout.splitlines() if "TGC" in line)
-    assert head.index("95 %") < head.index("TGC") < head.index("SGC")
+    head = next(line for line in done.stdout.splitlines() if "tgc" in line)
+    assert head.index("95 %") < head.index("tgc") < head.index("sgc")
     assert "difficulty=" in done.stdout
     written = read_jsonl(outcomes, TaskOutcome)
     ids = installation.task_ids("dev")[:4]
@@ -73,7 +73,17 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
 
 def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> None:
     """The benchmark's solutions of one scenario and of one variant of the next, in the panel's own environment."""
-    opened = open_appworld_panel("dev", 5, None, "recipes/starter")
+    opened = select(
+        Selection(
+            environment="appworld",
+            model="recipes/starter",
+            panels=("dev",),
+            category=None,
+            tasks=None,
+            split="all",
+            limit=5,
+        )
+    )
     environment, outcomes = opened.environment(30), []
     for item in opened.items:
         (solution,) = official_task(made, item.task.id, "dev").reference[0]
@@ -84,14 +94,12 @@ def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> N
             outcomes.append(judge(item, _result(item.task, shown.text, steps, episode.outcome())))
     assert [one.success for one in outcomes] == [True, True, True, True, False]
     assert all(one.calls == one.reference_calls > 1 and one.extra_calls == 0 for one in outcomes[:4])
-    found = score_goals("dev", outcomes)
-    success = {one.task_id: one.success for one in outcomes}
-    assert (found.success, found.tgc, found.sgc) == (0.8, 80.0, 50.0)
-    assert (found.tgc, found.sgc) == (task_goal_completion(success), scenario_goal_completion(success))
+    found = score("dev", outcomes, METRICS)
+    assert (found.success, found.metrics) == (0.8, {"tgc": 80.0, "sgc": 50.0})
 
 
 def test_the_commands_actions_are_the_environments_steps(installation: Installation) -> None:
-    assert open_named("appworld", max_steps=7)._max_steps == 7
+    assert open_named("appworld", max_actions=7)._max_steps == 7
 
 
 def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
@@ -115,7 +123,7 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
     [
         (("--panel", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
         (("--panel", "test_normal"), "add --openings FILE"),
-        (("--category", "base"), "--category is of bfcl"),
+        (("--category", "base"), "--category: appworld has no category: give --panel NAME or --tasks FILE"),
     ],
 )
 def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:
