@@ -133,6 +133,7 @@ class Benchmark(Generic[Section]):
     ``test_access``: see ``TestAccess``. ``metrics`` maps names to functions of the attempts at an evaluation set,
     beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the
     functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do not suit.
+    ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
     """
 
     name: ClassVar[str] = ""
@@ -147,6 +148,7 @@ class Benchmark(Generic[Section]):
     test_access: TestAccess = "ledger"
     metrics: Mapping[str, Metric] = {}
     scripted_roles: str | None = None
+    everyday_groups: frozenset[str] = frozenset()
 
     # Options and the environment.
 

@@ -1,7 +1,7 @@
 """The ledger of openings: what is opened of a held-out panel, each opening a line noted before anything is scored.
 
-BFCL's open for a committed study recipe. AppWorld's test splits, which users score their own models on, open for
-``evaluation.run``, once a call.
+Where a benchmark's held-out sets open for a study alone, a committed study recipe opens them. Elsewhere users score
+their own models on them with ``evaluation.run``, which notes each opening.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Opening(Record):
 
 
 class SplitOpening(Record):
-    """One opening of an AppWorld test split, noted before any of its tasks is read.
+    """One opening of a held-out set by a user, noted before any of its tasks is read.
 
     ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None where it is in no
     repository. ``sha256`` is that of the split's ids, of which the first ``tasks`` were to be scored; ``model`` is the

@@ -99,6 +99,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
     several_sets = False
     metrics = METRICS
     scripted_roles = "agents.scripted.appworld.roles"
+    everyday_groups = frozenset({"supervisor", "api_docs"})
 
     def open(self, options: AppWorldOptions) -> Environment:
         """Open the environment, on servers where ``options`` names some.

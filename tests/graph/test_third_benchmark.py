@@ -24,7 +24,7 @@ NAME = "support.tiny_benchmark.benchmark:BENCHMARK"
 RECIPE = f"""
 seed: 4
 iterations: 1
-environment: {{name: "{NAME}", options: {{houses: 6}}}}
+environment: {{name: "{NAME}", options: {{houses: 12}}}}
 policy: {{path: starter, device: cpu}}
 tasks: {{initial_count: 8}}
 training: {{steps: 2, tasks_per_step: 4, rollouts_per_task: 4, max_new_tokens: 24, max_tokens: 256}}
@@ -46,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lamps")
     (folder / "recipe.yaml").write_text(RECIPE)
     for module, *options in (
-        ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "12", "--seed", "9", "--output", "lessons.jsonl"),
-        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "12", "--out", "starter"),
+        ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "40", "--seed", "9", "--output", "lessons.jsonl"),
+        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter"),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
     ):
         done = command(folder, module, *options)
@@ -62,7 +62,7 @@ def test_one_iteration_is_scored_on_its_evaluation_set(folder: Path) -> None:
     (score,) = report["scores"]
     assert (score["group"], score["n"], score["clusters"]) == ("dev", 6, 3)
     assert 0.0 <= score["metrics"]["whole_houses"] <= score["success"] <= 1.0
-    assert load_recipe(run.settings_path).environment.options == {"houses": 6}
+    assert load_recipe(run.settings_path).environment.options == {"houses": 12}
 
 
 def test_no_held_out_task_is_trained_on(folder: Path) -> None:
