@@ -11,7 +11,7 @@ from agents.roles import Abstractor, Explorer, Reflector, Solver
 from agents.settings import ExplorationSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import StartState
-from environments.settings import APPWORLD
+from environments.benchmark import AnyBenchmark
 from memory.jsonl import record_id
 from memory.records import FailureContext, Unsignalled
 
@@ -19,13 +19,12 @@ UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_contex
 """What D_0 and the starter's data were measured with: one episode of 14 calls, cut up completely."""
 
 
-def unguided_exploration(guided: ExplorationSettings, environment: str) -> ExplorationSettings:
+def unguided_exploration(guided: ExplorationSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
     """The budget of D_0 and of the unguided baseline in a run whose guided explorer has ``guided``.
 
-    In AppWorld it is the guided explorer's but for one round: references begin by signing in, so that they are as
-    long, and verifying a draft costs seconds, so that they are as few.
+    Where the benchmark asks for it, it is the guided explorer's but for one round (``ExplorationHints``).
     """
-    if environment == APPWORLD:
+    if benchmark.exploration.unguided_as_guided:
         return guided.model_copy(update={"rounds": UNGUIDED_EXPLORATION.rounds})
     return UNGUIDED_EXPLORATION.model_copy(update={"max_turns": guided.max_turns})
 

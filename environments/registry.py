@@ -1,93 +1,201 @@
-"""Opens the environment that the settings name: BFCL, AppWorld, or a user's own by import path."""
+"""Finds benchmarks and opens environments by name: a benchmark's package, or a user's own by import path."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
-from environments.base import Environment, InputError
-from environments.settings import APPWORLD, BFCL, EnvironmentSettings
+from environments.base import Environment, InputError, TaskSpec
+from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
+
+DEFAULT = "bfcl"
+"""The benchmark of a recipe or command that names none."""
+
+_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-def open_environment(settings: EnvironmentSettings) -> Environment:
-    """The environment that ``settings`` names.
+class Chosen(Protocol):
+    """The section ``environment`` of a recipe (``environments.settings.EnvironmentSettings``)."""
+
+    @property
+    def name(self) -> str:
+        """A benchmark's name, or an import path."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, JsonValue]:
+        """The options as they were given."""
+        ...
+
+
+class Arguments(RootModel[dict[str, JsonValue]]):
+    """The arguments of a ``module:callable``; which it takes is seen when it is called."""
+
+
+class PlainEnvironment(Benchmark[Arguments]):
+    """An environment of the user's, ``module:callable``: every answer is the default one."""
+
+    options_type = Arguments
+
+    def __init__(self, path: str, factory: Callable[..., Any]) -> None:
+        self._path = path
+        self._factory = factory
+
+    def open(self, options: Arguments) -> Environment:
+        """Return what the callable returns when it is given the options. Raises InputError when that fails."""
+        try:
+            inspect.signature(self._factory).bind(**options.root)
+        except TypeError as error:
+            raise InputError(f"environment.options: {self._path} does not take them ({error})") from error
+        except ValueError:  # a callable without a signature says itself what it does not take
+            pass
+        return _opened(self._path, lambda: self._factory(**options.root))
+
+    def evaluation_options(self, options: Arguments) -> dict[str, JsonValue]:
+        """Return all of them: without, the callable might not open."""
+        return options.root
+
+
+def is_import_path(name: str) -> bool:
+    """Whether ``name`` is written as ``module:attribute``, as an environment of the user's is."""
+    return _IMPORT_PATH.fullmatch(name) is not None
+
+
+def packaged_names() -> tuple[str, ...]:
+    """Return the names of the benchmarks in this folder, the default first."""
+    found = (path.parent.name for path in Path(__file__).parent.glob("*/benchmark.py"))
+    return tuple(sorted(found, key=lambda name: (name != DEFAULT, name)))
+
+
+@cache
+def packaged(name: str) -> AnyBenchmark | None:
+    """Return the benchmark of the package ``environments.<name>``; None where there is none."""
+    if name not in packaged_names():
+        return None
+    found: AnyBenchmark = importlib.import_module(f"environments.{name}.benchmark").BENCHMARK
+    return found
+
+
+def find_benchmark(name: str) -> AnyBenchmark:
+    """Return the benchmark that a recipe or command names, by package or ``module:attribute``.
+
+    Raises InputError for a name that is neither and for an import path that leads nowhere.
+    """
+    if not is_import_path(name):
+        found = packaged(name)
+        if found is None:
+            raise InputError(f"{name!r} is no environment: write {', '.join(packaged_names())}, or module:callable")
+        return found
+    attribute = find_attribute(name)
+    if isinstance(attribute, Benchmark):
+        return attribute
+    if not callable(attribute):
+        raise InputError(f"environment.name: {_cannot_call(name)}")
+    return PlainEnvironment(name, attribute)
+
+
+def benchmark_of(environment: Environment) -> AnyBenchmark:
+    """Return the benchmark that an opened environment belongs to, ``PLAIN`` where it belongs to none."""
+    own = getattr(environment, "benchmark", None)  # set by ``open_environment`` where the name alone does not find it
+    return own if isinstance(own, Benchmark) else packaged(environment.name) or PLAIN
+
+
+def parse_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue]) -> BaseModel:
+    """Return the benchmark's options with their defaults.
+
+    Raises ValueError for a key that it does not have, ValidationError for a value that does not fit.
+    """
+    known = benchmark.options_type.model_fields
+    strange = [] if issubclass(benchmark.options_type, RootModel) else [key for key in given if key not in known]
+    if strange:
+        near = difflib.get_close_matches(strange[0], known, n=1)
+        instead = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known) or 'none'}"
+        raise ValueError(f"{strange[0]!r} is not an option, {benchmark.name} would ignore it: {instead}")
+    parsed: BaseModel = benchmark.parse(given)
+    return parsed
+
+
+def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], source: str) -> BaseModel:
+    """``parse_options`` whose errors are InputErrors that begin with ``source`` and name the option."""
+    try:
+        return parse_options(benchmark, given)
+    except ValidationError as error:
+        name = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise InputError(f"{source}.{name}: {explain(error)}") from error
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
+def open_environment(settings: Chosen) -> Environment:
+    """Open the environment that ``settings`` names.
 
     An own environment is what the callable ``module:callable`` returns when it is given ``settings.options``; the
     module is looked for where Python looks, the current folder included. Raises InputError when what is needed is not
     installed, cannot be imported, or does not return an Environment.
     """
-    if settings.is_own:
-        return _own(settings.name, settings.options)
-    assert settings.max_steps is not None
-    if settings.name == APPWORLD:
-        from environments.appworld.environment import AppWorldEnvironment
-
-        if settings.servers is None:
-            return AppWorldEnvironment(settings.max_steps, trust_agent_code=settings.trust_agent_code is True)
-        from environments.appworld.servers import AppWorldServers
-
-        return AppWorldEnvironment(settings.max_steps, AppWorldServers(settings.servers))
-    from environments.bfcl.environment import BFCLEnvironment
-
-    assert settings.classes is not None
-    return BFCLEnvironment(settings.classes, settings.max_steps)
+    benchmark = find_benchmark(settings.name)
+    return _open(settings.name, benchmark, checked_options(benchmark, settings.options, "environment.options"))
 
 
 def open_named(
-    name: str, max_steps: int | None = None, *, trust_agent_code: bool = False, **of_bfcl: object
+    name: str,
+    options: Mapping[str, JsonValue] | None = None,
+    *,
+    max_actions: int | None = None,
+    trust_agent_code: bool = False,
+    tasks: Sequence[TaskSpec] = (),
 ) -> Environment:
-    """The environment that a command's ``--environment`` names; ``of_bfcl`` are options if that is BFCL.
+    """Open the environment that a command's ``--environment`` names, with what ``Benchmark.adapt`` makes of the rest.
 
-    ``max_steps`` is an option of BFCL and AppWorld; a user's own environment is opened without it, and so is one that
-    runs no agents' code without ``trust_agent_code``.
-
-    Raises InputError like ``open_environment``, and for what is neither bfcl nor appworld nor module:callable.
+    Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
     """
-    options: dict[str, object] = {"max_steps": max_steps} if name in (BFCL, APPWORLD) else {}
-    if name == APPWORLD and trust_agent_code:
-        options["trust_agent_code"] = True
-    try:
-        settings = EnvironmentSettings.model_validate({"name": name} | options | (of_bfcl if name == BFCL else {}))
-    except ValidationError as error:
-        raise InputError(f"--environment: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
-    return open_environment(settings)
+    benchmark = named_benchmark(name)
+    return _open(name, benchmark, named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks))
 
 
-def _own(name: str, options: Mapping[str, JsonValue]) -> Environment:
-    factory = find_factory(name)
-    try:
-        inspect.signature(factory).bind(**options)
-    except TypeError as error:
-        raise InputError(f"environment.options: {name} does not take them ({error})") from error
-    except ValueError:  # a callable without a signature says itself what it does not take
-        pass
-    try:
-        opened = factory(**options)
-    except (InputError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # SystemExit too: no run was made, which the user has to hear
-        raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
-    if not isinstance(opened, Environment):
+def named_benchmark(name: str) -> AnyBenchmark:
+    """``find_benchmark`` for a command's ``--environment``, which its errors name."""
+    if not is_import_path(name) and packaged(name) is None:
+        names = ", ".join(packaged_names())
         raise InputError(
-            f"environment.name: {name} returned a {type(opened).__name__}: return an Environment (environments/base.py)"
+            f"--environment: {name!r} is no environment: write {names}, or module:callable of your own, "
+            "for example environments.example:depot"
         )
-    if opened.name in (BFCL, APPWORLD):
-        raise InputError(f"environment.name: what {name} returns calls itself {opened.name!r}: give it another name")
-    return opened
+    return find_benchmark(name)
 
 
-def find_factory(name: str) -> Callable[..., Any]:
-    """The callable that ``module:callable`` names. Raises InputError that names the module which is not there, or what
-    failed in it."""
+def named_options(
+    benchmark: AnyBenchmark,
+    options: Mapping[str, JsonValue],
+    max_actions: int | None,
+    trust_agent_code: bool,
+    tasks: Sequence[TaskSpec] = (),
+) -> BaseModel:
+    """The options that a command gives, adapted to what it asks. Raises InputError naming ``--option``."""
+    parsed = checked_options(benchmark, options, "--option")
+    adapted: BaseModel = benchmark.adapt(
+        parsed, max_actions=max_actions, trust_agent_code=trust_agent_code, tasks=tasks
+    )
+    return adapted
+
+
+def find_attribute(name: str) -> object:
+    """Return what ``module:attribute`` names, None where the module has no such attribute.
+
+    Raises InputError that names the module which is not there, or what failed in it.
+    """
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
+        return getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
@@ -99,10 +207,54 @@ def find_factory(name: str) -> Callable[..., Any]:
         raise
     except BaseException as error:
         raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
-    if not callable(found):
-        what = "has no" if found is None else "cannot call"
-        raise InputError(f"environment.name: {module} {what} {attribute!r}: name a callable of this module")
-    return found  # type: ignore[no-any-return]
+
+
+def _open(name: str, benchmark: AnyBenchmark, options: BaseModel) -> Environment:
+    return belonging(name, benchmark, lambda: benchmark.open(options))
+
+
+def belonging(name: str, benchmark: AnyBenchmark, factory: Callable[[], Environment]) -> Environment:
+    """Return the environment that ``factory`` opens for ``benchmark``, so that ``benchmark_of`` finds it.
+
+    Raises InputError where a user's code fails, or its environment has the name of another benchmark.
+    """
+    if not is_import_path(name):
+        return factory()
+    if isinstance(benchmark, PlainEnvironment):
+        opened = factory()
+        if opened.name in packaged_names():
+            raise InputError(
+                f"environment.name: what {name} returns calls itself {opened.name!r}: give it another name"
+            )
+        return opened
+    opened = _opened(name, factory)
+    if opened.name != benchmark.name:
+        raise InputError(
+            f"environment.name: {name} opens an environment that calls itself {opened.name!r}, the benchmark is "
+            f"{benchmark.name!r}: give both one name"
+        )
+    vars(opened)["benchmark"] = benchmark
+    return opened
+
+
+def _opened(name: str, factory: Callable[[], Any]) -> Environment:
+    try:
+        opened = factory()
+    except (InputError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit too: no run was made, which the user has to hear
+        raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
+    if not isinstance(opened, Environment):
+        raise InputError(
+            f"environment.name: {name} returned a {type(opened).__name__}: return an Environment (environments/base.py)"
+        )
+    return opened
+
+
+def _cannot_call(name: str) -> str:
+    module, _, attribute = name.partition(":")
+    what = "has no" if getattr(importlib.import_module(module), attribute, None) is None else "cannot call"
+    return f"{module} {what} {attribute!r}: name a callable or a benchmark of this module"
 
 
 def _where(error: BaseException) -> str:

@@ -2,125 +2,111 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-BFCL = "bfcl"
-APPWORLD = "appworld"
-BFCL_DEFAULTS: dict[str, Any] = {"classes": ("GorillaFileSystem", "VehicleControlAPI"), "max_steps": 20}
-"""BFCL's own options where a recipe leaves them out; for any other environment they are null."""
+from environments.base import InputError
+from environments.benchmark import AnyBenchmark
+from environments.registry import (
+    DEFAULT,
+    find_benchmark,
+    is_import_path,
+    packaged,
+    packaged_names,
+    parse_options,
+)
 
-SERVER_URL = re.compile(r"https?://[^/?#\s]+")
-
-APPWORLD_STEPS = 30
-"""AppWorld's ``max_steps`` where a recipe leaves it out (official)."""
-
-_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-def is_import_path(name: str) -> bool:
-    """Whether ``name`` is written as ``module:callable``, as an environment of the user's is."""
-    return _IMPORT_PATH.fullmatch(name) is not None
+_KEYS = ("name", "options")
 
 
 class EnvironmentSettings(BaseModel):
-    """Which environment, and its options: BFCL has two keys of its own, AppWorld three, a user's ``options``."""
+    """Which environment, and its options; a benchmark's are written out with their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     name: str = Field(
-        BFCL, description="bfcl, appworld, or an environment of your own as module:callable (my_shop:open_shop)"
+        DEFAULT,
+        description="a benchmark (a folder of environments/ that has a benchmark.py), or module:attribute of a "
+        "benchmark or of an environment of your own (my_shop:open_shop)",
     )
-    classes: tuple[str, ...] | None = Field(
-        None, description="bfcl: official classes that exploration and templated tasks use (ours: two of eight)"
+    options: dict[str, JsonValue] = Field(
+        {},
+        description="the benchmark's options (options_type in its benchmark.py); module:callable: the arguments of the "
+        "callable",
     )
-    max_steps: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="bfcl, appworld: actions in one user turn before it is cut off (official: 20 and 30)",
-    )
-    servers: tuple[str, ...] | None = Field(
-        None,
-        min_length=1,
-        description="appworld: base URLs of `appworld serve environment` servers to play on, one episode a server, "
-        "instead of the project's own worker; they must serve the world that is installed here",
-    )
-    trust_agent_code: bool | None = Field(
-        None,
-        description="appworld: true says that agents' code may run where the kernel does not wall it in: on a machine "
-        "without bubblewrap, or on servers, where neither the tasks' solutions nor their user's files are out of its "
-        "reach",
-    )
-    options: dict[str, JsonValue] = Field({}, description="module:callable: the arguments that the callable is given")
 
     @field_validator("name")
     @classmethod
     def _openable(cls, name: str) -> str:
-        if name not in (BFCL, APPWORLD) and not is_import_path(name):
+        if not is_import_path(name) and packaged(name) is None:
             raise ValueError(
-                f"{name!r} is no environment: write {BFCL}, {APPWORLD}, or module:callable of your own, "
+                f"{name!r} is no environment: write {', '.join(packaged_names())}, or module:callable of your own, "
                 "for example environments.example:depot"
             )
         return name
 
-    @field_validator("classes", "max_steps")
-    @classmethod
-    def _of_benchmarks(cls, value: object, info: ValidationInfo) -> object:
-        name, key = info.data.get("name"), info.field_name or ""
-        if name == BFCL:
-            return BFCL_DEFAULTS[key] if value is None else value
-        if name == APPWORLD and key == "max_steps":
-            return APPWORLD_STEPS if value is None else value
-        if name is not None and value is not None:
-            instead = "" if name == APPWORLD else ", or use environment.options"
-            raise ValueError(f"this is for {BFCL}, {name} would ignore it: remove it{instead}")
-        return value
-
-    @field_validator("servers")
-    @classmethod
-    def _reachable(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        if value is None:
-            return None
-        name = info.data.get("name")
-        if name is not None and name != APPWORLD:
-            raise ValueError(f"this is for {APPWORLD}, {name} would ignore it: remove it")
-        urls = tuple(url.rstrip("/") for url in value)
-        for url in urls:
-            if not SERVER_URL.fullmatch(url):
-                raise ValueError(f"{url!r} is no base URL of a server: write it as http://localhost:8000")
-            if urls.count(url) > 1:
-                raise ValueError(f"{url} is named twice: a server plays one episode at a time, name it once")
-        return urls
-
-    @field_validator("trust_agent_code")
-    @classmethod
-    def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        if "servers" not in info.data:  # they are wrong themselves, which is told
-            return value
-        if info.data.get("name", APPWORLD) != APPWORLD and value is not None:
-            raise ValueError(f"this is for {APPWORLD}, {info.data['name']} would ignore it: remove it")
-        if info.data["servers"] is not None and value is not True:
-            raise ValueError(
-                "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
-                "you trust that code, or remove environment.servers"
-            )
-        return value
-
     @field_validator("options")
     @classmethod
-    def _of_others(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
-        name = info.data.get("name")
-        if name in (BFCL, APPWORLD) and value:
-            raise ValueError(f"this is for an environment of your own, {name} would ignore it: remove it")
-        return value
+    def _options_of_the_benchmark(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+        benchmark = packaged(info.data.get("name", ""))
+        if benchmark is None:  # of an import path, which is imported when it is opened
+            return value
+        written: dict[str, JsonValue] = parse_options(benchmark, value).model_dump(mode="json")
+        return written
 
     @property
     def is_own(self) -> bool:
-        """Whether it is an environment of the user's."""
-        return self.name not in (BFCL, APPWORLD)
+        """Whether it is named by an import path."""
+        return is_import_path(self.name)
+
+    @property
+    def benchmark(self) -> AnyBenchmark:
+        """The benchmark that ``name`` names. Raises InputError for an import path that cannot be imported."""
+        return find_benchmark(self.name)
+
+    @property
+    def max_actions(self) -> int | None:
+        """Actions in one user turn before the environment cuts it off; None where it has no such option."""
+        benchmark = self.benchmark
+        return benchmark.max_actions(parse_options(benchmark, self.options))
+
+    @property
+    def for_evaluation(self) -> dict[str, JsonValue]:
+        """The options that the evaluations of a run need too."""
+        benchmark = self.benchmark
+        return benchmark.evaluation_options(parse_options(benchmark, self.options))
+
+
+def with_options(section: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the section ``environment`` of a recipe with a benchmark's options below ``options``, and their keys.
+
+    Up to 0.1 they were keys beside ``name``. That spelling works for one more release. Raises InputError for an option
+    that is given in both.
+    """
+    known = _options_of(section.get("name", DEFAULT))
+    old = tuple(key for key in section if key in known and key not in _KEYS)
+    options = section.get("options") or {}
+    twice = [key for key in old if key in options]
+    if twice:
+        raise InputError(f"environment.{twice[0]} is the old name of environment.options.{twice[0]}: give one of them")
+    kept = {key: value for key, value in section.items() if key not in old}
+    # An option that an earlier release wrote out as null has its default.
+    moved = {key: section[key] for key in old if section[key] is not None}
+    return (kept | {"options": options | moved} if old else kept), old
+
+
+def with_options_key(keys: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the dotted key ``keys`` of a recipe in today's spelling; ``name`` is the environment's."""
+    if len(keys) > 1 and keys[0] == "environment" and keys[1] not in _KEYS and keys[1] in _options_of(name):
+        return ("environment", "options", *keys[1:])
+    return keys
+
+
+def _options_of(name: object) -> Collection[str]:
+    benchmark = packaged(name) if isinstance(name, str) else None
+    return benchmark.options_type.model_fields if benchmark is not None else ()
 
 
 class VerificationSettings(BaseModel):

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from environments.base import InputError, Observation, Outcome, Record
+from environments.base import InputError, Observation, Outcome
+from environments.benchmark import Limits
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
 from memory.records import StopReason, count_stops
@@ -20,31 +21,11 @@ if TYPE_CHECKING:
     from training.rollout.sampling import Sampler
 
 
-class Budget(Record):
-    """Limits of an attempt where the user gives none (our choice, but for the benchmarks' actions).
-
-    ``actions`` of one user turn; tokens of a message and of an episode, for a model with a chat template and for the
-    compact rendering; ``batch`` is how many episodes are open at once.
-    """
-
-    actions: int
-    new_tokens: int
-    tokens: int
-    compact_new_tokens: int
-    compact_tokens: int
-    batch: int
-
-
-GENERAL = Budget(actions=20, new_tokens=1024, tokens=24576, compact_new_tokens=48, compact_tokens=512, batch=128)
-OF_APPWORLD = Budget(actions=30, new_tokens=2048, tokens=32768, compact_new_tokens=48, compact_tokens=2048, batch=8)
-"""An open episode is a process of 70 MB, its answers are long, and a message is a block of code."""
-
-
 def evaluate(
     items: Sequence[Item],
     environment: Environment,
     settings: ScoringSettings,
-    budget: Budget,
+    budget: Limits,
     report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[tuple[TaskOutcome, ...], Policy]:
     """Load the model and attempt every item; ``report`` gets the counts of attempts and successes after each.
@@ -77,7 +58,7 @@ def evaluate(
     return attempt(items, policy, sampler, environment, limits, batch, report), policy
 
 
-def limits_for(policy: Policy, settings: ScoringSettings, budget: Budget) -> EpisodeLimits:
+def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
     """Return the limits of the policy's episodes: as stated, else ``budget``'s for the policy's rendering."""
     from training.rollout.episodes import EpisodeLimits
 

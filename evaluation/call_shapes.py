@@ -75,7 +75,8 @@ def set_shapes(name: str, access_log: Path) -> Mapping[str, Shape]:
 
 
 @cache
-def _shapes(name: str) -> dict[str, Shape]:
-    from environments.bfcl.templated.panels import load_panel
+def _shapes(panel: str) -> dict[str, Shape]:
+    from environments.registry import DEFAULT, find_benchmark
 
-    return {member.id: call_sequence(member.spec) for member in load_panel(name)}
+    tasks = find_benchmark(DEFAULT).open_evaluation_set(panel)
+    return {member.id: call_sequence(member.spec) for member in tasks}

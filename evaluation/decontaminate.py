@@ -112,9 +112,8 @@ def audit(path: Path, findings: Sequence[Finding], near: float) -> Audit:
 
 
 def _open(path: Path, environment: str | None) -> tuple[Environment, Sequence[Task], HeldOut]:
-    from environments.registry import open_environment
+    from environments.registry import benchmark_of, open_environment
     from environments.settings import EnvironmentSettings
-    from environments.verification.decontamination import held_out
     from environments.verification.fingerprints import fingerprint
     from environments.verification.held_out_records import record_of
     from memory.records import Task
@@ -124,12 +123,12 @@ def _open(path: Path, environment: str | None) -> tuple[Environment, Sequence[Ta
     if not path.is_dir():
         tasks = _read(path)
         opened = _named(path, tasks, environment)
-        return opened, tasks, held_out(opened.name)
+        return opened, tasks, benchmark_of(opened).held_out()
     if environment is not None:
         raise InputError(f"--environment is for a file of tasks, {path} is a run and names its own: leave it out")
     run = RunDirectory.open(path)
     opened = open_environment(run.section("environment", EnvironmentSettings))
-    sets = held_out(opened.name)
+    sets = benchmark_of(opened).held_out()
     own = run.section("evaluation", dict).get("tasks")
     if own is not None:
         held = read_jsonl(Path(own), Task)
@@ -152,17 +151,16 @@ def _read(path: Path) -> list[Task]:
 
 
 def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Environment:
-    """Open the environment of the tasks of a file."""
-    from environments.registry import open_named
-    from environments.settings import APPWORLD, BFCL
+    """The environment that the tasks of a file are of."""
+    from environments.registry import open_named, packaged
 
     names = sorted({task.environment for task in tasks})
     if len(names) != 1:
         what = f"has tasks of the environments {', '.join(names)}: give a file for each" if names else "has no task"
         raise InputError(f"{path} {what}")
-    if environment is None and names[0] not in (BFCL, APPWORLD):
+    if environment is None and packaged(names[0]) is None:
         raise InputError(f"{path} has tasks of the environment {names[0]!r}: add --environment module:callable")
-    # AppWorld has canonical forms without playing, so no agent's code runs here.
+    # Canonical forms of environments whose actions are code are made without playing, so no agent's code runs here.
     opened = open_named(environment or names[0], trust_agent_code=True)
     if opened.name != names[0]:
         raise InputError(f"--environment {environment} is {opened.name!r}, the tasks of {path} are of {names[0]!r}")

@@ -1,105 +1,44 @@
-"""`python -m evaluation.held_out`: record BFCL's held-out sets by content, for decontamination to compare with.
-
-The panels and the official tasks of the splits dev, test and reserved are read here and nowhere shown: what is written
-are hashes. A record is fixed like the panels that it is made of: it changes with them or with how tasks are compared.
-"""
+"""`python -m evaluation.held_out`: record a benchmark's held-out sets by content, for decontamination."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from environments.base import InputError, TaskSpec
+from environments.base import InputError
 from environments.command import exit_statuses
-
-if TYPE_CHECKING:
-    from environments.verification.held_out_records import HeldOutRecord
+from environments.registry import DEFAULT, named_benchmark
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
+    environment: Annotated[str, typer.Option(help="the benchmark")] = DEFAULT,
     output: Annotated[
         Path | None, typer.Option(help="file to write; by default the one that decontamination reads")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace the file that exists")] = False,
 ) -> None:
-    """Record the held-out sets of BFCL by content. Takes some minutes; equal data give equal files."""
-    from environments.settings import BFCL
+    """Record the held-out sets of a benchmark by content. Takes some minutes; equal data give equal files."""
     from environments.verification.decontamination import RECORD_FILE
     from environments.verification.fingerprints import panels_folder
     from environments.verification.held_out_records import write_record
 
     with exit_statuses():
-        path = output or panels_folder(BFCL) / RECORD_FILE
+        benchmark = named_benchmark(environment)
+        path = output or panels_folder(benchmark.name) / RECORD_FILE
         if path.exists() and not force:
             raise InputError(
                 f"{path} exists: a record is fixed, give --force to replace it and say so in the changelog"
             )
-        record = make_record()
+        record = benchmark.make_held_out_record()
         write_record(path, record)
         distinctive = sum(task.distinctive for task in record.tasks)
         print(f"{len(record.tasks)} held-out tasks ({distinctive} distinctive), {len(record.held_out)} parts of states")
         print(f"{path}: sha256 {record.sha256}")
-
-
-def make_record() -> HeldOutRecord:
-    """The record of BFCL's panels and held-out official tasks, the latter also by their first turns."""
-    from environments.bfcl.environment import BFCLEnvironment
-    from environments.bfcl.official import load_category
-    from environments.bfcl.package import CATEGORIES
-    from environments.verification.held_out_records import Recorder
-
-    environment = BFCLEnvironment()
-    training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
-    base = [task.spec for task in load_category("base", ("train",))]
-    recorder = Recorder(environment, [*base, *_defaults(base[0])], [text for task in training for text in task.turns])
-    for name, label, task in (*_panel_tasks(), *_official_tasks()):
-        # The other categories and the first turns of a task are nearly what the whole base task is.
-        neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
-        recorder.add(name, task, start=label, neighbour=neighbour)
-        recorder.mark_distinctive(name, task)
-    return recorder.record(by_start=True)
-
-
-def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
-    """A task for each class that begins in the class's own default state, which belongs to no split."""
-    from environments.bfcl.package import CLASSES
-
-    for name in CLASSES:
-        yield task.model_copy(update={"classes": (name,), "initial_state": {}, "tools": ()})
-
-
-def _panel_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    from environments.bfcl.templated.panels import load_panel, panel_names
-
-    for name in panel_names():
-        for task in load_panel(name):
-            yield task.id, f"index {task.id.split('-')[2]}", task.spec
-
-
-def _official_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    from environments.bfcl.official import load_category
-    from environments.bfcl.package import CATEGORIES
-
-    for category in CATEGORIES:
-        for task in load_category(category, ("dev", "test", "reserved"), equality_test=True):
-            for turns in range(len(task.spec.turns), 0, -1):
-                if not any(task.spec.reference[:turns]):
-                    continue
-                first = task.spec.model_copy(
-                    update={
-                        "turns": task.spec.turns[:turns],
-                        "reference": task.spec.reference[:turns],
-                        "withheld": {turn: names for turn, names in task.spec.withheld.items() if turn < turns},
-                    }
-                )
-                whole = turns == len(task.spec.turns)
-                yield task.id if whole else f"{task.id} (first {turns} turns)", f"index {task.index}", first
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""Opens what an evaluation scores: a fixed panel of BFCL, an official category or a file of tasks.
+"""Opens what an evaluation scores: evaluation sets (panels) and categories of a benchmark, and files of tasks.
 
-Nothing else in the project opens a panel (AppWorld's are opened by ``evaluation.appworld_panels``). One of the split
-test is held out: it opens only where a ledger of openings (``evaluation.test_access``) notes that.
+Nothing else in the project opens an evaluation set. A held-out one opens as the benchmark says
+(``Benchmark.test_access``): for a ledger in which a study's opening is noted, or with a line in a ledger that the user
+names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from environments.base import InputError, Record, TaskSpec
-from environments.bfcl.official import Split, in_seal_test
-from evaluation.test_access import check_opened
+from environments.benchmark import AnyBenchmark, EvaluationTask
+from environments.command import check_output
+from environments.registry import DEFAULT, find_benchmark
+from evaluation.test_access import check_opened, log_split_access
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
-CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-SplitChoice = Literal["all", "train", "dev", "test", "seal-test"]
-"""Splits of official tasks; seal-test: of the split test the 100 indices that a test after SEAL's protocol has."""
+ALL = "all"
+"""The split of a category that is not narrowed, and the name for every category."""
 
 
 class Item(Record):
@@ -35,77 +35,89 @@ class Item(Record):
     strata: dict[str, str] = {}
 
 
-def held_out(name: str) -> bool:
-    """Whether a panel is of the split test. Raises InputError for an unknown name."""
-    from environments.bfcl.templated import panels
+def held_out(name: str, benchmark: AnyBenchmark | None = None) -> bool:
+    """Whether an evaluation set is held out. Raises InputError for an unknown name.
 
-    if name not in panels.panel_names():
-        raise InputError(f"--evaluation-set {name}: no such set: choose one of {', '.join(panels.panel_names())}")
-    return panels.held_out(name)
-
-
-def panel_hash(name: str) -> str:
-    """The hash that names a panel's tasks; they stay unseen. Raises InputError like ``open_panel``."""
-    from environments.bfcl.templated import panels
-
-    held_out(name)
-    return panels.panel_hash(name)
-
-
-def open_panel(name: str, limit: int | None = None, openings: Path | None = None) -> tuple[Item, ...]:
-    """The tasks of a fixed panel after its hash was checked, the first ``limit`` only if given.
-
-    ``openings`` is the ledger that a held-out panel needs. Raises InputError for an unknown panel, one whose file does
-    not match its hash, and one that is held out and was not opened.
+    ``benchmark`` is the default one where it is None, here and below.
     """
-    from environments.bfcl.templated.panels import load_panel
+    known = (benchmark or find_benchmark(DEFAULT)).evaluation_sets
+    if name not in known:
+        of = (benchmark or find_benchmark(DEFAULT)).name
+        raise InputError(f"--evaluation-set {name}: no such set in {of}: choose one of {', '.join(known)}")
+    return known[name]
 
-    if held_out(name):
-        check_opened(openings, name, panel_hash(name))
-    return tuple(
-        Item(
-            task=Task(id=member.id, origin="panel", **dict(member.spec)),
-            group=name,
-            cluster=member.cluster,
-            reference_calls=calls_of(member.spec),
-            strata={key: str(value) for key, value in member.strata},
+
+def panel_hash(name: str, benchmark: AnyBenchmark | None = None) -> str:
+    """The hash that names a panel's tasks; they stay unseen. Raises InputError like ``open_panel``."""
+    held_out(name, benchmark)
+    return (benchmark or find_benchmark(DEFAULT)).evaluation_set(name).sha256
+
+
+def open_panel(
+    name: str,
+    limit: int | None = None,
+    access_log: Path | None = None,
+    *,
+    model: str = "",
+    benchmark: AnyBenchmark | None = None,
+) -> tuple[Item, ...]:
+    """The tasks of an evaluation set, the first ``limit`` only if given.
+
+    ``access_log`` is the test access log that a held-out set needs; where the benchmark says so, this access by
+    ``model`` is logged first. Raises InputError for an unknown set, one whose files do not match their hash, and one
+    that is held out and may not be opened.
+    """
+    benchmark = benchmark or find_benchmark(DEFAULT)
+    if held_out(name, benchmark):
+        _check_access(name, limit, access_log, model, benchmark)
+    return _items(name, benchmark.open_evaluation_set(name, limit))
+
+
+def _check_access(name: str, limit: int | None, access_log: Path | None, model: str, benchmark: AnyBenchmark) -> None:
+    if benchmark.test_access == "study":
+        check_opened(access_log, name, panel_hash(name, benchmark))
+        return
+    if access_log is None:
+        raise InputError(
+            f"--evaluation-set {name}: it is held out: add --access-log FILE, to which this access is added"
         )
-        for member in load_panel(name)[:limit]
+    described = benchmark.evaluation_set(name)
+    check_output("--access-log", access_log, "ledger")
+    tasks = described.tasks if limit is None else min(limit, described.tasks)
+    log_split_access(access_log, name, described.sha256, tasks, model)
+
+
+def open_category(
+    category: str, split: str = ALL, limit: int | None = None, *, benchmark: AnyBenchmark | None = None
+) -> tuple[Item, ...]:
+    """The tasks of one category of the benchmark, or of every one for ``all``; the first ``limit`` of each if given.
+
+    Raises InputError for an unknown category or split.
+    """
+    benchmark = benchmark or find_benchmark(DEFAULT)
+    known = benchmark.categories
+    if category not in (*known, ALL):
+        raise InputError(f"--category {category}: no such category: choose one of {', '.join(known)} or {ALL}")
+    if split not in (ALL, *benchmark.splits):
+        raise InputError(f"--split {split}: no such split: choose one of {', '.join(benchmark.splits) or ALL}")
+    return tuple(
+        item
+        for name in (known if category == ALL else (category,))
+        for item in _items(name, benchmark.open_category(name, split, limit))
     )
 
 
-def open_category(category: str, split: SplitChoice = "all", limit: int | None = None) -> tuple[Item, ...]:
-    """The official tasks of one category, or of all four for ``all``; reserved indices are never among them.
-
-    Raises InputError for an unknown category.
-    """
-    from environments.bfcl.official import load_category
-
-    if category not in (*CATEGORIES, "all"):
-        raise InputError(f"--category {category}: no such category: choose one of {', '.join(CATEGORIES)} or all")
-    splits: Mapping[SplitChoice, Sequence[Split]] = {
-        "all": ("train", "dev", "test"),
-        "train": ("train",),
-        "dev": ("dev",),
-        "test": ("test",),
-        "seal-test": ("test",),
-    }
-    items: list[Item] = []
-    for name in CATEGORIES if category == "all" else (category,):
-        official = load_category(name, splits=splits[split])
-        if split == "seal-test":
-            official = tuple(entry for entry in official if in_seal_test(entry.index))
-        items += [
-            Item(
-                task=Task(id=entry.id, origin="official", **dict(entry.spec)),
-                group=name,
-                cluster=str(entry.index),
-                reference_calls=calls_of(entry.spec),
-                strata={"split": entry.spec.split},
-            )
-            for entry in official[:limit]
-        ]
-    return tuple(items)
+def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:
+    return tuple(
+        Item(
+            task=Task(id=one.id, origin=one.origin, **dict(one.spec)),
+            group=group,
+            cluster=one.cluster,
+            reference_calls=one.reference_calls,
+            strata=one.strata,
+        )
+        for one in tasks
+    )
 
 
 def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:

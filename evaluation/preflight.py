@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environments.base import InputError
-from environments.settings import APPWORLD
+from environments.base import Environment, InputError
+from environments.benchmark import AnyBenchmark
+from environments.registry import benchmark_of
 from evaluation.settings import EvaluationSettings
 
 
-def check_evaluation(settings: EvaluationSettings, environment: str) -> None:
+def check_evaluation(settings: EvaluationSettings, environment: Environment) -> None:
     """Raise InputError for an evaluation set that ``environment`` does not have or a run may not open, and for a file
     of tasks that cannot be read, is empty or is of another environment. No set is opened.
     """
     if settings.tasks is not None:
-        _check_tasks(settings.tasks, environment)
+        _check_tasks(settings.tasks, environment.name)
     elif settings.set is not None:
-        _check_set(settings.set, environment)
+        _check_set(settings.set, environment.name, benchmark_of(environment))
 
 
 def _check_tasks(path: str, environment: str) -> None:
@@ -33,16 +34,12 @@ def _check_tasks(path: str, environment: str) -> None:
             )
 
 
-def _check_set(name: str, environment: str) -> None:
-    if environment == APPWORLD:
-        from environments.appworld.panels import held_out
-    else:
-        from environments.bfcl.templated.panels import held_out
-    try:
-        is_held_out = held_out(name)
-    except InputError as error:
-        raise InputError(f"evaluation.set: {str(error).removeprefix(f'--evaluation-set {name}: ')}") from None
-    if is_held_out:
+def _check_set(name: str, environment: str, benchmark: AnyBenchmark) -> None:
+    known = benchmark.evaluation_sets
+    if name not in known:
+        instead = f"choose one of {', '.join(known)}" if known else "set it to null"
+        raise InputError(f"evaluation.set: no evaluation set is called {name!r} in {environment}: {instead}")
+    if known[name]:
         raise InputError(
             f"evaluation.set: {name} is held out, and a run would score on it again and again: choose a development "
             "set, or null"

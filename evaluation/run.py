@@ -11,18 +11,20 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
 
 import annotated_types
 import typer
+from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
+from memory.strict_yaml import parse_yaml
 
 FORMER_OPTIONS = {"panel": "evaluation_set", "openings": "access_log"}
 """Options by their former names, which work for one release."""
@@ -37,7 +39,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     fields = ScoringSettings.model_fields
     what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
-    parameters = [_option(name, fields[name]) for name in what_first]
+    parameters = [_option(name, fields[name]) for name in what_first if name != "options"]
     parameters += [_option(old, fields[new], hidden=True) for old, new in FORMER_OPTIONS.items()]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -88,6 +90,10 @@ def main(
     progress: Annotated[
         bool, typer.Option("--progress", help="print one line of JSON on stdout after each task")
     ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
+    ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
     """Score a model: official verdicts, greedy decoding, one attempt per task; by task, call shape and function."""
@@ -98,7 +104,20 @@ def main(
         if output is not None:
             check_output("--output", output)
         stated = {} if settings is None else read_settings(settings)
+        if option:
+            stated["options"] = stated.get("options", {}) | options_given(option)
         _evaluate(ScoringSettings.model_validate(stated | _renamed(given)), output, as_json, progress)
+
+
+def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
+    """Return the environment's options as ``--option KEY=VALUE`` states them, values in YAML. Raises InputError."""
+    given: dict[str, JsonValue] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise InputError(f"--option {option}: write it as key=value, for example max_steps=5")
+        given[key] = parse_yaml(value, f"--option {option}")
+    return given
 
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:
@@ -118,13 +137,14 @@ def _evaluate(settings: ScoringSettings, output: Path | None, as_json: bool, pro
     from evaluation.attempts import evaluate
     from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
     from evaluation.outcomes import GREEDY, Report, print_report, score, score_strata, total_stops
-    from evaluation.selection import budget_of, notes_for, select, written
+    from evaluation.selection import notes_for, select, written
 
     started = time.perf_counter()
     model, environment = settings.model, settings.environment
     if (settings.train is None) == (model in BASELINES):
         raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
-    selected, budget = select(settings), budget_of(environment)
+    selected = select(settings)
+    benchmark, budget = selected.benchmark, selected.benchmark.limits
     max_actions = settings.max_actions or budget.actions
     opened = selected.environment(max_actions)
 
@@ -135,11 +155,11 @@ def _evaluate(settings: ScoringSettings, output: Path | None, as_json: bool, pro
     if model in BASELINES:
         driver, told = baseline(model, settings.train, selected.items)
         outcomes, rendering = play(selected.items, opened, driver, max_actions), NO_MODEL
-        notes = (*told, *notes_for(rendering, settings, outcomes))
+        notes = (*told, *notes_for(rendering, settings, benchmark, outcomes))
     else:
         outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
         rendering = policy.rendering.name
-        notes = notes_for(rendering, settings, outcomes)
+        notes = notes_for(rendering, settings, benchmark, outcomes)
     groups = tuple(dict.fromkeys(item.group for item in selected.items))
     scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
     report = Report(
@@ -160,7 +180,7 @@ def _evaluate(settings: ScoringSettings, output: Path | None, as_json: bool, pro
         from memory.run import write_jsonl
 
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_jsonl(output, written(outcomes, environment), new=True)
+        write_jsonl(output, written(outcomes, benchmark), new=True)
     if as_json:
         print(report.model_dump_json())
     else:

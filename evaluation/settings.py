@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
-from environments.settings import BFCL
+from environments.registry import DEFAULT
 from memory.jsonl import complaint
 from memory.settings import Section
 from memory.strict_yaml import read_yaml
@@ -83,21 +83,18 @@ class EvaluationSettings(AttemptSettings):
 class ScoringSettings(AttemptSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
-    environment: str = Field(BFCL, description="bfcl, appworld, or module:callable of your own environment")
+    environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
+    options: dict[str, JsonValue] = Field(
+        {}, description="options of the environment, as environment.options of a recipe"
+    )
     evaluation_set: tuple[str, ...] = Field(
         (),
-        description="bfcl: templated-dev, longer-dev or turns-dev, may be repeated; appworld: dev, test_normal or "
-        "test_challenge, with the benchmark's verdicts, TGC and SGC",
+        description="evaluation set of the benchmark, may be repeated where one environment serves several: an unknown "
+        "name is answered with the ones there are",
     )
-    category: str | None = Field(
-        None, description="official category of bfcl: base, miss_func, miss_param, long_context, all"
-    )
+    category: str | None = Field(None, description="category of the benchmark's official tasks, or all")
     tasks: Path | None = Field(None, description="file of tasks, as tasks.jsonl of a run")
-    split: Literal["all", "train", "dev", "test", "seal-test"] = Field(
-        "all",
-        description="with --category: its tasks of one split only; seal-test: the 100 indices of the test split that a "
-        "test after SEAL's protocol has",
-    )
+    split: str = Field("all", description="with --category: its tasks of one split only")
     model: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; or, with --train, lookup (the nearest training "
@@ -109,15 +106,13 @@ class ScoringSettings(AttemptSettings):
     threads: int = Field(1, ge=1, description="CPU threads")
     access_log: Path | None = Field(
         None,
-        description="test access log, for held-out sets. bfcl: the log of evaluation.study, which opens them. "
-        "appworld: the log to which this access is added, with date, commit, split, hash of its ids, and model",
+        description="test access log, for held-out sets: of evaluation.study, where it alone opens them; else the log "
+        "to which this access is added, with date, commit, split, hash of its ids, and model",
     )
     thinking: bool | None = Field(
         None, description="enable_thinking of the chat template; null: as trained, else the template's default"
     )
-    trust_agent_code: bool = Field(
-        False, description="appworld: run agents' code where it cannot be isolated by the kernel"
-    )
+    trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The test access log: one line per access to a held-out evaluation set, written before anything is scored.
 
-BFCL's held-out sets open for a committed study recipe. AppWorld's test splits, which users score their own models on,
-open for ``evaluation.run``, one line per call.
+Where a benchmark's held-out sets open for a study alone, a committed study recipe opens them. Elsewhere users score
+their own models on them with ``evaluation.run``, which notes each opening.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StudyAccess(Record):
 
 
 class SplitAccess(Record):
-    """One access to an AppWorld test split, logged before any of its tasks is read.
+    """One opening of a held-out set by a user, noted before any of its tasks is read.
 
     ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None outside a
     repository. ``panel`` is the split, ``sha256`` the hash of its ids, of which the first ``tasks`` were to be scored;

@@ -10,8 +10,8 @@ from pathlib import Path
 from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
-from environments.registry import open_environment
-from environments.verification.decontamination import HeldOut, held_out
+from environments.registry import benchmark_of, open_environment
+from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
 from graph.recipe import load_recipe
@@ -63,7 +63,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     """
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    unguided = unguided_exploration(settings.roles.exploration, environment.name)
+    unguided = unguided_exploration(settings.roles.exploration, benchmark_of(environment))
     return RunServices(
         run=run,
         settings=settings,
@@ -94,7 +94,7 @@ def _held_out(environment: Environment, path: str | None) -> HeldOut:
 
     Raises InputError when a file cannot be read or a line is not a task.
     """
-    sets = held_out(environment.name)
+    sets = benchmark_of(environment).held_out()
     if path is None:
         return sets
     tasks = read_jsonl(Path(path), Task)

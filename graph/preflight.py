@@ -27,7 +27,7 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
         resolve(role, name)
     _check_tasks(settings.tasks.initial)
     _check_embedder(settings.memory)
-    check_evaluation(settings.evaluation, environment.name)
+    check_evaluation(settings.evaluation, environment)
     if trains:
         from training.preflight import check_policy
 

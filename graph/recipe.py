@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
 from environments.checkout import QUICKSTART, find_recipe
-from environments.registry import find_factory
-from environments.settings import is_import_path
-from graph.settings import RunSettings
+from environments.registry import DEFAULT, find_attribute, is_import_path
+from environments.settings import with_options, with_options_key
+from graph.settings import RunSettings, check_benchmark
 from memory.strict_yaml import parse_yaml, read_yaml
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
@@ -44,15 +44,25 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     _rename(tree, str(path))
+    old = _move_options(tree, path)
+    name = _environment_name(tree, overrides)
     given = {}
     for override in overrides:
-        keys = _apply(tree, override)
+        keys, renamed = _apply(tree, override, name)
         given[keys] = override
+        old += renamed
     try:
-        return RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
+        settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         _import_named(tree, given)
         raise InputError(_explain(error, path, given)) from error
+    # The file is right for the environment that it names; another one may have been asked for on top of it.
+    check_benchmark(
+        settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
+    )
+    for spelling in old:
+        print(f"warning: {spelling}: rename it, the next release takes the new name alone", file=sys.stderr)
+    return settings
 
 
 def difference(left: RunSettings, right: RunSettings) -> str | None:
@@ -77,10 +87,33 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
     return kept.model_copy(update={"roles": kept.roles.model_copy(update={"budget": budget})})
 
 
-def _apply(tree: Tree, override: str) -> tuple[str, ...]:
-    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
+def _move_options(tree: Tree, path: Path) -> list[str]:
+    """Bring the section ``environment`` into today's spelling; returns what a warning is due for."""
+    section = tree.get("environment")
+    if not isinstance(section, dict):
+        return []
+    try:
+        tree["environment"], old = with_options(section)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
+    shipped = path.resolve().is_relative_to(QUICKSTART.parent)
+    return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
+
+
+def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
+    """The name of the environment once the overrides are on top."""
+    prefix = f"{'.'.join(ENVIRONMENT_NAME)}="
+    named = [override.removeprefix(prefix) for override in overrides if override.startswith(prefix)]
+    section = tree.get("environment")
+    return str(named[-1] if named else section.get("name", DEFAULT) if isinstance(section, dict) else DEFAULT)
+
+
+def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...], list[str]]:
+    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts, and itself where its spelling is old."""
     name, equals, value = override.partition("=")
-    keys: tuple[str, ...] = tuple(name.strip().split("."))
+    written = tuple(name.strip().split("."))
+    keys = with_options_key(written, environment)
     if not equals or not all(keys):
         raise InputError(f"--set {override}: write it as key=value, for example training.steps=5")
     for old, new in FORMER_KEYS.items():
@@ -96,7 +129,7 @@ def _apply(tree: Tree, override: str) -> tuple[str, ...]:
             raise InputError(f"--set {override}: '{key}' is a value, not a section")
     section[keys[-1]] = parse_yaml(value, f"--set {override}")
     _rename(tree, f"--set {override}")
-    return keys
+    return keys, [] if keys == written else [f"--set {override}: {name.strip()} is now {'.'.join(keys)}"]
 
 
 def _rename(tree: Tree, source: str) -> None:
@@ -124,7 +157,7 @@ def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
     section = tree.get("environment")
     name = section.get("name") if isinstance(section, dict) else None
     if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
-        find_factory(name)
+        find_attribute(name)
 
 
 def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:
@@ -141,7 +174,8 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
     if first["type"] == "extra_forbidden":
         return f"{source}: unknown key '{name}'{_suggestion(location)}"
     message = first["msg"].removeprefix("Value error, ")
-    return f"{source}: {name}: {message[:1].lower()}{message[1:]}"
+    where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself
+    return f"{source}: {where}{message[:1].lower()}{message[1:]}"
 
 
 def _suggestion(location: tuple[str, ...]) -> str:

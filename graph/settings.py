@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from agents.settings import RolesSettings
-from environments.settings import BFCL, EnvironmentSettings, VerificationSettings
+from environments.base import InputError
+from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
@@ -38,35 +39,6 @@ class RunSettings(Section):
     evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
 
-    @field_validator("evaluation")
-    @classmethod
-    def _set_of_the_environment(cls, evaluation: EvaluationSettings, info: ValidationInfo) -> EvaluationSettings:
-        environment = info.data.get("environment")
-        if environment is not None and environment.is_own and evaluation.set is not None:
-            raise ValueError(
-                f"the evaluation set {evaluation.set} is of bfcl, {environment.name} has none: "
-                "set evaluation.set to null"
-            )
-        return evaluation
-
-    @model_validator(mode="after")
-    def _official_tasks_are_bfcls(self) -> Self:
-        if self.tasks.initial == OFFICIAL and self.environment.name != BFCL:
-            raise ValueError(
-                f"tasks.initial: {OFFICIAL} names tasks of {BFCL}, the environment is {self.environment.name}: name a "
-                "file, or leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _reward_is_reported(self) -> Self:
-        if self.training.reward == "checks" and self.environment.name == BFCL:
-            raise ValueError(
-                f"training.reward: checks needs an environment that reports which checks passed (appworld), {BFCL} "
-                "reports success alone: set it to success"
-            )
-        return self
-
     @model_validator(mode="after")
     def _one_admission_an_iteration(self) -> Self:
         numbers = self.tasks.admissions
@@ -86,3 +58,28 @@ class RunSettings(Section):
                     f"roles.{name} of kind chat would be ignored, remove it"
                 )
         return self
+
+
+def check_benchmark(settings: RunSettings, source: str) -> None:
+    """Raise InputError, one sentence that begins with ``source``, for a setting that the benchmark does not support.
+
+    A benchmark named by an import path is imported only where a setting depends on it.
+    """
+    environment, chosen = settings.environment, settings.evaluation.set
+    official, checks = settings.tasks.initial == OFFICIAL, settings.training.reward == "checks"
+    if chosen is None and not official and not checks:
+        return
+    benchmark = environment.benchmark
+    if chosen is not None and not benchmark.evaluation_sets:
+        raise InputError(
+            f"{source}: evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
+        )
+    if official and not benchmark.has_official_tasks:
+        raise InputError(
+            f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
+        )
+    if checks and not benchmark.reports_partial:
+        raise InputError(
+            f"{source}: training.reward: checks needs an environment that reports which checks passed, "
+            f"{environment.name} reports success alone: set it to success"
+        )

@@ -52,8 +52,8 @@ class TaskSettings(Section):
 
     initial: str | None = Field(
         None,
-        description="source of D_0 instead of unguided exploration: a JSONL file of tasks, or official: BFCL's own "
-        "tasks of the training split, of all four categories",
+        description="what to start from instead of unguided exploration: a JSONL file of tasks, or official: the "
+        "benchmark's own tasks of the training split",
     )
     initial_count: int = Field(100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)")
     initial_guided: float = Field(

@@ -79,7 +79,7 @@ class TrainingSettings(Section):
     reward: Literal["success", "checks"] = Field(
         "success",
         description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "
-        "nothing fails (AppWorld, and environments that fill in Outcome.partial; ours)",
+        "nothing fails (environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
         0.1,

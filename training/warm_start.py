@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
 from environments.command import OneSentence, check_output, exit_statuses, writing
-from environments.settings import BFCL
+from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from memory.jsonl import complaint, derive_seed
 from memory.records import Measured, Task
 from memory.run import write_json
@@ -182,30 +182,27 @@ def train(
 
 
 def open_for(name: str, tasks: Sequence[Task], *, trust_agent_code: bool = False) -> Environment:
-    """Open the environment ``name`` (bfcl or module:callable) with the options that ``tasks`` need.
+    """Open the environment ``name`` (a benchmark or module:callable) with the options that ``tasks`` need.
 
     Raises InputError when it cannot be opened or a task is of another environment.
     """
-    from environments.registry import open_named
-
-    others = sorted({task.environment for task in tasks if name == BFCL and task.environment != BFCL})
+    others = sorted({task.environment for task in tasks if task.environment != name and not is_import_path(name)})
     if others:
         raise InputError(f"--environment: the tasks are of the environment {others[0]!r}: name its module:callable")
-    classes = tuple(sorted({c for task in tasks for c in task.classes}))
-    return open_named(name, trust_agent_code=trust_agent_code, classes=classes)
+    return open_named(name, trust_agent_code=trust_agent_code, tasks=tasks)
 
 
 def warm_start(
     tasks: Path,
     out: Path,
     settings: WarmStartSettings,
-    environment_name: str = BFCL,
+    environment_name: str = DEFAULT,
     *,
     trust_agent_code: bool = False,
 ) -> WarmStartRecord:
     """Train a policy on a file of tasks and write it to ``out`` with its record.
 
-    ``environment_name`` is bfcl, or module:callable of the environment that the tasks are of. Raises InputError.
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of. Raises InputError.
     """
     check_output("--out", out, "folder")
     started = time.monotonic()
@@ -220,7 +217,7 @@ def warm_start(
     environment = recorded(open_for(environment_name, learnt, trust_agent_code=trust_agent_code))
     refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
-    compact = compact_settings(environment.name).model_copy(update={"cues": settings.cues})
+    compact = compact_settings(benchmark_of(environment)).model_copy(update={"cues": settings.cues})
     card = PolicyCard(rendering="compact", compact=compact)
     tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
     rendering = CompactRendering(tokenizer, compact)
@@ -282,7 +279,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     tasks: Annotated[Path, typer.Option(help="JSONL file of verified tasks of the training split")],
     out: Annotated[Path, typer.Option(help="new folder for the policy")],
-    environment: Annotated[str, typer.Option(help="bfcl, or module:callable of the tasks' environment")] = BFCL,
+    environment: Annotated[
+        str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
+    ] = DEFAULT,
     steps: Annotated[int, typer.Option(min=1, help="optimizer steps; they define the result")] = 1000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
@@ -293,7 +292,7 @@ def main(
     max_length: Annotated[int, typer.Option(min=64, help="tokens of the longest episode")] = 1024,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
     trust_agent_code: Annotated[
-        bool, typer.Option("--trust-agent-code", help="appworld: run the references where code cannot be walled in")
+        bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
     ] = False,
     cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
 ) -> None:

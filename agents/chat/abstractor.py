@@ -8,7 +8,7 @@ tool runs programs, references are programs instead (``program_abstractor``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel, Field
@@ -19,6 +19,7 @@ from agents.cuts import call_of, dependent, setup_for, successful_runs
 from agents.live import context_task, preface_of
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
+from environments.registry import benchmark_of
 from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
@@ -29,8 +30,6 @@ from memory.records import Difficulty, Draft, FailureContext, Interaction
 # what it says. It becomes one call a statement (``environments.verification.programs.blocks``), so that verification
 # can leave each of them out.
 
-_EVERYWHERE = frozenset({"supervisor", "api_docs"})
-"""AppWorld's apps that every task uses: they do not count for its difficulty."""
 _SIGN_IN_AND_ONE = 2
 
 
@@ -50,10 +49,17 @@ class ProposedPrograms(BaseModel):
 class ProgramAbstractor:
     """Writes drafts for ``program``, the tool that runs programs."""
 
-    def __init__(self, model: StructuredModel, settings: ExplorationSettings, program: ToolSpec) -> None:
+    def __init__(
+        self,
+        model: StructuredModel,
+        settings: ExplorationSettings,
+        program: ToolSpec,
+        everyday: Collection[str],
+    ) -> None:
         self._model = model
         self._settings = settings
         self._program = program
+        self._everyday = everyday
 
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], preface: str
@@ -123,7 +129,7 @@ class ProgramAbstractor:
             id=record_id("draft", context.id, place),
             context_id=context.id,
             parents=_sources(called(task.code), interactions),
-            difficulty=_difficulty_of_tools(called(task.code)),
+            difficulty=_difficulty_of_tools(called(task.code), self._everyday),
         )
 
 
@@ -134,9 +140,12 @@ def _sources(tools: Sequence[str], interactions: Sequence[Interaction]) -> tuple
     return tuple(one.id for one in like or successful)
 
 
-def _difficulty_of_tools(tools: Sequence[str]) -> Difficulty:
-    """By the tools that the code calls: of several apps hard, at most two of one app (to sign in and one more) easy."""
-    counted = [name for name in tools if name.partition(".")[0] not in _EVERYWHERE]
+def _difficulty_of_tools(tools: Sequence[str], everyday: Collection[str]) -> Difficulty:
+    """By the tools that the code calls: of several apps hard, at most two of one app (to sign in and one more) easy.
+
+    Apps in ``everyday`` do not count.
+    """
+    counted = [name for name in tools if name.partition(".")[0] not in everyday]
     if len({name.partition(".")[0] for name in counted}) > 1:
         return Difficulty.HARD
     return Difficulty.EASY if len(counted) <= _SIGN_IN_AND_ONE else Difficulty.MEDIUM
@@ -191,7 +200,7 @@ class ChatAbstractor:
         preface = preface_text(await asyncio.to_thread(preface_of, environment, context))
         program = program_tool(tools)
         if program is not None:
-            writer = ProgramAbstractor(self._model, self._settings, program)
+            writer = ProgramAbstractor(self._model, self._settings, program, benchmark_of(environment).everyday_groups)
             return await writer.abstract(context, interactions, preface)
         messages = prompt(
             "abstract",

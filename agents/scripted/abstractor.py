@@ -1,7 +1,7 @@
 """The scripted abstractor: cuts interactions into drafts, reduces them to the calls that matter, and writes their text.
 
-CoEvolve (section 3) lets an LLM abstract tasks; here the text comes from BFCL's templates, in wordings of training,
-and elsewhere from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
+CoEvolve (section 3) lets an LLM abstract tasks; here the benchmark writes the text: from templates of its own, or
+from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
 worth exploring; one call first, then two, and so on; then variety. A policy that fails at a long task has no success
 to learn from in another long one around the same tool.
 """
@@ -11,22 +11,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from agents.cuts import Cut, around, call_of, partition, successful_runs
 from agents.live import context_task
 from agents.roles import RoleRefused
+from agents.scripted.own import own_roles
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
-from environments.settings import APPWORLD, BFCL
+from environments.registry import benchmark_of
 from environments.verification.verify import reduce
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
 
 _AGAIN = 0.7
 _SAME_SEQUENCE = 2.0
-
-Renderer = Callable[[Environment, TaskSpec, random.Random], TaskSpec]
 
 
 class TemplateAbstractor:
@@ -40,7 +39,7 @@ class TemplateAbstractor:
     ) -> tuple[Draft, ...]:
         """At most ``drafts_per_context`` drafts; equal arguments give equal drafts.
 
-        Raises RoleRefused when BFCL's templates fit none of the cuts.
+        Raises RoleRefused when none of the cuts can be put into words.
         """
         return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
 
@@ -48,11 +47,10 @@ class TemplateAbstractor:
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
         """The same without an event loop."""
-        if context.environment == APPWORLD:
-            from agents.scripted.appworld.drafts import draft_appworld
-
-            return draft_appworld(context, interactions, environment, self._settings, seed)
-        render = _renderer(context.environment)
+        own = own_roles(environment)
+        if own is not None:
+            return own.draft(context, interactions, environment, self._settings, seed)
+        render = benchmark_of(environment).render
         rng = random.Random(seed)
         drafts: list[Draft] = []
         seen: list[tuple[tuple[ToolCall, ...], ...]] = []
@@ -170,14 +168,3 @@ def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> 
         context_id=context.id,
         parents=tuple(interaction.id for interaction in _kept(cut, task)),
     )
-
-
-def _renderer(environment: str) -> Renderer:
-    """BFCL has wordings of its own; in any other environment the text is made of the tools' documentation."""
-    if environment == BFCL:
-        from environments.bfcl.templated.text import render_task
-
-        return lambda opened, task, rng: render_task(opened, task, "train", rng)
-    from environments.task_text import render_documented
-
-    return render_documented

@@ -14,12 +14,12 @@ from functools import partial
 from agents.live import LiveRun, live_run
 from agents.scripted.arguments import GuidedArguments
 from agents.scripted.knowledge import Knowledge
+from agents.scripted.own import own_roles
 from agents.scripted.requirements import remedies
-from agents.scripted.training_values import training_values
 from agents.scripted.words import about, name_words, overlap, parameter_words
 from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
-from environments.settings import APPWORLD
+from environments.registry import benchmark_of
 from memory.records import FailureContext, Interaction
 
 # One round of the guided explorer: a live episode in which it aims at one tool after another.
@@ -204,11 +204,12 @@ class GuidedExplorer:
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """The same without an event loop."""
-        if context.environment == APPWORLD:
-            from agents.scripted.appworld.explorer import explore_appworld
-
-            return explore_appworld(context, environment, self._settings, seed, guided=True)
-        knowledge = Knowledge(context, environment, training_values(context.environment), random.Random(seed))
+        own = own_roles(environment)
+        if own is not None:
+            return own.explore(context, environment, self._settings, seed, guided=True)
+        # Both scripted explorers get these: they differ in what they aim at and not in what they know (ours).
+        values = benchmark_of(environment).known_values()
+        knowledge = Knowledge(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             with live_run(environment, context, number, self._settings.steps) as run:

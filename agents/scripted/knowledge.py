@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from agents.evidence import fact_values
 from agents.scripted.aims import Aims
-from agents.scripted.training_values import TrainingValue
 from agents.scripted.values import Sightings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall
+from environments.benchmark import KnownValue
 from memory.records import FailureContext
 
 # What an explorer learned in one context about which values a parameter takes, and where they come from.
@@ -64,7 +64,7 @@ class Knowledge:
     """Tools and their documentation, calls made, what succeeded, and what a tool needs to be called first."""
 
     def __init__(
-        self, context: FailureContext, environment: Environment, given: Sequence[TrainingValue], rng: random.Random
+        self, context: FailureContext, environment: Environment, given: Sequence[KnownValue], rng: random.Random
     ) -> None:
         self.rng = rng
         self.tools = {tool.name: tool for tool in environment.tools(context.tools)}

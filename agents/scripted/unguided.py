@@ -8,11 +8,12 @@ from functools import cache
 
 from agents.live import live_run
 from agents.scripted.arguments import draw_uniform
-from agents.scripted.training_values import training_values
+from agents.scripted.own import own_roles
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Environment
-from environments.settings import APPWORLD
+from environments.benchmark import KnownValue
+from environments.registry import benchmark_of
 from memory.records import FailureContext, Interaction
 
 _MAX_OBSERVATION = 400
@@ -34,13 +35,12 @@ class UnguidedExplorer:
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """The same without an event loop."""
-        if context.environment == APPWORLD:
-            from agents.scripted.appworld.explorer import explore_appworld
-
-            return explore_appworld(context, environment, self._settings, seed, guided=False)
+        own = own_roles(environment)
+        if own is not None:
+            return own.explore(context, environment, self._settings, seed, guided=False)
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
-        given = _given(environment.name)
+        given = _given(benchmark_of(environment).known_values())
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             sightings = Sightings()
@@ -57,10 +57,10 @@ class UnguidedExplorer:
 
 
 @cache
-def _given(environment: str) -> dict[str, dict[str, tuple[Scalar, ...]]]:
+def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, ...]]]:
     """Values given in the training split, by tool and parameter."""
     found: dict[str, dict[str, tuple[Scalar, ...]]] = {}
-    for one in training_values(environment):
+    for one in values:
         known = found.setdefault(one.tool, {})
         known[one.parameter] = (*known.get(one.parameter, ()), one.value)
     return found

@@ -8,7 +8,7 @@ ours and the verdict on a task of ours come from ``engine/stand_in.py``, which i
 episode, runs there through its own ``/execute``, and is gone with the next ``/initialize``. Code is filtered and its
 namespace restricted as in the project's worker.
 
-What the project's worker has and a server has not, which is why ``environment.trust_agent_code`` must say so:
+What the project's worker has and a server has not, which is why ``environment.options.trust_agent_code`` must say so:
 
 - agents' code runs in the process that judges, beside the tasks' solutions and checks: code that gets past filter and
   namespace can read the answers, and can change what the server reports;
@@ -151,7 +151,7 @@ class ServerPool:
                 continue
             except EnvironmentFault as fault:
                 raise InputError(
-                    f"environment.servers: {fault}: start it with `appworld serve environment`, or leave it out"
+                    f"environment.options.servers: {fault}: start it with `appworld serve environment`, or leave it out"
                 ) from fault
 
     def __len__(self) -> int:
@@ -205,8 +205,8 @@ class ServerPool:
     def _refuse_endless_wait(self) -> None:
         if all(_is_mine(server.url) for server in self._servers):
             raise InputError(
-                f"environment.servers names {len(self)}, and more AppWorld episodes than that are to be open at once: "
-                "name more servers, or leave them out to use the project's own worker"
+                f"environment.options.servers names {len(self)}, and more AppWorld episodes than that are to be open "
+                "at once: name more servers, or leave them out to use the project's own worker"
             )
 
 
@@ -326,8 +326,8 @@ class ServedWorld:
         )
         if told.get("instruction") != own:
             raise InputError(
-                f"environment.servers: {loan.server.url} serves another task {task_id} than the installation has: "
-                "start it with the root of the same world"
+                f"environment.options.servers: {loan.server.url} serves another task {task_id} than the installation "
+                "has: start it with the root of the same world"
             )
         prepared = self._post("/execute", limits.open, code=_install_code(self._episode))
         if prepared != _DONE:

@@ -24,6 +24,7 @@ from environments.base import (
 )
 from environments.learning_interface.recovery import hint_for
 from environments.learning_interface.schema import with_schema_cues
+from environments.registry import benchmark_of
 
 
 class LearningInterface:
@@ -46,6 +47,7 @@ class LearningInterface:
             guidelines: shown before the first user message of every episode.
         """
         self.name = inside.name
+        self.benchmark = benchmark_of(inside)
         self.guidelines = tuple(guidelines)
         self.recovery_hints = recovery_hints
         self._schema_cues = schema_cues

@@ -29,7 +29,7 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import PANELLED, fingerprint, panels_folder, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint, panels_folder, sealed_fingerprints
 from environments.verification.held_out_records import (
     HeldOutRecord,
     HeldOutTask,
@@ -108,12 +108,10 @@ class HeldOut(Collection[str]):
 
 
 def held_out(environment: str) -> HeldOut:
-    """The held-out sets of ``environment``; nothing for one without published panels.
+    """Return the held-out sets that the packaged benchmark ``environment`` publishes (``Benchmark.held_out`` asks).
 
     Raises InputError when a file of them is missing or was altered.
     """
-    if environment not in PANELLED:
-        return HeldOut()
     path = panels_folder(environment) / RECORD_FILE
     try:
         stamp = path.stat()

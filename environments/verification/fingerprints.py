@@ -56,8 +56,6 @@ def _canonical(value: JsonValue) -> JsonValue:
 # sequences are reported, never refused. A missing or altered file is an error: a firewall must not fail open.
 
 SUFFIX = ".fingerprints.json"
-PANELLED = frozenset({"bfcl"})
-"""Environments with held-out panels. A user's own environment has none, so nothing of it is sealed."""
 
 
 class PublishedPanel(Record):
@@ -91,7 +89,7 @@ def publication(
 
 
 def panels_folder(environment: str) -> Path:
-    """Where the panels of an environment lie."""
+    """Return the folder of a packaged benchmark's panels."""
     return Path(__file__).parents[1] / environment / "panels"
 
 
@@ -121,12 +119,7 @@ def published_panels(environment: str) -> tuple[PublishedPanel, ...]:
 
 
 def sealed_fingerprints(environment: str) -> frozenset[str]:
-    """Fingerprints of every held-out task of ``environment``; none for one that is not ``PANELLED``.
-
-    Raises InputError like ``published_panels``.
-    """
-    if environment not in PANELLED:
-        return frozenset()
+    """Return the fingerprints of every held-out task. Raises InputError like ``published_panels``."""
     return frozenset(own for panel in published_panels(environment) for own in panel.fingerprints)
 
 

@@ -22,9 +22,9 @@ from pydantic import BaseModel
 
 from environments.base import InputError, Record, TaskSpec
 from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
-from environments.registry import open_environment
+from environments.registry import open_environment, packaged
 from environments.settings import EnvironmentSettings
-from environments.verification.fingerprints import PANELLED, call_sequence, published_panels
+from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import ScoreChange
 from evaluation.settings import ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
@@ -107,9 +107,9 @@ class FinishedRun:
         return _by_function(self.initial)
 
     def overlap(self) -> dict[str, Overlap]:
-        """Count the value-free call sequences that training tasks share with each evaluation set."""
-        environment = self._tasks[0].environment
-        if environment not in PANELLED:
+        """Value-free call sequences that training tasks share with each panel; empty where there is none."""
+        benchmark = packaged(self._tasks[0].environment)
+        if benchmark is None:
             return {}
         initial = {call_sequence(task) for task in self.initial}
         final = {call_sequence(task) for task in self._tasks}
@@ -119,7 +119,7 @@ class FinishedRun:
                 in_initial=len(initial & set(panel.call_sequences)),
                 in_final=len(final & set(panel.call_sequences)),
             )
-            for panel in published_panels(environment)
+            for panel in benchmark.published_panels()
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from environments.base import Record, ToolCall
-from environments.settings import BFCL
+from environments.registry import DEFAULT
 from graph.report.summary import Summary
 from graph.settings import RunSettings
 from memory.records import FailureContext, Signal, SignalKind, Task
@@ -171,7 +171,7 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
         what = f"--tasks {quote(settings.evaluation.tasks)}"
     else:
         what = f"--evaluation-set {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
-    named = "" if settings.environment.name == BFCL else f"--environment {quote(settings.environment.name)} "
+    named = "" if settings.environment.name == DEFAULT else f"--environment {quote(settings.environment.name)} "
     python = _python()
     command = f"{python} -m evaluation.run {named}{what}"
     yield ""

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from agents.chat.http import model_of
 from environments.base import Record
-from environments.settings import BFCL
 from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, StageSeconds
 from graph.report.costs import Cost, cost_of
@@ -205,7 +204,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
-    if settings.environment.name != BFCL and settings.evaluation.scored is None:
+    if settings.evaluation.scored is None and not settings.environment.benchmark.published_panels():
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")

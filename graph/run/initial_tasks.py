@@ -1,10 +1,9 @@
 """Makes D_0: by unguided exploration, from a user's file, or from the benchmark's own training tasks.
 
 ``make_seeds`` explores start states without a guide, through the branch that evolved tasks go through. ``verify_given``
-verifies each line of the user's file. ``official_tasks`` takes BFCL's tasks of the training split, in all four
-categories, as they are: verification's demands on a draft (a call in every turn, few calls, grounded arguments) do not
-apply, only that the task opens, plays, can be judged and is not held out. The index decides whether a task belongs to
-the training split; all four categories share it.
+verifies each line of the user's file. ``official_tasks`` takes the benchmark's own training tasks as they
+are: verification's demands on a draft (a call in every turn, few calls, grounded arguments) do not
+apply, only that the task opens, plays, can be judged and is not held out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from agents.assembly import unguided_context
 from agents.scripted.baselines import tool_context
 from environments.base import InputError, StartState
-from environments.settings import APPWORLD
+from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.admission import admitted_task, refuse_repeated
@@ -37,8 +36,6 @@ from memory.tasks import read_given
 
 NAMED = 20  # held-out tasks that an error names
 LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
-CHUNK = 32  # start states explored in one invocation of the graph
-CHUNK_OF_APPWORLD = 8  # verifying the drafts of one takes half a minute there
 BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
@@ -92,33 +89,35 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
 
 
 async def official_tasks(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    """Return the official training tasks whose classes the settings name, category by category.
+    """Return the official training tasks that fit the environment's options, in the benchmark's order.
 
-    ``tell`` receives one line for each refused task, and one with the number of tasks that need other classes. Raises
-    InputError when no task is left.
+    ``tell`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
+    InputError when none is left.
     """
     return await asyncio.to_thread(_official, services, tell)
 
 
 def _official(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
-    from environments.bfcl.official import load_category
-    from environments.bfcl.package import CATEGORIES
-
-    classes = set(services.settings.environment.classes or ())
-    found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
-    fitting = [one for one in found if classes.issuperset(one.spec.classes)]
-    if len(fitting) < len(found):
-        tell(f"tasks.initial: {len(found) - len(fitting)} of {len(found)} official tasks need other classes")
+    benchmark = benchmark_of(services.environment)
+    found = benchmark.official_tasks(parse_options(benchmark, services.settings.environment.options))
+    if found is None:
+        raise InputError(f"tasks.initial: {benchmark.name} has no official tasks: name a file")
+    if len(found.tasks) < found.total:
+        tell(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
     tasks = []
-    for one in fitting:
+    for one in found.tasks:
         ruling = can_train(one.spec, services.environment, (), services.held_out)
         if ruling.accepted:
             tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
         else:
             tell(f"tasks.initial: {one.id}: {ruling.reason}: {ruling.detail}")
     if not tasks:
-        raise InputError("environment.classes: no official training task has these classes alone: name others")
+        raise InputError("tasks.initial: none of the official tasks was accepted: see the reasons above")
     return tuple(tasks)
+
+
+BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
+BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
 
 
 @dataclass
@@ -151,14 +150,14 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     """
     starts = services.environment.starts()
     if not starts:
-        raise InputError(_without_starts(services))
+        raise InputError(benchmark_of(services.environment).explain_no_starts(services.environment.name))
     shutil.rmtree(services.run.seed, ignore_errors=True)
     graph = seed_graph().compile()
     roles = services.settings.roles
     at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
-    barren, whole = 0, CHUNK_OF_APPWORLD if services.environment.name == APPWORLD else CHUNK
+    barren, whole = 0, benchmark_of(services.environment).exploration.seed_chunk
     while len(seeds.tasks) < count:
         services.ledger.check()
         chunk = start_states(whole, count - len(seeds.tasks), barren, roles.abstractor.kind == "chat")
@@ -241,12 +240,6 @@ def _join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seed
     refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
     shutil.rmtree(folder.branches)
-
-
-def _without_starts(services: RunServices) -> str:
-    if services.settings.environment.is_own:
-        return f"environment.name: starts() of the environment {services.environment.name} is empty: give it a state"
-    return "environment.classes: no initial state of the training split has these classes: name others"
 
 
 def _barren(seeds: Seeds, count: int) -> str:

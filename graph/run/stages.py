@@ -266,7 +266,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     """
     own, training = settings.evaluation, settings.training
     stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
-    stated["max_actions"] = own.max_actions or settings.environment.max_steps
+    stated["max_actions"] = own.max_actions or settings.environment.max_actions
     stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
     stated["max_tokens"] = own.max_tokens or training.max_tokens
     return ScoringSettings(
@@ -277,7 +277,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         dtype=settings.policy.dtype,
         threads=training.threads,
         thinking=settings.policy.thinking,
-        trust_agent_code=bool(settings.environment.trust_agent_code),
+        options=settings.environment.for_evaluation,
         **stated,
     )
 

@@ -8,9 +8,9 @@ from support.installed_appworld import installed_appworld
 
 from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named
-from environments.settings import BFCL_DEFAULTS, EnvironmentSettings
+from environments.settings import EnvironmentSettings
 
-SERVERS = {"servers": ("http://127.0.0.1:9/",)}
+SERVERS = {"servers": ["http://127.0.0.1:9/"]}
 SHOP = """
 from environments.base import InputError
 from environments.example import depot
@@ -47,6 +47,10 @@ class Shop(PythonEnvironment):
 """
 
 
+def appworld(**options: object) -> dict[str, object]:
+    return {"name": "appworld", "options": options}
+
+
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
@@ -59,7 +63,7 @@ def shop(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_the_settings_reach_bfcl():
-    environment = open_environment(EnvironmentSettings(classes=("VehicleControlAPI",), max_steps=3))
+    environment = open_environment(EnvironmentSettings(options={"classes": ["VehicleControlAPI"], "max_steps": 3}))
     assert isinstance(environment, Environment)
     assert environment.name == "bfcl"
     assert {start.classes for start in environment.starts()} == {("VehicleControlAPI",)}
@@ -68,19 +72,17 @@ def test_the_settings_reach_bfcl():
 def test_bfcl_is_the_default_and_writes_its_options_out():
     plain = EnvironmentSettings()
     assert (plain.name, plain.is_own) == ("bfcl", False)
-    assert (plain.classes, plain.max_steps) == (BFCL_DEFAULTS["classes"], BFCL_DEFAULTS["max_steps"])
+    assert plain.options == {"classes": ["GorillaFileSystem", "VehicleControlAPI"], "max_steps": 20}
+    assert plain.max_actions == 20
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
-    # What a run made before there were other environments wrote down.
-    written = '{"name": "bfcl", "classes": ["GorillaFileSystem", "VehicleControlAPI"], "max_steps": 20}'
-    assert EnvironmentSettings.model_validate_json(written) == plain
 
 
 def test_appworld_takes_its_official_limit_and_no_panel():
     plain = EnvironmentSettings(name="appworld")
-    assert (plain.classes, plain.max_steps, plain.options) == (None, 30, {})
+    assert plain.options == {"max_steps": 30, "servers": None, "trust_agent_code": None}
     assert not plain.is_own
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
-    assert EnvironmentSettings(name="appworld", max_steps=5).max_steps == 5
+    assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5
 
 
 def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
@@ -95,11 +97,13 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
 
 
 def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there():
-    settings = EnvironmentSettings(name="appworld", **SERVERS, trust_agent_code=True)
-    assert settings.servers == ("http://127.0.0.1:9",)  # nothing listens there
+    settings = EnvironmentSettings(name="appworld", options={**SERVERS, "trust_agent_code": True})
+    assert settings.options["servers"] == ["http://127.0.0.1:9"]  # nothing listens there
     assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
     installed_appworld()
-    with pytest.raises(InputError, match=r"^environment\.servers: AppWorld's server http://127.0.0.1:9: ") as caught:
+    with pytest.raises(
+        InputError, match=r"^environment\.options\.servers: AppWorld's server http://127.0.0.1:9: "
+    ) as caught:
         open_environment(settings)
     assert "\n" not in str(caught.value)
 
@@ -116,33 +120,34 @@ def test_an_own_environment_is_opened_with_its_options(shop):
 @pytest.mark.parametrize(
     ("given", "key", "says"),
     [
-        ({"name": "webshop"}, "name", "write bfcl, appworld, or module:callable"),
-        ({"name": "appworld", "classes": ("spotify",)}, "classes", "appworld would ignore it: remove it"),
-        ({"name": "appworld", "options": {"world": "made"}}, "options", "appworld would ignore it"),
-        ({"name": "appworld", "max_steps": 0}, "max_steps", "greater than or equal to 1"),
-        ({"name": "appworld", "servers": ()}, "servers", "at least 1 item"),
-        ({"name": "appworld", "servers": ("localhost:8000",)}, "servers", "write it as http://localhost:8000"),
-        ({"name": "appworld", "servers": ("http://a:1/world",)}, "servers", "is no base URL of a server"),
-        ({"name": "appworld", "servers": ("http://a:1", "http://a:1/")}, "servers", "http://a:1 is named twice"),
-        ({"name": "appworld", "servers": ("http://a:1",)}, "trust_agent_code", "write true if you trust that code"),
-        ({"name": "appworld", **SERVERS, "trust_agent_code": False}, "trust_agent_code", "write true if you trust"),
-        ({"name": "bfcl", **SERVERS, "trust_agent_code": True}, "servers", "bfcl would ignore it: remove it"),
-        ({"name": "shop:open", "trust_agent_code": True}, "trust_agent_code", "would ignore it: remove it"),
-        ({"name": "my shop:open"}, "name", "module:callable"),
-        ({"name": "shop:open:twice"}, "name", "module:callable"),
-        ({"name": "../shop:open"}, "name", "module:callable"),
-        ({"name": "shop:open", "classes": ("MathAPI",)}, "classes", "would ignore it"),
-        ({"name": "shop:open", "max_steps": 20}, "max_steps", "would ignore it"),
-        ({"options": {"shelves": 2}}, "options", "would ignore it"),
-        ({"max_steps": 0}, "max_steps", "greater than or equal to 1"),
-        ({"shelves": 2}, "shelves", "Extra"),
+        ({"name": "webshop"}, ("name",), "write bfcl, appworld, or module:callable"),
+        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, servers"),
+        (appworld(world="made"), ("options",), "appworld would ignore it"),
+        (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),
+        (appworld(servers=[]), ("options", "servers"), "at least 1 item"),
+        (appworld(servers=["localhost:8000"]), ("options", "servers"), "write it as http://localhost:8000"),
+        (appworld(servers=["http://a:1/world"]), ("options", "servers"), "is no base URL of a server"),
+        (appworld(servers=["http://a:1", "http://a:1/"]), ("options", "servers"), "http://a:1 is named twice"),
+        (appworld(servers=["http://a:1"]), ("options", "trust_agent_code"), "write true if you trust that code"),
+        (appworld(**SERVERS, trust_agent_code=False), ("options", "trust_agent_code"), "write true if you trust"),
+        ({"options": {**SERVERS, "trust_agent_code": True}}, ("options",), "bfcl would ignore it"),
+        ({"name": "my shop:open"}, ("name",), "module:callable"),
+        ({"name": "shop:open:twice"}, ("name",), "module:callable"),
+        ({"name": "../shop:open"}, ("name",), "module:callable"),
+        ({"name": "shop:open", "classes": ("MathAPI",)}, ("classes",), "Extra"),
+        ({"name": "shop:open", "trust_agent_code": True}, ("trust_agent_code",), "Extra"),
+        ({"options": {"shelves": 2}}, ("options",), "would ignore it"),
+        ({"options": {"clases": []}}, ("options",), "did you mean 'classes'?"),
+        ({"options": {"max_steps": 0}}, ("options", "max_steps"), "greater than or equal to 1"),
+        ({"options": {"max_steps": "3"}}, ("options", "max_steps"), "valid integer"),
+        ({"shelves": 2}, ("shelves",), "Extra"),
     ],
 )
 def test_options_that_would_be_ignored_are_errors(given, key, says):
     with pytest.raises(ValidationError) as caught:
         EnvironmentSettings(**given)
     (error,) = caught.value.errors()
-    assert error["loc"] == (key,)
+    assert error["loc"] == key
     assert says in error["msg"]
 
 
@@ -174,7 +179,10 @@ def test_what_cannot_be_opened_is_told_in_one_sentence(shop, name, options, says
 
 
 def test_a_command_names_the_environment():
-    assert open_named("environments.example:depot", classes=("NoClass",)).name == "depot"
-    assert {start.classes for start in open_named("bfcl", classes=("MessageAPI",)).starts()} == {("MessageAPI",)}
+    assert open_named("environments.example:depot", max_actions=3).name == "depot"
+    messages = open_named("bfcl", {"classes": ["MessageAPI"]})
+    assert {start.classes for start in messages.starts()} == {("MessageAPI",)}
+    with pytest.raises(InputError, match=r"^--option\.max_steps: .*greater than or equal to 1"):
+        open_named("bfcl", {"max_steps": 0})
     with pytest.raises(InputError, match=r"^--environment: 'nowhere' is no environment"):
         open_named("nowhere")

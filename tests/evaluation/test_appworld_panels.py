@@ -10,17 +10,19 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from environments.appworld import benchmark
+from environments.appworld.benchmark import BENCHMARK, UNTOLD
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import Installation
 from environments.appworld.panels import METRICS, Panel, PanelEnvironment
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
-from evaluation import appworld_panels
-from evaluation.appworld_panels import UNTOLD, open_appworld_panel, publishable
+from environments.registry import find_benchmark
 from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
+from evaluation.panels import Item, open_panel
 from evaluation.run import app
-from evaluation.selection import budget_of
+from evaluation.selection import select, written
 from evaluation.settings import ScoringSettings
 from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
@@ -46,12 +48,24 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
                 truth = made.full / "data" / "tasks" / task_id / "ground_truth"
                 truth.mkdir()
                 (truth / "metadata.json").write_text(json.dumps({"difficulty": 2, "num_api_calls": 7, "mode": "full"}))
-    monkeypatch.setattr(appworld_panels, "find_installation", lambda: made)
+    monkeypatch.setattr(benchmark, "find_installation", lambda: made)
     return made
 
 
+def items_of(panel: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
+    """As the command selects them."""
+    chosen = ScoringSettings(
+        environment="appworld",
+        model=model,
+        evaluation_set=(panel,),
+        limit=limit,
+        access_log=ledger,
+    )
+    return select(chosen).items
+
+
 def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Installation) -> None:
-    first, _ = open_appworld_panel("dev", None, None, MODEL).items
+    first, _ = items_of("dev", None, None, MODEL)
     assert (first.task.id, first.group, first.cluster) == ("b_1", "dev", "b")
     assert (first.strata, first.reference_calls) == ({"difficulty": "2"}, 7)
     assert (first.task.turns, first.task.reference, first.task.tools) == ((SAID,), ((),), ("python",))
@@ -60,11 +74,11 @@ def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Inst
 
 def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
     ledger = tmp_path / "new" / "openings.jsonl"
-    items = open_appworld_panel("test_normal", None, ledger, MODEL).items
+    items = items_of("test_normal", None, ledger, MODEL)
     assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
-    open_appworld_panel("test_normal", 2, ledger, "some/model")
+    open_panel("test_normal", 2, ledger, model="some/model", benchmark=BENCHMARK)
     first, second = read_jsonl(ledger, SplitAccess)
     assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
     assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
@@ -78,16 +92,16 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         ("test_normal", None, MODEL, "add --access-log FILE"),
         ("test_challenge", None, MODEL, "add --access-log FILE"),
         ("test_challenge", "l.jsonl", MODEL, "has no such tasks"),
-        ("dev", "l.jsonl", MODEL, "dev is open"),
+        ("dev", "l.jsonl", MODEL, "none is named"),
         ("train", None, MODEL, "choose one of dev, test_normal, test_challenge"),
-        ("templated-dev", None, MODEL, "AppWorld has no such set"),
+        ("templated-dev", None, MODEL, "no such set in appworld"),
         ("test_normal", "l.jsonl", "no/such/folder", "no/such/folder"),
         ("test_normal", "", MODEL, "is a folder"),
     ],
 )
 def test_what_is_refused_is_not_noted(world, tmp_path, panel, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=says):
-        open_appworld_panel(panel, None, None if ledger is None else tmp_path / ledger, model)
+        items_of(panel, None, None if ledger is None else tmp_path / ledger, model)
     assert not (tmp_path / "l.jsonl").exists()
 
 
@@ -95,7 +109,7 @@ def test_a_ledger_of_something_else_is_left_as_it_is(world: Installation, tmp_pa
     other = tmp_path / "tasks.jsonl"
     other.write_text('{"id": "x"}\n')
     with pytest.raises(InputError, match=r"tasks\.jsonl"):
-        open_appworld_panel("test_normal", None, other, MODEL)
+        items_of("test_normal", None, other, MODEL)
     assert other.read_text() == '{"id": "x"}\n'
 
 
@@ -161,7 +175,7 @@ def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_limits_that_nobody_gives_follow_the_benchmark(environment, rendering, positions, given, limits) -> None:  # type: ignore[no-untyped-def]
-    budget = budget_of(environment)
+    budget = find_benchmark(environment).limits
     policy = SimpleNamespace(rendering=SimpleNamespace(name=rendering), positions=positions)
     found = limits_for(policy, ScoringSettings(model=MODEL, max_tokens=given), budget)
     assert (found.max_actions, found.max_new_tokens, found.max_tokens) == limits
@@ -217,6 +231,9 @@ def test_what_could_not_be_judged_is_in_no_figure() -> None:
 
 def test_the_words_of_a_fault_are_not_written() -> None:
     fault = attempted("a_1", cause=f"evaluate failed: {SAID}; the end of its log:\n{SAID}")
-    assert publishable(fault).infrastructure_error == UNTOLD
-    assert SAID not in publishable(fault).model_dump_json()
-    assert publishable(attempted("a_1", True)) == attempted("a_1", True)
+    ended = attempted("a_1", True)
+    hidden, kept = written([fault, ended], BENCHMARK)
+    assert hidden.infrastructure_error == UNTOLD
+    assert SAID not in hidden.model_dump_json()
+    assert kept == ended
+    assert written([fault], find_benchmark("bfcl")) == (fault,)

@@ -15,9 +15,10 @@ from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
 from environments.appworld.panels import METRICS
 from environments.registry import open_named
-from evaluation.appworld_panels import open_appworld_panel
 from evaluation.attempts import judge
 from evaluation.outcomes import TaskOutcome, score
+from evaluation.selection import select
+from evaluation.settings import ScoringSettings
 from memory.jsonl import read_jsonl
 from memory.records import Step, TrajectoryTurn
 
@@ -73,7 +74,14 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
 
 def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> None:
     """The benchmark's solutions of one scenario and of one variant of the next, in the panel's own environment."""
-    opened = open_appworld_panel("dev", 5, None, "recipes/starter")
+    opened = select(
+        ScoringSettings(
+            environment="appworld",
+            model="recipes/starter",
+            evaluation_set=("dev",),
+            limit=5,
+        )
+    )
     environment, outcomes = opened.environment(30), []
     for item in opened.items:
         (solution,) = official_task(made, item.task.id, "dev").reference[0]
@@ -88,7 +96,7 @@ def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> N
 
 
 def test_the_commands_actions_are_the_environments_steps(installation: Installation) -> None:
-    assert open_named("appworld", max_steps=7)._max_steps == 7
+    assert open_named("appworld", max_actions=7)._max_steps == 7
 
 
 def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
@@ -112,7 +120,7 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
     [
         (("--evaluation-set", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
         (("--evaluation-set", "test_normal"), "add --access-log FILE"),
-        (("--category", "base"), "--category is of bfcl"),
+        (("--category", "base"), "--category: appworld has no category: give --evaluation-set NAME or --tasks FILE"),
     ],
 )
 def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:

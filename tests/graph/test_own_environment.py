@@ -106,7 +106,7 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("environment.name=my_depots:depot", "no module 'my_depots'"),
         ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
         ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
-        ("environment.classes=[Depot]", "environment.classes: this is for bfcl"),
+        ("environment.classes=[Depot]", "unknown key 'environment.classes': choose from name, options"),
         ("evaluation.set=templated-dev", "'tasks' is scored in place of an evaluation set"),
         ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],

@@ -142,5 +142,5 @@ def test_check_recipe_looks_at_what_the_machine_must_have(tmp_path: Path) -> Non
 def test_an_environment_on_top_of_anothers_recipe_is_not_blamed_on_the_file() -> None:
     with pytest.raises(InputError, match=r"^environment.name: there is no module 'nowhere'"):
         load_recipe(QUICKSTART, ["environment.name=nowhere.at:all"])
-    with pytest.raises(InputError, match=r"^--set environment.name=environments.example:depot on top of .*: environme"):
+    with pytest.raises(InputError, match=r"^--set environment.name=environments.example:depot on top of .*: evaluati"):
         load_recipe(QUICKSTART, ["environment.name=environments.example:depot"])

@@ -110,7 +110,7 @@ def test_overrides_reach_nested_sections_and_the_last_one_counts(tmp_path: Path)
     assert settings.training.learning_rate == 1e-5
     assert settings.roles.exploration.rounds == 9
     assert settings.tasks.initial == "tasks.jsonl"
-    assert settings.environment.classes == ("TravelAPI",)
+    assert settings.environment.options["classes"] == ["TravelAPI"]
     assert settings.evaluation.set is None
     assert settings.seed == 2
 
@@ -208,9 +208,33 @@ def test_difference_of_an_own_environments_options(tmp_path: Path) -> None:
 
 def test_an_own_environment_has_no_evaluation_set(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
-    path.write_text("environment: {name: 'shop:open'}\n")
-    with pytest.raises(
-        InputError, match=r"evaluation: the evaluation set templated-dev is of bfcl.*evaluation.set to null"
-    ):
+    path.write_text("environment: {name: 'environments.example:depot'}\n")
+    with pytest.raises(InputError, match=r"depot has no evaluation set templated-dev: set evaluation.set to null"):
         load_recipe(path)
     assert load_recipe(path, ["evaluation.set=null"]).evaluation.set is None
+
+
+def test_the_old_names_of_a_benchmarks_options_work_with_a_warning(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("environment: {classes: [TravelAPI], max_steps: 7}\n")
+    new.write_text("environment: {options: {classes: [TravelAPI], max_steps: 7}}\n")
+    assert load_recipe(new, ["environment.options.max_steps=8"]) == load_recipe(
+        new, ["environment.options={classes: [TravelAPI], max_steps: 8}"]
+    )
+    assert capsys.readouterr().err == ""
+    assert load_recipe(old) == load_recipe(new)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"warning: {old}: environment.classes is now environment.options.classes: rename it")
+    assert "environment.max_steps is now environment.options.max_steps" in second
+    assert load_recipe(new, ["environment.max_steps=9"]).environment.max_actions == 9
+    assert "--set environment.max_steps=9: environment.max_steps is now" in capsys.readouterr().err
+    assert load_recipe(old, ["environment.options.max_steps=9"]).environment.max_actions == 9
+    old.write_text("environment: {max_steps: 7, options: {max_steps: 8}}\n")
+    with pytest.raises(InputError, match=r"old.yaml: environment.max_steps is the old name of .*: give one of them"):
+        load_recipe(old)
+
+
+def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-untyped-def]
+    settings = load_recipe(QUICKSTART)
+    assert settings.environment.options["classes"] == ["GorillaFileSystem", "VehicleControlAPI"]
+    assert capsys.readouterr().err == ""

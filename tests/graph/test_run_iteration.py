@@ -178,7 +178,7 @@ def test_resume_of_a_run_that_was_never_made_is_refused_and_makes_nothing(tmp_pa
     [
         ("seed: 3\n", "seed: 4\n", r"'seed' is 4, the run was made with 3"),
         ("  steps: 3\n", "  steps: 30\n", r"'training.steps' is 30, the run was made with 3"),
-        ("- GorillaFileSystem\n", "", r"'environment.classes' is \['VehicleControlAPI'\]"),
+        ("- GorillaFileSystem\n", "", r"'environment.options.classes' is \['VehicleControlAPI'\]"),
         ("iterations: 2\n", "iterations: 1\n", r"'iterations' is 1, the run was made with 2"),
     ],
 )

@@ -37,7 +37,7 @@ TASKS = [task for task in small_tasks() if task.id in ("task-make", "task-read",
 RECIPE = """
 seed: 3
 iterations: 3
-environment: {{classes: [GorillaFileSystem]}}
+environment: {{options: {{classes: [GorillaFileSystem]}}}}
 policy: {{path: {folder}/policy, device: cpu}}
 tasks: {{initial: {folder}/tasks.jsonl, evolved_share: 0.0}}
 training:

@@ -168,7 +168,7 @@ def small_settings(policy: Path, **training: object) -> RunSettings:
     }
     return RunSettings(
         seed=3,
-        environment=EnvironmentSettings(classes=CLASSES),
+        environment=EnvironmentSettings(options={"classes": list(CLASSES)}),
         policy=PolicySettings(path=str(policy), device="cpu"),
         training=TrainingSettings.model_validate(given | training),
     )

@@ -28,8 +28,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
+from environments.benchmark import AnyBenchmark
 from environments.learning_interface.recovery import HintKind
-from environments.settings import APPWORLD
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
 from training.seal.interface import GUIDELINES
@@ -69,11 +69,9 @@ class CompactSettings(Record):
     cues: bool = Field(default=False, exclude_if=operator.not_)
 
 
-def compact_settings(environment: str) -> CompactSettings:
-    """The caps for a policy of ``environment``; AppWorld's answers are longer and name more (nine accounts at once)."""
-    if environment != APPWORLD:
-        return CompactSettings()
-    return CompactSettings(references=24, references_per_observation=12, observation_chars=600, list_items=10)
+def compact_settings(benchmark: AnyBenchmark) -> CompactSettings:
+    """Return the settings of a policy of ``benchmark``, whose caps fit the length of its answers."""
+    return CompactSettings(**benchmark.exploration.compact.model_dump())
 
 
 def cue_words() -> tuple[str, ...]:

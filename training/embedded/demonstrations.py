@@ -12,7 +12,7 @@ its error and hint, and is trained only on what comes after.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,9 @@ from environments.base import (
     UserTurn,
 )
 from environments.learning_interface.environment import LearningInterface
+from environments.registry import benchmark_of, packaged
 from environments.verification.canonical import canonical
-from environments.verification.decontamination import held_out
-from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint
 from memory.records import Task
 from memory.run import read_jsonl
 from training.embedded.compact import CompactRendering
@@ -112,7 +112,7 @@ def read_tasks(path: Path) -> list[Task]:
     tasks = read_jsonl(path, Task)
     if len(tasks) < 2:
         raise InputError(f"{path} holds {len(tasks)} tasks: give 2 or more, one is held out")
-    sealed = {name: sealed_fingerprints(name) for name in {task.environment for task in tasks}}
+    sealed = {name: _held_out(name) for name in {task.environment for task in tasks}}
     for number, task in enumerate(tasks, start=1):
         if task.split != "train":
             raise InputError(f"{path}, line {number}: task {task.id} is of the {task.split} split: give train only")
@@ -121,9 +121,15 @@ def read_tasks(path: Path) -> list[Task]:
     return tasks
 
 
+def _held_out(name: str) -> Collection[str]:
+    """Fingerprints that the packaged benchmark ``name`` holds out; any other one's are compared once it is open."""
+    benchmark = packaged(name)
+    return () if benchmark is None else benchmark.held_out()
+
+
 def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
     """Raise InputError naming the first task of ``path`` whose content is that of a held-out task."""
-    sets = held_out(environment.name)
+    sets = benchmark_of(environment).held_out()
     for number, task in enumerate(tasks, start=1):
         try:
             same = sets.match(task, canonical(environment, task))

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from environments.appworld.observations import came_too_late, refused_by_an_app
 from environments.base import Environment, MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
+from environments.benchmark import PLAIN, AnyBenchmark
+from environments.registry import benchmark_of
 from environments.verification.arguments import argument_problem
 from environments.verification.turn_comparison import Played, TurnComparison
 from memory.records import Evidence, FailureContext, Trajectory
@@ -43,10 +44,13 @@ class Diagnosis(Record):
         return tuple(turn.label for turn in self.turns if turn.label not in EXCLUDED)
 
 
-def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> Diagnosis | None:
+def diagnose(
+    trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark = PLAIN
+) -> Diagnosis | None:
     """Diagnose a rollout of ``task``; None for an off-policy demonstration, and after an infrastructure error.
 
-    ``tools`` documents the task's tools by name.
+    ``tools`` documents the task's tools by name. ``benchmark`` reads what an observation's text says of an action that
+    did not run, or that a tool refused.
     """
     if trajectory.outcome is None or trajectory.lent:
         return None
@@ -59,9 +63,9 @@ def diagnose(trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpe
         if label in FAILED:
             compared = TurnComparison(turn.steps, task.reference[number], tools)
             if any(compared.is_program(compared.reference[k]) for k in compared.missing):
-                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial)
+                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial, benchmark)
             else:
-                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]))
+                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]), benchmark)
         turns.append(TurnDiagnosis(turn=number, label=label, cause=cause))
     return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
 
@@ -72,7 +76,7 @@ def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Env
     Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
     """
     tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
-    found = diagnose(evidence.trajectory, evidence.task, tools)
+    found = diagnose(evidence.trajectory, evidence.task, tools, benchmark_of(environment))
     failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
     if not failed:
         return context
@@ -98,11 +102,13 @@ def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules o
     return TurnLabel.RESPONSE_MISMATCH if checks.response is False else TurnLabel.PASS
 
 
-def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool) -> TurnCause:
+def _cause(
+    compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool, benchmark: AnyBenchmark
+) -> TurnCause:
     """Return the cause of a failed turn; ``wrong_before``: an earlier turn did not end in its reference's state."""
     surplus = any(compared.beside)
     if compared.missing or not (compared.reference or surplus):
-        return _cause_of_lack(compared, tools)
+        return _cause_of_lack(compared, tools, benchmark)
     if wrong_before and compared.reference:
         return TurnCause.EARLIER_TURN
     if surplus:
@@ -112,9 +118,9 @@ def _cause(compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before
     return TurnCause.WRONG_ORDER if swapped else TurnCause.EARLIER_TURN
 
 
-def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> TurnCause:
-    errors = _errors(compared)
-    if any(_is_invalid(step, tools) for step in errors):
+def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> TurnCause:
+    errors = _errors(compared, benchmark)
+    if any(_is_invalid(step, tools, benchmark) for step in errors):
         return TurnCause.INVALID_CALL
     if any(_differs(compared, place) for place in range(len(compared.steps))):
         return TurnCause.WRONG_ARGUMENT
@@ -122,14 +128,14 @@ def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec]) -> T
 
 
 def _cause_beside_a_program(
-    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None
+    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None, benchmark: AnyBenchmark
 ) -> TurnCause:
     """Return the cause of a failed turn whose reference is a program, by tools, errors and checks instead of values.
 
     ``partial`` is the outcome's: if it is 1, everything that was asked for is there and something else was changed.
     """
-    errors = _errors(compared)
-    if any(_is_invalid(step, tools) for step in errors):
+    errors = _errors(compared, benchmark)
+    if any(_is_invalid(step, tools, benchmark) for step in errors):
         return TurnCause.INVALID_CALL
     ran = {call.name for step in compared.steps for call in step.observation.calls}
     if compared.missing_tools() - ran:
@@ -139,12 +145,12 @@ def _cause_beside_a_program(
     return TurnCause.NO_RECOVERY if errors else TurnCause.WRONG_ARGUMENT
 
 
-def _errors(compared: TurnComparison) -> list[Played]:
+def _errors(compared: TurnComparison, benchmark: AnyBenchmark) -> list[Played]:
     """Return the steps that failed without recovery, except those that came too late to run."""
     return [
         step
         for place, step in enumerate(compared.steps)
-        if step.observation.failed and not came_too_late(step.observation.text) and not _recovered(compared, place)
+        if step.observation.failed and not benchmark.never_ran(step.observation) and not _recovered(compared, place)
     ]
 
 
@@ -163,17 +169,17 @@ def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
     )
 
 
-def _is_invalid(step: Played, tools: Mapping[str, ToolSpec]) -> bool:
+def _is_invalid(step: Played, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> bool:
     """Whether the action of an error is malformed or does not fit the documentation.
 
-    A program is invalid if it failed by an error of its own: only a refusal by an app is a call that failed.
+    A program is invalid if it failed by an error of its own: only a refusal by the tool is a call that failed.
     """
     if isinstance(step.action, MalformedCall):
         return True
     tool = tools.get(step.action.name)
     if tool is None or argument_problem(step.action, tool) is not None:
         return True
-    return tool.program is not None and not refused_by_an_app(step.observation.text)
+    return tool.program is not None and not benchmark.refused_by_tool(step.observation)
 
 
 def _differs(compared: TurnComparison, place: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from environments.base import Environment, Record, TaskSpec, ToolSpec
+from environments.registry import benchmark_of
 from memory.records import Trajectory
 from training.seal.advantage_weights import (
     RhoState,
@@ -120,8 +121,9 @@ class Seal:
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
         """Diagnose the rollouts of global ``step`` and update the state. ``tasks`` holds their tasks by id."""
+        benchmark = benchmark_of(self._bare)
         self._diagnoses = tuple(
-            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id])) for one in trajectories
+            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id]), benchmark) for one in trajectories
         )
         profile = failure_profile(self._diagnoses, trajectories)
         self.state = next_state(self.state, profile, self.settings)

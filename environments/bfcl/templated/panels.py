@@ -135,7 +135,7 @@ def held_out(name: str) -> bool:
 
 def panel_hash(name: str) -> str:
     """SHA-256 of the tasks of a panel, which stay unseen. Raises InputError like ``load_panel``."""
-    return _read(name).sha256
+    return panel_file(name).sha256
 
 
 def load_panel(name: str) -> tuple[PanelTask, ...]:
@@ -144,7 +144,7 @@ def load_panel(name: str) -> tuple[PanelTask, ...]:
     Raises InputError for an unknown name, and when the file is missing, or was altered, or the installed data give
     other tasks than those that were fixed.
     """
-    file = _read(name)
+    file = panel_file(name)
     path = panels_folder(ENVIRONMENT) / f"{name}.json"
     tasks = _rebuild(name, file.tasks)
     if _digest(tasks) != file.sha256:
@@ -157,7 +157,8 @@ def load_panel(name: str) -> tuple[PanelTask, ...]:
     return tasks
 
 
-def _read(name: str) -> PanelFile:
+def panel_file(name: str) -> PanelFile:
+    """Return a panel's file: its hash, and ids and strata but no task. Raises InputError like ``load_panel``."""
     if name not in _SPLITS:
         raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
     path = panels_folder(ENVIRONMENT) / f"{name}.json"

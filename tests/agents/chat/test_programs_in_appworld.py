@@ -13,6 +13,7 @@ from agents.chat.solver import ChatSolver
 from agents.chat.transcript import MAX_OBSERVATION, MAX_WHOLE, acting_tools, attempt_text, interactions_text
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
+from environments.appworld.benchmark import BENCHMARK
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.records import Limits
@@ -21,6 +22,7 @@ from environments.settings import VerificationSettings
 from environments.verification.verify import verify
 from memory.records import FailureContext, Interaction
 
+EVERYDAY = BENCHMARK.everyday_groups
 SETTINGS = ExplorationSettings(rounds=1, steps=6, max_reference_calls=6)
 SIGN_IN = """
 profile = apis.supervisor.show_profile()
@@ -111,7 +113,7 @@ async def test_a_solver_acts_by_programs_and_reads_the_preface(table, say, appwo
         return say("NextAction", tool="python", arguments={"code": code})
 
     _, writer = table(say("ProposedPrograms", tasks=[NOTE]))
-    (draft,) = await ProgramAbstractor(writer, SETTINGS, PYTHON).abstract(context, (), "")
+    (draft,) = await ProgramAbstractor(writer, SETTINGS, PYTHON, EVERYDAY).abstract(context, (), "")
     fake, model = table(acts(f"{SIGN_IN}print(token)"), acts(f"{CREATE}\n{COMPLETE}"), say("NextAction", tool=""))
     assert (await ChatSolver(model, attempts=1, actions=3).solve(draft, appworld, 0)).rate == 1.0
     assert "You work for Alma Arnold" in fake.sent[0][1].content
@@ -153,7 +155,7 @@ def interaction(number: int, action: ToolCall, *calls: str, text: str = "told") 
 )
 async def test_a_program_must_be_one(table, say, somewhere, changes: dict, told: str) -> None:
     fake, model = table(say("ProposedPrograms", tasks=[NOTE | changes]), say("ProposedPrograms", tasks=[NOTE]))
-    (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON).abstract(somewhere, (), "")
+    (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON, EVERYDAY).abstract(somewhere, (), "")
     assert draft.turns == (NOTE["request"],)
     assert told in fake.sent[1][-1].content
     assert "has 1 to 6 statements" in fake.sent[0][1].content
@@ -163,13 +165,13 @@ async def test_a_program_must_be_one(table, say, somewhere, changes: dict, told:
 async def test_only_usable_programs_become_drafts_and_none_is_a_refusal(table, say, somewhere) -> None:
     broken = NOTE | {"code": "x = ("}
     _, model = table(*[say("ProposedPrograms", tasks=[broken, NOTE, NOTE, NOTE, NOTE])] * 2)
-    drafts = await ProgramAbstractor(model, SETTINGS, PYTHON).abstract(somewhere, (), "")
+    drafts = await ProgramAbstractor(model, SETTINGS, PYTHON, EVERYDAY).abstract(somewhere, (), "")
     assert len(drafts) == SETTINGS.drafts_per_context
     assert len({draft.id for draft in drafts}) == len(drafts)
     for tasks in ([broken], []):
         _, model = table(*[say("ProposedPrograms", tasks=tasks)] * 2)
         with pytest.raises(RoleRefused, match=r"no Python|no task in it"):
-            await ProgramAbstractor(model, SETTINGS, PYTHON).abstract(somewhere, (), "")
+            await ProgramAbstractor(model, SETTINGS, PYTHON, EVERYDAY).abstract(somewhere, (), "")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ async def test_only_usable_programs_become_drafts_and_none_is_a_refusal(table, s
 )
 async def test_difficulty_is_computed_from_the_tools_that_the_code_calls(table, say, somewhere, code, grade) -> None:
     _, model = table(say("ProposedPrograms", tasks=[NOTE | {"code": code}]))
-    (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON).abstract(somewhere, (), "")
+    (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON, EVERYDAY).abstract(somewhere, (), "")
     assert draft.difficulty == grade
 
 
@@ -190,7 +192,7 @@ async def test_a_draft_descends_from_what_called_its_tools(table, say, somewhere
     seen = [interaction(0, run("a"), "phone.login"), interaction(1, run("b"), "simple_note.create_note")]
     for interactions, parents in ((seen, ("interaction-1",)), (seen[:1], ("interaction-0",))):
         _, model = table(say("ProposedPrograms", tasks=[NOTE]))
-        (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON).abstract(somewhere, interactions, "")
+        (draft,) = await ProgramAbstractor(model, SETTINGS, PYTHON, EVERYDAY).abstract(somewhere, interactions, "")
         assert draft.parents == parents
 
 

@@ -7,10 +7,12 @@ import pytest
 from agents.assembly import unguided_context
 from agents.live import live_run
 from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.training_values import training_values
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
+from environments.bfcl.environment import BFCLEnvironment
+from environments.example import depot
+from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 
 SETTINGS = ExplorationSettings(rounds=3, steps=8)
@@ -121,7 +123,8 @@ async def test_unguided_draws_every_function_alike(environment, car_start) -> No
 
 
 def test_training_values_are_those_that_no_state_holds() -> None:
-    cities = {v.value for v in training_values("bfcl") if v.tool == "get_zipcode_based_on_city"}
+    known = benchmark_of(BFCLEnvironment()).known_values()
+    cities = {v.value for v in known if v.tool == "get_zipcode_based_on_city"}
     assert "San Francisco" in cities
-    assert not [v for v in training_values("bfcl") if v.tool == "cat"]
-    assert training_values("elsewhere") == ()
+    assert not [v for v in known if v.tool == "cat"]
+    assert benchmark_of(depot()).known_values() == ()

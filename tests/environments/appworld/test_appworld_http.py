@@ -149,7 +149,9 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
         for _ in range(2):
             with both.open(WORLD) as other:
                 assert other._loan.server.url == servers[0].url
-        with pytest.raises(InputError, match=f"environment.servers: AppWorld's server {doomed.url}: .*leave it out"):
+        with pytest.raises(
+            InputError, match=f"environment.options.servers: AppWorld's server {doomed.url}: .*leave it out"
+        ):
             AppWorldServers([doomed.url], installation)
 
 
@@ -237,7 +239,9 @@ def test_a_server_plays_one_episode_at_a_time(installation, servers) -> None:  #
             said.append(mine.execute("print(2)").output)
 
     with patient.open(WORLD) as world:
-        with pytest.raises(InputError, match=r"environment\.servers names 1, and more AppWorld episodes than that"):
+        with pytest.raises(
+            InputError, match=r"environment\.options\.servers names 1, and more AppWorld episodes than that"
+        ):
             patient.open(WORLD)
         waiting = threading.Thread(target=wait)
         waiting.start()

@@ -48,7 +48,9 @@ def test_who_holds_all_of_them_does_not_wait_for_itself(urls: tuple[str, str]) -
     pool = ServerPool(urls)
     loans = [pool.lend(5, 5) for _ in urls]
     began = time.monotonic()
-    with pytest.raises(InputError, match=r"environment\.servers names 2, and more AppWorld episodes than that"):
+    with pytest.raises(
+        InputError, match=r"environment\.options\.servers names 2, and more AppWorld episodes than that"
+    ):
         pool.lend(60, 60)
     with pytest.raises(InputError):  # another pool of this process knows it too
         ServerPool(urls[:1]).lend(60, 60)
@@ -126,7 +128,7 @@ def test_a_server_that_fails_is_left_out_while_another_answers(urls: tuple[str, 
 def test_what_is_no_server_is_refused_at_once_and_one_at_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted({"/openapi.json": said({"paths": {}})}) as url, pytest.raises(InputError) as caught:
         ServerPool([url])
-    assert str(caught.value).startswith(f"environment.servers: AppWorld's server {url}: it is no server")
+    assert str(caught.value).startswith(f"environment.options.servers: AppWorld's server {url}: it is no server")
     with pytest.raises(InputError, match="start it with `appworld serve environment`, or leave it out"):
         ServerPool([url])
     monkeypatch.setattr(server_pool, "_GREETING", 0.2)

@@ -11,6 +11,8 @@ from environments.base import InputError
 from environments.bfcl.official import indices
 from environments.bfcl.templated.panels import load_panel, panel_names
 from environments.bfcl.templated.slices import base_tasks, slice_task
+from environments.example import depot
+from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import fingerprints as sealed
 from environments.verification.fingerprints import (
     call_sequence,
@@ -94,11 +96,13 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
 
 
 def test_an_environment_of_ones_own_has_no_panel_and_nothing_sealed():
-    assert sealed_fingerprints("depot") == frozenset()
+    assert list(benchmark_of(depot()).held_out()) == []
+    assert benchmark_of(depot()).published_panels() == ()
     with pytest.raises(InputError, match="depot"):
         published_panels("depot")
 
 
-def test_every_folder_of_panels_belongs_to_a_panelled_environment():
+def test_every_folder_of_panels_belongs_to_a_benchmark_that_publishes_them():
     rooms = Path(sealed.__file__).parents[1]
-    assert {folder.parent.name for folder in rooms.glob("*/panels")} == sealed.PANELLED
+    publishing = {name for name in packaged_names() if packaged(name).published_panels()}
+    assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing

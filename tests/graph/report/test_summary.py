@@ -211,7 +211,7 @@ def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> Non
         (["training.max_new_tokens=64", "training.max_tokens=900"], {"max_new_tokens": 64, "max_tokens": 900}),
         (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], {"max_new_tokens": 7, "max_tokens": 70}),
         (["evaluation.max_actions=3"], {"max_actions": 3}),
-        (["environment.max_steps=9"], {"max_actions": 9}),
+        (["environment.options.max_steps=9"], {"max_actions": 9}),
     ],
 )
 async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_far_it_is(

@@ -24,7 +24,7 @@ from memory.tasks import load_tasks
 def services(folder: Path, *classes: str) -> RunServices:
     folder.mkdir(exist_ok=True)
     recipe = folder / "recipe.yaml"
-    recipe.write_text(f"tasks: {{initial: official}}\nenvironment: {{classes: [{', '.join(classes)}]}}\n")
+    recipe.write_text(f"tasks: {{initial: official}}\nenvironment: {{options: {{classes: [{', '.join(classes)}]}}}}\n")
     run = RunDirectory.create(folder / "run", load_recipe(recipe))
     return assemble(run, load_recipe(recipe))
 
@@ -65,12 +65,14 @@ def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:
 
 
 def test_classes_without_an_official_task_are_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"environment\.classes: no official training task"):
+    with pytest.raises(InputError, match=r"environment\.options\.classes: no official training task"):
         _official(services(tmp_path, "MathAPI"), lambda line: None)
 
 
-def test_they_are_bfcls(tmp_path: Path) -> None:
+def test_an_own_environment_has_none(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("environment: {name: 'shop:open'}\ntasks: {initial: official}\nevaluation: {set: null}\n")
-    with pytest.raises(InputError, match=r"tasks.initial: official names tasks of bfcl, the environment is shop:open"):
+    recipe.write_text(
+        "environment: {name: 'environments.example:depot'}\ntasks: {initial: official}\nevaluation: {set: null}\n"
+    )
+    with pytest.raises(InputError, match=r"tasks.initial: environments.example:depot has no official tasks"):
         load_recipe(recipe)

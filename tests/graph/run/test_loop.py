@@ -18,7 +18,7 @@ from memory.tasks import load_tasks
 
 RECIPE = """
 iterations: 1
-environment: {classes: [GorillaFileSystem]}
+environment: {options: {classes: [GorillaFileSystem]}}
 policy: {path: POLICY, device: cpu}
 tasks: {initial: TASKS}
 training: {steps: 3, tasks_per_step: 3, rollouts_per_task: 8, max_new_tokens: 16, max_tokens: 120, max_actions: 3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from environments.appworld.benchmark import BENCHMARK
 from environments.appworld.observations import refused
 from environments.appworld.outcomes import PlayedTurn, ReferenceTurn, against_checks, against_reference
 from environments.appworld.records import NO_OP_FAIL, Check, Difference, Evaluation, ModelChanges
@@ -115,7 +116,7 @@ def found(
         outcome=outcome,
         reward=0.0,
     )
-    diagnosis = diagnose(trajectory, task, TOOLS)
+    diagnosis = diagnose(trajectory, task, TOOLS, BENCHMARK)
     assert diagnosis is not None
     (turn,) = diagnosis.turns
     return turn.label, turn.cause

@@ -1,0 +1,185 @@
+"""AppWorld as a benchmark: its options, limits, panels and figures (task and scenario goal completion)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import Field, JsonValue, ValidationInfo, field_validator
+
+from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
+from environments.appworld.installation import find_installation
+from environments.appworld.observations import came_too_late, refused_by_an_app
+from environments.appworld.panels import (
+    METRICS,
+    PANELS,
+    PanelEnvironment,
+    held_out,
+    panel_tasks,
+    read_panel,
+)
+from environments.base import Environment, Observation, TaskSpec
+from environments.benchmark import (
+    Benchmark,
+    CompactCaps,
+    EvaluationSet,
+    EvaluationTask,
+    ExplorationHints,
+    Limits,
+    Options,
+)
+
+SERVER_URL = re.compile(r"https?://[^/?#\s]+")
+UNTOLD = "the environment failed; its words are on stderr alone"
+
+
+class AppWorldOptions(Options):
+    """Options of the environment."""
+
+    max_steps: int = Field(
+        MAX_STEPS, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 30)"
+    )
+    servers: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="base URLs of `appworld serve environment` servers to play on, one episode per server, instead of "
+        "the project's own worker; they must serve the world that is installed here",
+    )
+    trust_agent_code: bool | None = Field(
+        None,
+        validate_default=True,
+        description="true says that agents' code may run where the kernel does not wall it in: on a machine without "
+        "bubblewrap, or on servers, where neither the tasks' solutions nor their user's files are out of its reach",
+    )
+
+    @field_validator("servers")
+    @classmethod
+    def _reachable(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        urls = tuple(url.rstrip("/") for url in value)
+        for url in urls:
+            if not SERVER_URL.fullmatch(url):
+                raise ValueError(f"{url!r} is no base URL of a server: write it as http://localhost:8000")
+            if urls.count(url) > 1:
+                raise ValueError(f"{url} is named twice: a server plays one episode at a time, name it once")
+        return urls
+
+    @field_validator("trust_agent_code")
+    @classmethod
+    def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        # Servers that are wrong themselves are not in ``data``: that error is enough.
+        if info.data.get("servers") is not None and value is not True:
+            raise ValueError(
+                "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
+                "you trust that code, or remove environment.options.servers"
+            )
+        return value
+
+
+class AppWorld(Benchmark[AppWorldOptions]):
+    """AppWorld on its own engine. Anybody may open a test split; each opening is a line in a ledger that they name.
+
+    Ids and figures may be written down. The benchmark's licence forbids it for instructions and for what its apps
+    answer.
+    """
+
+    name = NAME
+    options_type = AppWorldOptions
+    # An open episode is a process of 70 MB, its answers are long, and a message is a block of code.
+    limits = Limits(actions=MAX_STEPS, new_tokens=2048, tokens=32768, compact_tokens=2048, batch=8)
+    # Verifying what comes of one start state takes half a minute; references begin by signing in, so that they are as
+    # long as guided ones. Answers name more values (nine accounts at once).
+    exploration = ExplorationHints(
+        seed_chunk=8,
+        unguided_as_guided=True,
+        compact=CompactCaps(references=24, references_per_observation=12, observation_chars=600, list_items=10),
+    )
+    evaluation_sets = {name: held_out(name) for name in PANELS}
+    several_sets = False
+    metrics = METRICS
+    scripted_roles = "agents.scripted.appworld.roles"
+    everyday_groups = frozenset({"supervisor", "api_docs"})
+
+    def open(self, options: AppWorldOptions) -> Environment:
+        """Open the environment, on servers where ``options`` names some.
+
+        Raises InputError when AppWorld is not installed or agents' code cannot be walled in and is not trusted.
+        """
+        if options.servers is None:
+            return AppWorldEnvironment(options.max_steps, trust_agent_code=options.trust_agent_code is True)
+        from environments.appworld.servers import AppWorldServers
+
+        return AppWorldEnvironment(options.max_steps, AppWorldServers(options.servers))
+
+    def adapt(
+        self,
+        options: AppWorldOptions,
+        *,
+        max_actions: int | None = None,
+        trust_agent_code: bool = False,
+        tasks: Sequence[TaskSpec] = (),
+    ) -> AppWorldOptions:
+        """Return the options with another limit, and with agents' code trusted."""
+        changed = {
+            "max_steps": max_actions or options.max_steps,
+            "trust_agent_code": trust_agent_code or options.trust_agent_code,
+        }
+        return options.model_copy(update=changed)
+
+    def max_actions(self, options: AppWorldOptions) -> int:
+        """Return ``max_steps``."""
+        return options.max_steps
+
+    def evaluation_options(self, options: AppWorldOptions) -> dict[str, JsonValue]:
+        """Return whether code is trusted; evaluations play on the process's own engine and not on servers."""
+        return {"trust_agent_code": True} if options.trust_agent_code else {}
+
+    def never_ran(self, observation: Observation) -> bool:
+        """Whether the observation answers an action after the turn or the task was over."""
+        return came_too_late(observation.text)
+
+    def refused_by_tool(self, observation: Observation) -> bool:
+        """Whether an app refused a documented call of the program."""
+        return refused_by_an_app(observation.text)
+
+    def evaluation_set(self, name: str) -> EvaluationSet:
+        """Describe a panel by its ids. Raises InputError where AppWorld or the panel's tasks are not installed."""
+        panel = read_panel(find_installation(), name)
+        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=panel.sha256, tasks=len(panel.ids))
+
+    def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
+        """Return the tasks of a panel, without references: test splits have none."""
+        installation = find_installation()
+        return tuple(
+            EvaluationTask(
+                id=one.id,
+                origin="official",
+                spec=one.spec,
+                cluster=one.scenario,
+                reference_calls=one.api_calls,
+                strata={} if one.difficulty is None else {"difficulty": str(one.difficulty)},
+            )
+            for one in panel_tasks(installation, read_panel(installation, name), limit)
+        )
+
+    def evaluation_environment(self, options: AppWorldOptions, name: str | None) -> Environment:
+        """Open the environment of one panel's worlds, or for a file of tasks the training one."""
+        if name is None:
+            return self.open(options)
+        panel = read_panel(find_installation(), name)
+        return PanelEnvironment(panel, options.max_steps, trust_agent_code=options.trust_agent_code is True)
+
+    def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
+        """Explain both figures, and what they leave out."""
+        notes = ("TGC and SGC in percent, of tasks and of scenarios with every attempted variant solved",)
+        if not unjudged:
+            return notes
+        return (*notes, f"{unjudged} attempts could not be judged: TGC leaves them out, SGC their scenarios")
+
+    def published_error(self, error: str) -> str:
+        """Return none of the error's words: they hold a log, and so perhaps what apps answered."""
+        return UNTOLD
+
+
+BENCHMARK = AppWorld()

@@ -1,0 +1,286 @@
+"""Everything a run asks of a benchmark, with the answers of an environment that is not one.
+
+A benchmark subclasses ``Benchmark`` and overrides what differs. It is found by its name when it is
+``environments/<name>/benchmark.py`` with the attribute ``BENCHMARK``, and by ``module:attribute`` anywhere else
+(``environments.registry``). Nothing outside its package names it. A plain ``module:callable`` environment keeps every
+default.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from environments.base import Environment, InputError, Observation, Record, TaskSpec
+from environments.metrics import Metric
+
+if TYPE_CHECKING:
+    from environments.verification.decontamination import HeldOut
+    from environments.verification.fingerprints import PublishedPanel
+    from environments.verification.held_out_records import HeldOutRecord
+
+Section = TypeVar("Section", bound=BaseModel)
+
+
+class Options(BaseModel):
+    """Base of a benchmark's options, the recipe key ``environment.options``: unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(Record):
+    """Limits of one attempt in an evaluation where the user gives none (ours, but for a benchmark's official actions).
+
+    ``actions`` in one user turn. ``new_tokens`` of one message and ``tokens`` of one episode, for a model with a chat
+    template and for the compact rendering. ``batch`` episodes are open at a time.
+    """
+
+    actions: int = 20
+    new_tokens: int = 1024
+    tokens: int = 24576
+    compact_new_tokens: int = 48
+    compact_tokens: int = 512
+    batch: int = 128
+
+
+class CompactCaps(Record):
+    """Caps of the compact rendering (``training.embedded.compact_text.CompactSettings`` explains them)."""
+
+    references: int = 9
+    references_per_observation: int = 4
+    observation_chars: int = 120
+    list_items: int = 4
+
+
+class ExplorationHints(Record):
+    """How scripted exploration suits the environment (ours).
+
+    ``seed_chunk``: start states explored in one invocation of the seed graph. ``unguided_as_guided``: unguided
+    exploration has the steps and drafts of the guided explorer in one round, instead of the budget that D_0 was
+    measured with. ``compact``: caps of the compact rendering.
+    """
+
+    seed_chunk: int = 32
+    unguided_as_guided: bool = False
+    compact: CompactCaps = CompactCaps()
+
+
+class KnownValue(NamedTuple):
+    """A value that people gave to ``parameter`` of ``tool``, and the other values of the same call (``near``)."""
+
+    tool: str
+    parameter: str
+    value: str | int | float
+    near: frozenset[str | int | float]
+
+
+class OfficialTask(NamedTuple):
+    """One of the benchmark's own training tasks, by its official id."""
+
+    id: str
+    spec: TaskSpec
+
+
+class OfficialTasks(Record):
+    """Training tasks that fit the options. ``total`` counts those that do not fit too; ``why`` says what they need."""
+
+    tasks: tuple[OfficialTask, ...]
+    total: int
+    why: str = ""
+
+
+class EvaluationSet(Record):
+    """One fixed set of evaluation tasks, described without opening it.
+
+    ``sha256`` identifies its tasks, ``tasks`` counts them.
+    """
+
+    name: str
+    held_out: bool
+    sha256: str
+    tasks: int
+
+
+class EvaluationTask(Record):
+    """One task of an evaluation set or category.
+
+    ``cluster`` is equal for tasks that share a start state or a scenario. ``reference_calls`` is None where it is
+    unknown. ``strata`` are the labels that results are broken down by.
+    """
+
+    id: str
+    origin: Literal["panel", "official"]
+    spec: TaskSpec
+    cluster: str
+    reference_calls: int | None
+    strata: dict[str, str] = {}
+
+
+TestAccess = Literal["study", "ledger"]
+"""How a held-out set opens: by a committed study alone, or for whoever names a ledger that notes each access."""
+
+
+class Benchmark(Generic[Section]):
+    """A benchmark; the defaults are those of an environment that holds nothing out and has no tasks of its own.
+
+    ``name`` is its environment's and its tasks' (``Environment.name``). ``options_type`` validates the recipe key
+    ``environment.options``. ``reports_partial``: outcomes state which checks passed (``Outcome.partial``).
+    ``evaluation_sets`` maps names to whether the set is held out; ``categories`` are selections by ``open_category``
+    and ``splits`` what it may be narrowed to. ``several_sets``: one environment serves several sets in one command.
+    ``test_access``: see ``TestAccess``. ``metrics`` maps names to functions of the attempts at an evaluation set,
+    beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the
+    functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do not suit.
+    ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
+    """
+
+    name: ClassVar[str] = ""
+    options_type: type[Section]
+    limits: Limits = Limits()
+    exploration: ExplorationHints = ExplorationHints()
+    reports_partial: bool = True
+    evaluation_sets: Mapping[str, bool] = {}
+    categories: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    several_sets: bool = True
+    test_access: TestAccess = "ledger"
+    metrics: Mapping[str, Metric] = {}
+    scripted_roles: str | None = None
+    everyday_groups: frozenset[str] = frozenset()
+
+    # Options and the environment.
+
+    def parse(self, given: Mapping[str, JsonValue]) -> Section:
+        """Return the options with their defaults. Raises ValidationError, located at the key."""
+        return self.options_type.model_validate_json(_json(given), strict=True)
+
+    def open(self, options: Section) -> Environment:
+        """Open the environment. Raises InputError when what it needs is not installed.
+
+        The environment has the benchmark's ``name``. One of another package gets the attribute ``benchmark``, which
+        whatever wraps it keeps (``environments.registry.benchmark_of``).
+        """
+        raise NotImplementedError(f"{type(self).__name__} opens no environment")
+
+    def adapt(
+        self,
+        options: Section,
+        *,
+        max_actions: int | None = None,
+        trust_agent_code: bool = False,
+        tasks: Sequence[TaskSpec] = (),
+    ) -> Section:
+        """Return ``options`` as a command needs them: a limit of actions in a user turn, agents' code trusted, what
+        ``tasks`` need. What the benchmark has no option for is left out."""
+        return options
+
+    def max_actions(self, options: Section) -> int | None:
+        """Return the actions in one user turn before the environment cuts it off; None where it does not."""
+        return None
+
+    def evaluation_options(self, options: Section) -> dict[str, JsonValue]:
+        """Return the options of a run that its evaluations need too, as ``environment.options`` has them."""
+        return {}
+
+    def explain_no_starts(self, environment: str) -> str:
+        """Return one sentence, with the key to change, for an environment whose ``starts()`` is empty."""
+        return f"environment.name: starts() of the environment {environment} is empty: give it a state"
+
+    # Training: tasks, text, values, diagnosis.
+
+    def official_tasks(self, options: Section) -> OfficialTasks | None:
+        """Return the benchmark's own training tasks that fit ``options``; None where it has none."""
+        return None
+
+    @property
+    def has_official_tasks(self) -> bool:
+        """Whether ``official_tasks`` returns tasks; nothing is read to find out."""
+        return type(self).official_tasks is not Benchmark.official_tasks
+
+    def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
+        """Return ``task`` with its user turns written from its reference, by default from the tools' documentation.
+
+        Raises InputError for a reference that cannot be put into words. Equal arguments give equal text.
+        """
+        from environments.task_text import render_documented
+
+        return render_documented(environment, task, rng)
+
+    def known_values(self) -> tuple[KnownValue, ...]:
+        """Return values of training references that no state and no documentation holds, for scripted explorers."""
+        return ()
+
+    def never_ran(self, observation: Observation) -> bool:
+        """Whether the action was not run because the turn or the task was over: its error is not the policy's."""
+        return False
+
+    def refused_by_tool(self, observation: Observation) -> bool:
+        """Whether a failed program made a documented call that the tool refused: the program itself is valid."""
+        return False
+
+    # Decontamination.
+
+    def held_out(self) -> HeldOut:
+        """Return what training data are compared with. Raises InputError when a file is missing or was altered."""
+        from environments.verification.decontamination import HeldOut
+
+        return HeldOut()
+
+    def published_panels(self) -> tuple[PublishedPanel, ...]:
+        """Return the fingerprints and call sequences of the held-out sets. Raises InputError like ``held_out``."""
+        return ()
+
+    def make_held_out_record(self) -> HeldOutRecord:
+        """Make the record of the held-out sets by content. Only ``evaluation`` calls this.
+
+        Raises InputError where nothing is recorded by content.
+        """
+        raise InputError(f"{self.name} records no held-out set by content: name another benchmark")
+
+    # Evaluation. Only ``evaluation`` calls these: they open held-out sets.
+
+    def evaluation_set(self, name: str) -> EvaluationSet:
+        """Describe a set of ``evaluation_sets``. Raises InputError when its files are missing or were altered."""
+        raise InputError(f"{self.name} has no evaluation set {name!r}")
+
+    def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
+        """Return the tasks of a set, the first ``limit`` if given. Raises InputError like ``evaluation_set``."""
+        raise InputError(f"{self.name} has no evaluation set {name!r}")
+
+    def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
+        """Return the tasks of a category in ``split``, the first ``limit`` if given."""
+        raise InputError(f"{self.name} has no category {category!r}")
+
+    def evaluation_environment(self, options: Section, name: str | None) -> Environment:
+        """Open the environment for the tasks of the set ``name``; for a category or a file of tasks it is None."""
+        return self.open(options)
+
+    def category_notes(self) -> tuple[str, ...]:
+        """Return what a reader of a category's scores must know."""
+        return ()
+
+    def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
+        """Return what a reader of a set's scores must know; ``unjudged`` attempts ended in an infrastructure error."""
+        return ()
+
+    def published_error(self, error: str) -> str:
+        """Return what may be written of an infrastructure error's text (a licence can forbid some of it)."""
+        return error
+
+
+AnyBenchmark = Benchmark[Any]
+PLAIN: AnyBenchmark = Benchmark()
+"""The defaults, for an environment that belongs to no benchmark."""
+
+
+def explain(error: ValidationError) -> str:
+    """Return the first complaint of a validation error, without the key."""
+    return error.errors()[0]["msg"].removeprefix("Value error, ")
+
+
+def _json(given: Mapping[str, JsonValue]) -> str:
+    import json
+
+    return json.dumps(dict(given))
