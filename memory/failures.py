@@ -5,10 +5,10 @@ paraphrases), so two contexts are compared only if their signatures are equal, b
 
 ``where`` selects the contexts of a signature that are eligible by age and admitted tasks; ``get`` reads them, and they
 are compared exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate:
-where one text recurs a hundred times or more, its copies link to each other only, and the search misses the nearest eligible
-context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). Larger parameters of
-the graph make that rarer, at several times the cost of a write, and guarantee nothing. Nothing searches the graph, so
-its parameters are Chroma's defaults.
+where one text recurs a hundred times or more, its copies link to each other only, and the search misses the nearest
+eligible context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). Larger
+parameters of the graph make that rarer, at several times the cost of a write, and guarantee nothing. Nothing searches
+the graph, so its parameters are Chroma's defaults.
 
 The filter takes time in proportion to the memory, and each eligible context adds a fraction of a millisecond. An
 iteration takes tens of milliseconds of CPU for it at the few hundred contexts of the paper's recipe, a second at
