@@ -42,7 +42,7 @@ BENCHMARKS = (
     Benchmark(
         "deduplication",
         "benchmarks.deduplication",
-        "judging a failure context at 1,000, 10,000 and 100,000, against a filtered Chroma query",
+        "the failure memory at 300, 3,000 and 30,000 contexts, against a filtered Chroma query",
         "3 min, and some more the first time",
     ),
     Benchmark(

@@ -5,13 +5,14 @@ paraphrases), so two contexts are compared only if their signatures are equal, b
 
 ``where`` selects the contexts of a signature that are eligible by age and admitted tasks; ``get`` reads them, and they
 are compared exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate:
-where one text recurs a hundred times, its copies link to each other only, and the search misses the nearest eligible
-context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). No parameter of the
-graph rules that out. Nothing searches it, so its parameters are Chroma's defaults.
+where one text recurs a hundred times or more, its copies link to each other only, and the search misses the nearest
+eligible context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). Larger
+parameters of the graph make that rarer, at several times the cost of a write, and guarantee nothing. Nothing searches
+the graph, so its parameters are Chroma's defaults.
 
-The filter takes time in proportion to the memory, and each eligible context adds a fraction of a millisecond:
-milliseconds per iteration at the few hundred contexts of the paper's recipe, a second at 30,000 contexts, several
-seconds if thousands of one signature are eligible (``benchmarks/results.md``).
+The filter takes time in proportion to the memory, and each eligible context adds a fraction of a millisecond. An
+iteration takes tens of milliseconds of CPU for it at the few hundred contexts of the paper's recipe, a second at
+30,000 contexts, seconds if thousands of one signature are eligible (``benchmarks/results.md``).
 """
 
 from __future__ import annotations
@@ -189,20 +190,21 @@ class FailureMemory:
             if other.name != name:
                 self._client.delete_collection(other.name)
         self._contexts = self._client.get_or_create_collection(
-            name, embedding_function=self._embedder.function, configuration={"hnsw": {"space": "cosine"}}
+            name,
+            embedding_function=cast(Any, self._embedder.function),  # typed for texts and images
+            configuration={"hnsw": {"space": "cosine"}},
         )
 
     def _eligible(self, signature: str, iteration: int) -> list[tuple[str, Vector]]:
         """Return id and vector of each remembered context that can make one of this signature known."""
+        conditions: list[Any] = [
+            {"signature": signature},
+            {"iteration": {"$gt": iteration - self._settings.recur_after}},
+            {"iteration": {"$lt": iteration}},
+            {"admitted": {"$gt": 0}},
+        ]
         found = self._contexts.get(
-            where={
-                "$and": [
-                    {"signature": signature},
-                    {"iteration": {"$gt": iteration - self._settings.recur_after}},
-                    {"iteration": {"$lt": iteration}},
-                    {"admitted": {"$gt": 0}},
-                ]
-            },
+            where={"$and": conditions},
             # No metadata: Chroma reads it by one SQL variable per record, and fails above 32,766 of them.
             include=["embeddings"],
         )

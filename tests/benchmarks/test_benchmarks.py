@@ -138,20 +138,24 @@ def test_environment_refuses_figures_of_sides_that_disagree(monkeypatch):
 
 
 def test_deduplication_measures_on_a_memory_that_it_keeps(tmp_path):
-    rows = deduplication.measure(1, sizes=(200,), cache=tmp_path)
-    assert [row.name.removeprefix("deduplication: 200 contexts, ") for row in rows] == [
-        "cold",
-        "warm",
-        "a batch",
-        "cold, every context counts for ever",
-        "warm, every context counts for ever",
-    ]
-    assert all(row.unit == "ms" and row.ours > 0 and row.other > 0 for row in rows)
-    written = (tmp_path / "failures-200" / "complete").stat().st_mtime_ns
-    again = deduplication._folder(200, tmp_path)
+    *rows, recall = deduplication.measure(1, sizes=(300,), cache=tmp_path)
+    assert {row.name.removeprefix("deduplication: 300 contexts, "): row.unit for row in rows} == {
+        "cold": "ms",
+        "warm": "ms",
+        "a batch": "ms",
+        "open": "ms",
+        "remember": "ms",
+        "disk": "MiB",
+    }
+    assert all(row.ours > 0 for row in rows)
+    assert all(row.other > 0 for row in rows[:3])
+    assert recall.name == "deduplication: 300 contexts of 10 texts, recall"
+    assert recall.ours == 1.0 >= recall.other > 0
+    written = (tmp_path / "failures-300" / "complete").stat().st_mtime_ns
+    again = deduplication._folder(300, tmp_path)
     assert (again / "complete").stat().st_mtime_ns == written
     (again / "complete").write_text("another history")
-    assert (deduplication._folder(200, tmp_path) / "complete").read_text() != "another history"
+    assert (deduplication._folder(300, tmp_path) / "complete").read_text() != "another history"
 
 
 def test_probes_are_of_different_signatures_and_both_kinds_of_judgement(tmp_path):

@@ -289,7 +289,7 @@ class Unregistered(EmbeddingFunction):
 
     @staticmethod
     def build_from_config(config):
-        raise AssertionError("nobody needs it")
+        return Unregistered()
 
 
 def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, monkeypatch):
