@@ -16,7 +16,8 @@ from support import ROOT
 from typer.testing import CliRunner
 
 from environments.base import InputError
-from evaluation.sets import held_out, open_panel, panel_hash
+from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.study.__main__ import app
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
