@@ -16,7 +16,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
 
-import annotated_types
 import typer
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
@@ -72,11 +71,10 @@ def _option(name: str, field: FieldInfo, *, hidden: bool = False) -> inspect.Par
 
 def _bounds(field: FieldInfo) -> Iterator[tuple[str, Any]]:
     """Yield the field's bounds for the command line, which names the option that is out of them."""
-    for part in field.metadata:
-        if isinstance(part, annotated_types.Ge):
-            yield "min", part.ge
-        if isinstance(part, annotated_types.Le):
-            yield "max", part.le
+    for constraint in field.metadata:
+        for attribute, bound in (("ge", "min"), ("le", "max")):
+            if hasattr(constraint, attribute):
+                yield bound, getattr(constraint, attribute)
 
 
 @app.command(cls=OneSentence)

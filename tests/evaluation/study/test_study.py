@@ -13,9 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 from support import ROOT
+from typer.testing import CliRunner
 
 from environments.base import InputError
-from evaluation.sets import held_out, open_panel, panel_hash
+from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.study.__main__ import app
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
@@ -186,6 +188,17 @@ def test_a_mistake_ends_the_study_before_anything_runs(tmp_path: Path, old: str,
     assert line.startswith("error: ")
     assert told in line
     assert not (tmp_path / "out").exists()
+
+
+def test_the_former_option_works_with_a_warning_that_names_the_new_one(tmp_path: Path) -> None:
+    recipe = str(made_recipe(tmp_path))
+    said = CliRunner().invoke(app, [recipe, "--panel", "dev", "--seeds", "3"])
+    warning, error = said.stderr.splitlines()
+    assert warning == "warning: --panel is called --split now, the old name works for one release"
+    assert "from 100" in error
+    both = CliRunner().invoke(app, [recipe, "--panel", "dev", "--split", "dev"])
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert "leave --panel out" in both.stderr
 
 
 @pytest.mark.parametrize(("options", "told"), [(("--seeds", "3"), "from 100"), (("--seeds", "x"), "0,2-4")])
