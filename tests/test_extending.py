@@ -122,8 +122,8 @@ def test_a_sampler(examples) -> None:
 
         def __init__(self) -> None:
             self.prompts = [
-                sampling.Prompt(ids=[1, 2, 3], max_new_tokens=50),
-                sampling.Prompt(ids=[4], max_new_tokens=2),
+                sampling.TokenPrompt(ids=[1, 2, 3], max_new_tokens=50),
+                sampling.TokenPrompt(ids=[4], max_new_tokens=2),
             ]
             self.heard: list = []
 
