@@ -183,6 +183,7 @@ def changed(source: str, change: str) -> str:
     return source
 
 
+@pytest.mark.process
 def test_the_changes_for_a_signal_and_a_role(tmp_path: Path) -> None:
     for package in ("agents", "environments", "memory", "training"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -36,6 +36,7 @@ def test_the_installed_script_is_this_command() -> None:
     assert EntryPoint(*script, group="console_scripts").load() is main
 
 
+@pytest.mark.process
 def test_help_of_every_subcommand_imports_nothing_heavy(tmp_path: Path) -> None:
     code = f"""
 import contextlib, io, sys
@@ -83,6 +84,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], says: str, monkeypatch,
     assert said.err.startswith(f"error: {says}")
 
 
+@pytest.mark.process
 def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> None:
     """Packages there do not replace ours, the default policy is the checkout's, and a path is the folder's own."""
     for package in ("training", "environments", "memory"):
