@@ -96,9 +96,8 @@ def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> N
     (tmp_path / "my_shop.py").write_text("from environments.example import depot as shop\n")
     (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {panel: null}\n")
 
-    for right in ("recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml"):
-        done = coevolve("check", right, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, f"{right} is right\n"), done.stderr
+    done = coevolve("check", "recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "3 recipes are right\n"), done.stderr
     done = coevolve("check", "recipes/wrong.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "./recipes/starter" in done.stderr
