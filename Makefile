@@ -17,7 +17,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test check format docs studio clean
+.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test check docs format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -107,13 +107,13 @@ check: install  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: install  ## generate the documents that follow from the code
+	$(BIN)/python -m graph.settings_reference > docs/settings.md
+	$(BIN)/python -m memory.run > docs/run-directory.md
+
 format: install  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-docs: install  ## write the generated pages of docs/
-	$(BIN)/python -m graph.settings_reference > docs/settings.md
-	$(BIN)/python -m memory.run > docs/run-directory.md
 
 studio: install  ## open the newest run's graph in LangGraph Studio
 	$(BIN)/python -m graph.studio

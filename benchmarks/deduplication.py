@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Measures the deduplication of failure contexts at 1,000, 10,000 and 100,000, against a filtered Chroma query.
-=======
 """Measure the failure memory at 300, 3,000 and 30,000 contexts, against a filtered query of Chroma.
->>>>>>> w-mem
 
 300 is about the paper's recipe: 12 iterations of 24 contexts. The contexts are drawn: a history of iterations with 24
 contexts each, their signatures distributed over BFCL's tools by Zipf's law, their texts made of tool names and drawn
@@ -46,11 +42,7 @@ _WORDS = ("report", "notes", "budget", "archive", "draft", "photo", "invoice", "
 
 
 def measure(repeats: int, sizes: Sequence[int] = SIZES, cache: Path = CACHE) -> Sequence[Measurement]:
-<<<<<<< HEAD
-    """Measure milliseconds of one decision and of a whole batch; ``sizes`` are numbers of remembered contexts."""
-=======
     """Measure milliseconds, MiB and recall; ``sizes`` are numbers of remembered contexts."""
->>>>>>> w-mem
     rows = []
     for size in sizes:
         folder = _folder(size, cache)
@@ -87,11 +79,7 @@ def _history(size: int) -> tuple[list[FailureContext], dict[str, int]]:
 
 
 def _folder(size: int, cache: Path) -> Path:
-<<<<<<< HEAD
-    """Return a memory of ``size`` contexts: the one in ``cache`` if it is whole, of the same history and format."""
-=======
     """Return a memory of ``size`` contexts: the one in ``cache`` if it is complete and of the same history."""
->>>>>>> w-mem
     folder = cache / f"failures-{size}"
     mark = folder / "complete"
     contexts, admitted = _history(size)
@@ -166,11 +154,7 @@ def _row(size: int, state: str, ours: Sequence[Sequence[float]], other: Sequence
 
 
 def _whole_batch(folder: Path, size: int, repeats: int) -> Measurement:
-<<<<<<< HEAD
-    """Measure what an iteration waits for: opening the memory and its decisions, without Chroma's import."""
-=======
     """Measure what an iteration waits for: opening the memory and judging its contexts, without Chroma's import."""
->>>>>>> w-mem
     pairs = []
     for repeat in range(repeats):
         batch = _probes(size, BATCH, -1 - repeat)
@@ -279,13 +263,6 @@ def _query_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> Non
             _query(memory, context, now)
 
 
-<<<<<<< HEAD
-def _query(memory: FailureMemory, context: FailureContext) -> object:
-    """Query the nearest neighbour within the signature, as a user would write it."""
-    return memory._contexts.query(
-        query_texts=[embedded_text(context)], n_results=1, where={"signature": context.signature()}
-    )
-=======
 def _judge(memory: FailureMemory, context: FailureContext, now: int) -> object:
     return memory.judge([context], now)
 
@@ -299,7 +276,6 @@ def _query(memory: FailureMemory, context: FailureContext, now: int) -> Any:  # 
         {"admitted": {"$gt": 0}},
     ]
     return memory._contexts.query(query_texts=[embedded_text(context)], n_results=1, where={"$and": conditions})
->>>>>>> w-mem
 
 
 def _milliseconds(act: Callable[[], object]) -> float:

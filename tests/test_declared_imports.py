@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -31,14 +32,20 @@ def declared(*files: str) -> set[str]:
     return {canonical(line) for line in lines if line and line[0] not in "#-"}
 
 
+@cache
+def imports(path: Path) -> set[str]:
+    """Return the top-level names that a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        found += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        names |= {name.partition(".")[0] for name in found}
+    return names
+
+
 def imported(paths: Iterable[Path]) -> dict[str, str]:
     """Return the top-level names that the files import, each with a file that does; not ours, not Python's own."""
-    names = {}
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
-            names |= {name.partition(".")[0]: str(path.relative_to(ROOT)) for name in found}
+    names = {name: str(path.relative_to(ROOT)) for path in paths for name in imports(path)}
     tests = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"support"}
     return {name: path for name, path in names.items() if name not in {*sys.stdlib_module_names, *PACKAGES, *tests}}
 

@@ -122,8 +122,8 @@ def test_a_sampler(examples) -> None:
 
         def __init__(self) -> None:
             self.prompts = [
-                sampling.Prompt(ids=[1, 2, 3], max_new_tokens=50),
-                sampling.Prompt(ids=[4], max_new_tokens=2),
+                sampling.TokenPrompt(ids=[1, 2, 3], max_new_tokens=50),
+                sampling.TokenPrompt(ids=[4], max_new_tokens=2),
             ]
             self.heard: list = []
 
@@ -183,6 +183,7 @@ def changed(source: str, change: str) -> str:
     return source
 
 
+@pytest.mark.process
 def test_the_changes_for_a_signal_and_a_role(tmp_path: Path) -> None:
     for package in ("agents", "environments", "memory", "training"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -36,6 +36,7 @@ def test_the_installed_script_is_this_command() -> None:
     assert EntryPoint(*script, group="console_scripts").load() is main
 
 
+@pytest.mark.process
 def test_help_of_every_subcommand_imports_nothing_heavy(tmp_path: Path) -> None:
     code = f"""
 import contextlib, io, sys
@@ -83,6 +84,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], says: str, monkeypatch,
     assert said.err.startswith(f"error: {says}")
 
 
+@pytest.mark.process
 def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> None:
     """Packages there do not replace ours, the default policy is the checkout's, and a path is the folder's own."""
     for package in ("training", "environments", "memory"):
@@ -94,9 +96,8 @@ def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> N
     (tmp_path / "my_shop.py").write_text("from environments.example import depot as shop\n")
     (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {panel: null}\n")
 
-    for right in ("recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml"):
-        done = coevolve("check", right, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, f"{right} is right\n"), done.stderr
+    done = coevolve("check", "recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "3 recipes are right\n"), done.stderr
     done = coevolve("check", "recipes/wrong.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "./recipes/starter" in done.stderr
