@@ -2,7 +2,10 @@
 
 CoEvolve (section 3) lets an LLM reflect on the failed trajectory; here rules name where, how and why, and which tools
 are worth reaching: the one that failed, those that its error asks for, those of the reference that did not succeed,
-those of the rare pattern, and neighbours.
+those of the rare pattern, and neighbours. The rules find the first error of one turn by comparing it with its
+reference; the causes are those of ``memory.records.Cause``, the order of the rules is our choice.
+
+Scripted roles may read references. No value of a reference enters the sentences, because they may go into a prompt.
 """
 
 from __future__ import annotations
@@ -23,11 +26,6 @@ from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext
 
-# Names the first thing that went wrong in a failed trajectory, by comparing one turn with its reference.
-#
-# Scripted roles may read references; nothing of a reference's values enters the sentences, because those may reach a
-# prompt. The causes are those of ``memory.records.Cause``; the order of the rules is our choice.
-
 
 class Diagnosis(NamedTuple):
     """The cause, the (turn, step) where it shows, the tool it is about, and the tools its error asks for."""
@@ -39,9 +37,9 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> Diagnosis:
-    """What went wrong in ``turn`` of a failed trajectory. ``tools`` are the task's.
+    """Find the first error in ``turn`` of a failed trajectory. ``tools`` are the task's.
 
-    The environment replays the trajectory where only the states can tell (every reference call was made, and more).
+    The environment replays the trajectory if only states can decide (every reference call was made, and more).
     """
     turns, reference = evidence.trajectory.turns, evidence.task.reference[turn]
     steps = turns[turn].steps if turn < len(turns) else ()
@@ -56,7 +54,7 @@ def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environme
 
 
 def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> Diagnosis | None:
-    """The cause that one step shows, or None where it is right, recovered from later, or harmless."""
+    """Return the cause that one step shows; None if it is right, recovered from later, or harmless."""
     step, missing = compared.steps[place], compared.missing_names()
     where = (turn, place)
     next_tool = compared.reference[compared.missing[0]].name
@@ -75,7 +73,7 @@ def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
 ) -> Diagnosis | None:
-    """The cause of an error: the reference's own call refused means that something before it is missing."""
+    """Return the cause of an error: if the reference's own call is refused, a call before it is missing."""
     text = compared.steps[where[1]].observation.text
     asked = tuple(tool.name for tool in remedies(call, text, tools))
     if call.name not in compared.missing_names():
@@ -90,7 +88,7 @@ def _refused_step(
 
 
 def _too_little(compared: TurnComparison, turn: int) -> Diagnosis:
-    """Nothing wrong was called: the turn ended before the missing calls, or went past one of them."""
+    """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
     first = compared.missing[0]
     later = [place for k, place in compared.made.items() if k > first]
     tool = compared.reference[first].name
@@ -100,7 +98,7 @@ def _too_little(compared: TurnComparison, turn: int) -> Diagnosis:
 
 
 def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> Diagnosis:
-    """Every reference call was made: another one changed the state, or they came in the wrong order."""
+    """Return the cause if every reference call was made: another changed the state, or the order is wrong."""
     extra = [place for place in range(len(compared.steps)) if place not in compared.made.values()]
     changing = _changing_steps(evidence, turn, environment)
     blamed = next((place for place in extra if place in changing), None)
@@ -116,7 +114,7 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
-    """Steps of the turn after which the state differs, found by replaying the trajectory."""
+    """Return the steps of the turn that changed the state, by replaying the trajectory."""
     changing = set()
     with closing(environment.open(evidence.task)) as episode:
         episode.start()
@@ -152,14 +150,14 @@ _WHY = {
 
 
 class RuleReflector:
-    """Reflector without a model; reads references, so what it writes names tools of them but none of their values."""
+    """Reflector without a model. It reads references: its contexts name tools of them but none of their values."""
 
     async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """The context of a signal. Raises RoleRefused for a trajectory that an infrastructure error ended."""
+        """Return the context of a signal. Raises RoleRefused for a trajectory with an infrastructure error."""
         return await asyncio.to_thread(self.reflect_now, evidence, environment)
 
     def reflect_now(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """The same without an event loop."""
+        """Reflect without an event loop."""
         if evidence.trajectory.outcome is None:
             raise RoleRefused(f"trajectory {evidence.trajectory.id} ended in an infrastructure error: nothing to read")
         tools = environment.tools(evidence.task.tools)
@@ -179,7 +177,7 @@ class RuleReflector:
 
 
 def _unstable(evidence: Evidence) -> Diagnosis:
-    """A success that is rare or not repeatable: it is about the pattern's last tool, else about the last call."""
+    """Diagnose a success that is rare or not repeatable: the pattern's last tool, else the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
     for t, turn in enumerate(evidence.trajectory.turns):
         for s, step in enumerate(turn.steps):
@@ -199,7 +197,7 @@ def _how(evidence: Evidence, found: Diagnosis) -> str:
 
 
 def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """Tools to explore, most promising first. The neighbours beyond the most similar ones are drawn by the signal."""
+    """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
         for turn in evidence.trajectory.turns
@@ -218,7 +216,7 @@ def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSp
 def with_neighbours(
     chosen: Sequence[str], centre: ToolSpec | None, tools: Sequence[ToolSpec], rng: random.Random
 ) -> tuple[str, ...]:
-    """The ``chosen`` tools, those of the group of ``centre`` that are most like it, and a few more of it by ``rng``."""
+    """Return ``chosen``, the tools of ``centre``'s group most similar to it, and a few more of the group by ``rng``."""
     if centre is None:
         return tuple(chosen[:_MOST])
     near = [tool for tool in tools if tool.group == centre.group and tool.name not in chosen]

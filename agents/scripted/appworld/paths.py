@@ -1,4 +1,4 @@
-"""Follows a call of AppWorld back to the calls whose answers hold what it was given: the path that carries it."""
+"""Follows a call of AppWorld back to the calls whose answers contain its arguments: the path to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FROM_ANSWERS = ("username", "password")
 
 
 class Path(NamedTuple):
-    """Interactions in their order, of which the last is what the path is for, and where each id was seen."""
+    """Interactions in order, of which the last is the goal, and where each id was seen."""
 
     interactions: tuple[Interaction, ...]
     origins: dict[tuple[str, str], Sighting]
@@ -25,10 +25,10 @@ class Path(NamedTuple):
 
 
 def path_to(run: Sequence[Interaction], place: int) -> Path:
-    """The path to the call at ``place`` of a run's successful calls.
+    """Return the path to the call at ``place`` of a run's successful calls.
 
-    Tokens, names, passwords and ids are followed to the first answer before the call that holds them under a fitting
-    key; everything else that a call was given is left for the text to say.
+    Tokens, names, passwords and ids are followed to the first earlier answer that contains them under a fitting key;
+    all other arguments must be in the user's text.
     """
     seen = [sightings(call_of(i).name.partition(".")[0], i.observation, at) for at, i in enumerate(run[:place])]
     kept: set[int] = set()

@@ -1,4 +1,4 @@
-"""Values that AppWorld's answers showed, each with the key it stood under and the object it belongs to."""
+"""Values in AppWorld's answers, each with its key and the object that it belongs to."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Scalar = str | int | float
 class Sighting(NamedTuple):
     """One value of an answer.
 
-    ``key``: the name it stands under, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: whose answer.
-    ``record``: the plain values of the object that it is one of. ``place``: the number of the answer, from 0.
+    ``key``: its key, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: the app that answered. ``record``:
+    the plain values of its object. ``place``: the index of the answer, from 0.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Sighting(NamedTuple):
 
 
 def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting, ...]:
-    """Every string and number of an answer in reading order; none of an answer that is no success or no JSON."""
+    """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
     if observation.status is not ObservationStatus.OK:
         return ()
     try:
@@ -43,7 +43,7 @@ def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting,
 
 
 def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
-    """The plain values of an answer that is one object, or of each object of one that is a list."""
+    """Return the plain values of an answer that is one object, or of each object of a list."""
     try:
         content: JsonValue = json.loads(observation.text)
     except ValueError:
