@@ -25,17 +25,17 @@ from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 _FOLDER = Path(__file__).parent / "prompts"
 
 
-class Prompt(NamedTuple):
+class RequestMessages(NamedTuple):
     """The two messages that open a request."""
 
     system: str
     user: str
 
 
-def prompt(name: str, **values: str) -> Prompt:
+def prompt(name: str, **values: str) -> RequestMessages:
     """Fill the placeholders of a role's prompt. Raises KeyError for one that is not given."""
     system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
-    return Prompt(system, _template(f"{name}_user").substitute(values))
+    return RequestMessages(system, _template(f"{name}_user").substitute(values))
 
 
 @cache

@@ -27,7 +27,7 @@ from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext
 
 
-class Diagnosis(NamedTuple):
+class FirstError(NamedTuple):
     """The cause, the (turn, step) where it shows, the tool it is about, and the tools its error asks for."""
 
     cause: Cause
@@ -36,7 +36,7 @@ class Diagnosis(NamedTuple):
     asked: tuple[str, ...] = ()
 
 
-def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> Diagnosis:
+def first_error(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> FirstError:
     """Find the first error in ``turn`` of a failed trajectory. ``tools`` are the task's.
 
     The environment replays the trajectory if only states can decide (every reference call was made, and more).
@@ -53,51 +53,51 @@ def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environme
     return _too_little(compared, turn)
 
 
-def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> Diagnosis | None:
+def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> FirstError | None:
     """Return the cause that one step shows; None if it is right, recovered from later, or harmless."""
     step, missing = compared.steps[place], compared.missing_names()
     where = (turn, place)
     next_tool = compared.reference[compared.missing[0]].name
     if isinstance(step.action, MalformedCall):
-        return Diagnosis(Cause.MALFORMED, where, next_tool)
+        return FirstError(Cause.MALFORMED, where, next_tool)
     if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
         return None
     if step.action.name in missing:
-        return Diagnosis(Cause.WRONG_ARGUMENT, where, step.action.name)
+        return FirstError(Cause.WRONG_ARGUMENT, where, step.action.name)
     is_last = place > max(compared.made.values(), default=-1)
-    return Diagnosis(Cause.WRONG_CALL, where, next_tool) if is_last else None
+    return FirstError(Cause.WRONG_CALL, where, next_tool) if is_last else None
 
 
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
-) -> Diagnosis | None:
+) -> FirstError | None:
     """Return the cause of an error: if the reference's own call is refused, a call before it is missing."""
     text = compared.steps[where[1]].observation.text
     asked = tuple(tool.name for tool in remedies(call, text, tools))
     if call.name not in compared.missing_names():
         known = any(call.name == wanted.name for wanted in compared.reference)
         return (
-            None if known else Diagnosis(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
+            None if known else FirstError(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
         )
     as_wanted = any(compared.same(call, compared.reference[k]) for k in compared.missing)
     if asked or as_wanted:
-        return Diagnosis(Cause.UNMET_PRECONDITION, where, call.name, asked)
-    return Diagnosis(Cause.WRONG_ARGUMENT, where, call.name)
+        return FirstError(Cause.UNMET_PRECONDITION, where, call.name, asked)
+    return FirstError(Cause.WRONG_ARGUMENT, where, call.name)
 
 
-def _too_little(compared: TurnComparison, turn: int) -> Diagnosis:
+def _too_little(compared: TurnComparison, turn: int) -> FirstError:
     """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
     first = compared.missing[0]
     later = [place for k, place in compared.made.items() if k > first]
     tool = compared.reference[first].name
     if later:
-        return Diagnosis(Cause.MISSING_CALL, (turn, min(later)), tool)
-    return Diagnosis(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
+        return FirstError(Cause.MISSING_CALL, (turn, min(later)), tool)
+    return FirstError(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
 
-def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> Diagnosis:
+def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> FirstError:
     """Return the cause if every reference call was made: another changed the state, or the order is wrong."""
     extra = [place for place in range(len(compared.steps)) if place not in compared.made.values()]
     changing = _changing_steps(evidence, turn, environment)
@@ -107,10 +107,10 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
         swapped = next(((first, second) for first, second in pairwise(order) if second < first), None)
         if swapped is not None:
             due, early = swapped
-            return Diagnosis(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
+            return FirstError(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
         blamed = extra[0] if extra else max(0, len(compared.steps) - 1)
     tool = _tool_of(compared.steps[blamed]) if blamed < len(compared.steps) else ""
-    return Diagnosis(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
+    return FirstError(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
@@ -164,7 +164,7 @@ class RuleReflector:
         if evidence.signal.successful_evidence or evidence.trajectory.success:
             found = _unstable(evidence)
         else:
-            found = diagnose(evidence, failed_turn(evidence), tools, environment)
+            found = first_error(evidence, failed_turn(evidence), tools, environment)
         return failure_context(
             evidence,
             cause=found.cause,
@@ -176,17 +176,17 @@ class RuleReflector:
         )
 
 
-def _unstable(evidence: Evidence) -> Diagnosis:
+def _unstable(evidence: Evidence) -> FirstError:
     """Diagnose a success that is rare or not repeatable: the pattern's last tool, else the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
     for t, turn in enumerate(evidence.trajectory.turns):
         for s, step in enumerate(turn.steps):
             if any(call.name in wanted for call in step.observation.calls):
-                return Diagnosis(Cause.UNSTABLE, (t, s), wanted[0])
-    return Diagnosis(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
+                return FirstError(Cause.UNSTABLE, (t, s), wanted[0])
+    return FirstError(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
 
 
-def _how(evidence: Evidence, found: Diagnosis) -> str:
+def _how(evidence: Evidence, found: FirstError) -> str:
     turn, place = found.where
     step = step_at(evidence.trajectory, found.where)
     if step is None:
@@ -196,7 +196,7 @@ def _how(evidence: Evidence, found: Diagnosis) -> str:
     return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
 
 
-def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
+def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name

@@ -13,7 +13,7 @@ from environments.base import Observation, ObservationStatus
 Scalar = str | int | float
 
 
-class Sighting(NamedTuple):
+class AnswerValue(NamedTuple):
     """One value of an answer.
 
     ``key``: its key, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: the app that answered. ``record``:
@@ -27,7 +27,7 @@ class Sighting(NamedTuple):
     place: int
 
 
-def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting, ...]:
+def sightings(app: str, observation: Observation, place: int) -> tuple[AnswerValue, ...]:
     """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
     if observation.status is not ObservationStatus.OK:
         return ()
@@ -36,7 +36,7 @@ def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting,
     except ValueError:
         return ()
     return tuple(
-        Sighting(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
+        AnswerValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
         for within, record in _records(content, "")
         for key, value in record.items()
     )
