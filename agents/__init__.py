@@ -1,1 +1,1 @@
-"""The roles that think: reflector, explorer, abstractor."""
+"""The roles: reflector, explorer, abstractor, solver; scripted or played by a chat model."""

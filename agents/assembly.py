@@ -16,7 +16,7 @@ from memory.jsonl import record_id
 from memory.records import FailureContext, Unsignalled
 
 UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_context=14)
-"""What D_0 and the starter's data were measured with: one episode of 14 calls, cut up completely."""
+"""The budget of D_0 and of the initial policy's training data: one episode of 14 calls, cut up completely."""
 
 
 def unguided_exploration(guided: ExplorationSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
@@ -31,7 +31,7 @@ def unguided_exploration(guided: ExplorationSettings, benchmark: AnyBenchmark) -
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of a run. ``solver`` is None where no model is to try the drafts."""
+    """The roles of a run. ``solver`` is None if no model tries the drafts."""
 
     reflector: Reflector
     explorer: Explorer
@@ -40,7 +40,7 @@ class Roles:
 
 
 def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-    """The roles as configured; what chat roles spend goes into ``ledger``.
+    """Build the configured roles; ``ledger`` records what chat roles spend.
 
     Raises InputError when a chat role lacks its key.
     """
@@ -49,7 +49,7 @@ def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
 
 
 def unguided_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-    """The roles as configured with the unguided explorer in place of theirs: the baseline at an equal budget.
+    """Build the configured roles with the unguided explorer: the baseline at an equal budget.
 
     Raises InputError when a chat role lacks its key.
     """
@@ -59,10 +59,10 @@ def unguided_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
 
 
 def baseline_contexts(starts: Sequence[StartState], calls: int, iteration: int) -> tuple[FailureContext, ...]:
-    """Contexts of unguided exploration for an iteration, as many as ``calls`` environment calls pay for.
+    """Return contexts of unguided exploration for an iteration, as many as ``calls`` environment calls allow.
 
-    Episodes are D_0's, start states in turn. A last episode that ``calls`` pay for in part is played in full, so that
-    the baseline has ``calls`` or up to one episode's more. Empty for no ``starts``.
+    Episodes are like D_0's, start states in turn. The last episode is played in full, so that the baseline makes up to
+    one episode more than ``calls``. Empty without ``starts``.
     """
     if not starts:
         return ()
@@ -82,7 +82,7 @@ def baseline_contexts(starts: Sequence[StartState], calls: int, iteration: int) 
 
 
 def unguided_context(start: StartState, position: int) -> FailureContext:
-    """A context without a weakness: the ``position``-th episode of unguided exploration from ``start``."""
+    """Return a context without a weakness: the ``position``-th episode of unguided exploration from ``start``."""
     return FailureContext(
         id=record_id("context", "unguided", start.environment, start.id, position),
         environment=start.environment,

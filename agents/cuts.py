@@ -1,7 +1,7 @@
 """Cuts recorded runs into reference paths: which calls are the task, and which earlier ones become its setup.
 
-A cut is a proposal of calls that really ran, in their order. Its setup is the context's setup and those earlier calls
-of the run without which the cut would answer differently.
+A cut is a proposal of calls that really ran, in their order. Its setup is the context's setup plus those earlier calls
+of the run without which the cut's observations would differ.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class Cut(NamedTuple):
     reference: tuple[Interaction, ...]
 
     def names(self) -> tuple[str, ...]:
-        """The tools of the reference in order."""
+        """Return the tools of the reference in order."""
         return tuple(call_of(interaction).name for interaction in self.reference)
 
     def solved_blindly(self) -> bool:
-        """Whether calling tools without arguments does it: one such call, or reads alone. Verification refuses it."""
+        """Whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
         if any(call_of(interaction).arguments for interaction in self.reference):
             return False
         return len(self.reference) == 1 or not any(interaction.changed for interaction in self.reference)
 
 
 def call_of(interaction: Interaction) -> ToolCall:
-    """The call of an interaction that is known to be one."""
+    """Return the call of an interaction whose action is known to be a call."""
     assert isinstance(interaction.action, ToolCall)
     return interaction.action
 
 
 def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interaction, ...], ...]:
-    """The successful calls of each run in order; runs without any are left out."""
+    """Return the successful calls of each run in order; runs without any are left out."""
     runs: dict[int, list[Interaction]] = {}
     for interaction in sorted(interactions, key=lambda i: (i.run, i.position)):
         if isinstance(interaction.action, ToolCall) and interaction.observation.status is ObservationStatus.OK:
@@ -51,7 +51,7 @@ def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interact
 
 
 def partition(run: Sequence[Interaction], longest: int, rng: random.Random) -> tuple[Cut, ...]:
-    """The run cut into pieces of 1 to ``longest`` calls, one after the other; earlier changes are each one's setup."""
+    """Cut the run into consecutive pieces of 1 to ``longest`` calls; the earlier changes are each one's setup."""
     cuts, start = [], 0
     lengths = [length for length in _LENGTHS if length <= longest]
     while start < len(run):
@@ -64,9 +64,9 @@ def partition(run: Sequence[Interaction], longest: int, rng: random.Random) -> t
 def around(
     run: Sequence[Interaction], place: int, longest: int, context: FailureContext, environment: Environment
 ) -> tuple[Cut, ...]:
-    """Cuts that hold the call at ``place``: alone, with calls it needs or has values from, and with neighbours.
+    """Cut around the call at ``place``: alone, with calls that it needs or takes values from, and with neighbours.
 
-    What a call needs is found by leaving earlier calls out, one after the other, while its answer stays the same.
+    The calls that it needs are found by leaving out earlier calls, one by one, while its observation stays the same.
     """
     target = run[place]
     needed = _needed(run[:place], target, context, environment)
@@ -91,9 +91,10 @@ def around(
 def setup_for(
     before: Sequence[Interaction], piece: Sequence[Interaction], context: FailureContext, environment: Environment
 ) -> tuple[ToolCall, ...]:
-    """Of the successful calls ``before`` a piece those that become its setup.
+    """Choose those of the successful calls ``before`` a piece that become its setup.
 
-    What changed the state, or all of them where the piece answers differently without (a folder that was entered).
+    These are the calls that changed the state, or all calls if the piece's observations differ without the others (for
+    example a change of the working directory).
     """
     changes = _changes(before)
     if len(changes) == len(before) or _same_answers(changes, piece, context, environment):
@@ -104,9 +105,9 @@ def setup_for(
 def dependent(
     pieces: Sequence[Interaction], setup: Sequence[ToolCall], context: FailureContext, environment: Environment
 ) -> bool:
-    """Whether a later call of a reference takes a text value from an earlier one's answer, or answers otherwise alone.
+    """Whether a later call of a reference takes a text of an earlier one's observation, or needs an earlier one.
 
-    ``setup`` is what ran before the reference, the context's own setup left out.
+    ``setup`` are the calls before the reference, without the context's own setup.
     """
     for place, later in enumerate(pieces):
         if any(_answers(earlier, call_of(later)) for earlier in pieces[:place]):
@@ -119,7 +120,7 @@ def dependent(
 def _needed(
     before: Sequence[Interaction], target: Interaction, context: FailureContext, environment: Environment
 ) -> tuple[Interaction, ...] | None:
-    """The fewest earlier calls after which ``target`` answers as it did, or None if it does not even after all."""
+    """Return the fewest earlier calls after which ``target`` is answered as before; None if not even after all."""
     kept = list(before)
     if not _same_answers(_calls(kept), (target,), context, environment):
         return None
@@ -140,7 +141,7 @@ def _same_answers(
 
 
 def _answers(source: Interaction, call: ToolCall) -> bool:
-    """Whether a text argument of ``call`` stands in the answer of ``source``."""
+    """Whether a text argument of ``call`` occurs in the observation of ``source``."""
     texts = [value for value in call.arguments.values() if isinstance(value, str) and len(value) > 1]
     return any(f'"{text}"' in source.observation.text for text in texts)
 

@@ -1,6 +1,7 @@
-"""What a trajectory shows by itself: the failing step, its error message without values, and the facts around it.
+"""Reads a trajectory: the failing step, its error message without values, and the facts around it.
 
-Nothing here reads a reference program, so all of it may reach a prompt.
+All reflectors share this, ``failure_context`` included. Except for that function's ``setup``, which no prompt shows,
+nothing here reads a reference, so all of it may go into a prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MAX_FACTS = 16
 
 
 def error_message(text: str) -> str:
-    """The message of an error observation: the value of its ``error`` key, or the whole text."""
+    """Return the message of an error observation: the value of its ``error`` key, or the whole text."""
     try:
         parsed: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
@@ -35,7 +36,7 @@ def error_message(text: str) -> str:
 
 
 def error_class(observation: Observation) -> str:
-    """The error message with its values taken out, so that equal mistakes have equal classes; "" without an error.
+    """Return the error message with its values taken out, so that equal mistakes are equal; "" without an error.
 
     Quoted strings become <text>, numbers <number>, and a listing after the last colon <list>.
     """
@@ -48,7 +49,7 @@ def error_class(observation: Observation) -> str:
 
 
 def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
-    """The step at (turn, step), or None where the trajectory has none (it stopped before)."""
+    """Return the step at (turn, step); None if the trajectory stopped before it."""
     turn, index = where
     if not 0 <= turn < len(trajectory.turns):
         return None
@@ -57,16 +58,18 @@ def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
 
 
 def facts(evidence: Evidence, where: tuple[int, int]) -> tuple[str, ...]:
-    """The varying values around the failure, as ``name=JSON``: the user's values, arguments given, what was observed.
+    """Return the varying values around the failure as ``name=JSON``: the user's values, arguments, observations.
 
-    They tell this context from others of its kind, and an explorer can use them (``fact_values``).
+    They distinguish this context from others of its kind, and an explorer can use them (``fact_values``).
     """
     return facts_around(evidence.task, evidence.trajectory, where, errors=True)
 
 
 def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, errors: bool) -> tuple[str, ...]:
-    """The facts around a step of any trajectory; without ``errors`` what a call was answered is told only when it
-    worked, and malformed calls are passed over."""
+    """Return the facts around a step of any trajectory.
+
+    Without ``errors`` the observations of failed calls and malformed calls are left out.
+    """
     turn, index = where
     turns = trajectory.turns
     found: list[str] = []
@@ -83,7 +86,7 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
 
 
 def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ...]:
-    """(name, value) of each fact written as ``name=JSON``; facts in another form are left out."""
+    """Parse (name, value) of each fact written as ``name=JSON``; facts in another form are left out."""
     values: list[tuple[str, JsonValue]] = []
     for fact in context_facts:
         name, separator, text = fact.partition("=")
@@ -110,17 +113,14 @@ def _json(value: JsonValue) -> str:
 
 
 def executed(action: ToolCall | MalformedCall) -> str:
-    """An action as one line of Python, for sentences and prompts."""
+    """Write an action as one line of Python, for sentences and prompts."""
     if isinstance(action, MalformedCall):
         return action.text
     return f"{action.name}({', '.join(f'{name}={value!r}' for name, value in action.arguments.items())})"
 
 
-# Makes the failure context of a signal from what a reflector found: the part that every reflector shares.
-
-
 def failed_turn(evidence: Evidence) -> int:
-    """The turn to blame: the official one, else the first whose check failed; the last reached one at most."""
+    """Return the turn to blame: the official one, else the first with a failed check; at most the last one reached."""
     outcome, reached = evidence.trajectory.outcome, len(evidence.trajectory.turns)
     last = max(0, reached - 1)
     if outcome is None:
@@ -144,7 +144,7 @@ def failure_context(
     explore: tuple[str, ...],
     measured: Measured | None = None,
 ) -> FailureContext:
-    """The context of ``evidence``; its error class and facts are read from the trajectory.
+    """Build the context of ``evidence``; its error class and facts come from the trajectory.
 
     An explorer starts where the failing turn started: after the task's setup and the reference of earlier turns, which
     become the context's setup and are never shown.

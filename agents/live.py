@@ -1,4 +1,4 @@
-"""A live episode at a failure context: the task without text that opens it, and the record of what happens there."""
+"""A live episode at a failure context: the task without text that opens it, and the interactions in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memory.records import FailureContext, Interaction, Measured
 
 
 def context_task(context: FailureContext, turns: int = 1) -> TaskSpec:
-    """The place of a context as a task with empty turns and no reference: what an explorer opens."""
+    """Return the context as a task with empty turns and no reference, for an explorer to open."""
     return TaskSpec(
         environment=context.environment,
         split="train",
@@ -25,10 +25,10 @@ def context_task(context: FailureContext, turns: int = 1) -> TaskSpec:
 
 
 class LiveRun:
-    """One episode of an explorer: acts, and keeps every interaction with whether it changed the state.
+    """One episode of an explorer: executes actions and records every interaction with whether it changed the state.
 
-    ``preface`` is what the environment told before the first action. Every action has a turn of its own, so that an
-    environment's limit of actions in a turn never cuts it off.
+    ``preface`` is the environment's text before the first action. Every action has a turn of its own, so that an
+    environment's limit of actions per turn never cuts the episode off.
     """
 
     def __init__(self, episode: Episode, context: FailureContext, run: int, preface: str = "") -> None:
@@ -63,13 +63,13 @@ class LiveRun:
 
 @contextmanager
 def live_run(environment: Environment, context: FailureContext, run: int, steps: int) -> Iterator[LiveRun]:
-    """A fresh episode on the context's initial state, after its setup, for ``steps`` actions at most."""
+    """Open a fresh episode on the context's initial state, after its setup, for at most ``steps`` actions."""
     with closing(environment.open(context_task(context, turns=steps))) as episode:
         turn = episode.start()
         yield LiveRun(episode, context, run, turn.preface)
 
 
 def preface_of(environment: Environment, context: FailureContext) -> str:
-    """What the environment tells an agent at the context's place before its first action."""
+    """Return the environment's text before an agent's first action at this context."""
     with closing(environment.open(context_task(context))) as episode:
         return episode.start().preface

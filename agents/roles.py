@@ -1,6 +1,6 @@
-"""The roles that think, as protocols: whoever reflects, explores, abstracts or solves is written against these.
+"""The protocols of the roles: reflector, explorer, abstractor, solver.
 
-Methods are coroutines because chat roles wait on a network; scripted roles run their simulator work in a thread.
+Methods are coroutines because chat roles wait on a network; scripted roles run their environment calls in a thread.
 A role never writes to disk and never decides what is admitted: verification does.
 """
 
@@ -14,22 +14,22 @@ from memory.records import Draft, Evidence, FailureContext, Interaction
 
 
 class RoleRefused(RuntimeError):
-    """A role could not produce usable output (a malformed or refused reply after one repair); one branch ends."""
+    """A role could not produce usable output (a malformed or refused reply after one repair); its branch ends."""
 
 
 class Reflector(Protocol):
-    """Reads the evidence of a signal and says where, how and why it went wrong, and what to explore."""
+    """Reads the evidence of a signal and reports where, how and why it failed, and what to explore."""
 
     async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """Raises RoleRefused when no context can be made of the evidence."""
+        """Return the failure context. Raises RoleRefused when the evidence gives none."""
         ...
 
 
 class Explorer(Protocol):
-    """Acts in the environment around a failure context and keeps what happened."""
+    """Acts in the environment around a failure context and records the interactions."""
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Equal arguments give equal interactions (scripted roles)."""
+        """Return the interactions; equal arguments give equal ones (scripted roles)."""
         ...
 
 
@@ -39,20 +39,20 @@ class Abstractor(Protocol):
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """At most as many drafts as its settings allow; a draft is a proposal, verification decides."""
+        """Return at most as many drafts as the settings allow; verification decides about each."""
         ...
 
 
 class Solved(Record):
-    """How often a draft was solved: ``rate`` in [0, 1] over ``attempts`` episodes that were judged, at least one."""
+    """A draft's success rate in [0, 1] over ``attempts`` scored episodes, at least one."""
 
     rate: float
     attempts: int
 
 
 class Solver(Protocol):
-    """Tries to solve a draft from its text alone; the environment judges, never a model."""
+    """Tries to solve a draft from its text alone; the environment scores the attempts, never a model."""
 
     async def solve(self, draft: Draft, environment: Environment, iteration: int | None) -> Solved:
-        """Raises RoleRefused when no attempt can be judged."""
+        """Return the success rate. Raises RoleRefused when no attempt can be scored."""
         ...

@@ -1,4 +1,4 @@
-"""Settings of the three roles: which implementation, and how much it may do."""
+"""Settings of the roles: which implementation, and its limits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CHAT_ONLY = (
     "price_completion",
 )
 KEY_VARIABLE = "OPENAI_API_KEY"
-DAY = 24 * 3600.0  # upper bound of a deadline in seconds (ours)
+DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 
 
 class RoleSettings(Section):
-    """One role. Options of a chat model are errors where the role is scripted."""
+    """One role. Options of a chat model are errors if the role is scripted."""
 
     kind: Literal["scripted", "chat"] = "scripted"
     model: str | None = Field(
@@ -46,35 +46,35 @@ class RoleSettings(Section):
     key_variable: str = Field(KEY_VARIABLE, description="chat: name of the environment variable that holds the key")
     structured: Literal["auto", "json_schema", "tool_call"] = Field(
         "auto",
-        description="chat: how a reply gets its shape; auto: by JSON schema, and by tool calls where the endpoint "
-        "rejects that (ours)",
+        description="chat: how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects "
+        "that (ours)",
     )
     temperature: float | None = Field(
         None, ge=0.0, le=100.0, description="chat: sampling temperature; none: the endpoint's"
     )
     max_tokens: int = Field(
-        4096, ge=1, le=1_048_576, description="chat: tokens of one reply at most, with its thinking (ours)"
+        4096, ge=1, le=1_048_576, description="chat: most tokens of one reply, its thinking included (ours)"
     )
-    timeout: float = Field(120.0, gt=0, le=DAY, description="chat: seconds for one HTTP request, its deadline (ours)")
+    timeout: float = Field(120.0, gt=0, le=DAY, description="chat: timeout in seconds of one HTTP request (ours)")
     deadline: float = Field(
         300.0,
         gt=0,
         le=DAY,
-        description="chat: seconds for one question with its further attempts, pauses and repair turn; waiting for "
-        "roles.concurrency is not counted (ours)",
+        description="chat: timeout in seconds of one question with its retries, pauses and repair turn, without the "
+        "time of waiting for roles.concurrency (ours)",
     )
-    max_retries: int = Field(3, ge=0, le=100, description="chat: further attempts after a failed request (ours)")
+    max_retries: int = Field(3, ge=0, le=100, description="chat: retries of a failed request (ours)")
     retry_pause: float = Field(
         0.5,
         ge=0.0,
         le=3600.0,
-        description="chat: seconds before the first further attempt, doubled for each one, 8 at most (ours)",
+        description="chat: seconds before the first retry, doubled for each one, 8 at most (ours)",
     )
     max_retry_after: float = Field(
         60.0,
         ge=0.0,
         le=DAY,
-        description="chat: seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)",
+        description="chat: most seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)",
     )
     price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="chat: price of a million prompt tokens")
     price_completion: float | None = Field(
@@ -83,12 +83,12 @@ class RoleSettings(Section):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
-        # A default that is written out says nothing: a run's settings.yaml holds every key.
+        # Whether a key was given cannot be asked: a run's settings.yaml has every key, defaults too.
         given = [key for key in CHAT_ONLY if getattr(self, key) != type(self).model_fields[key].default]
         if self.kind == "scripted" and given:
             raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
-            # What it is set to stays unsaid: it may be a key that was taken for the name of its variable.
+            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
             raise ValueError("'key_variable' must be the name of an environment variable, never a key itself")
         if self.base_url is not None and "@" in self.base_url.partition("://")[2].partition("/")[0]:
             raise ValueError("'base_url' must hold no user or password: put the key into the variable key_variable")
@@ -98,31 +98,31 @@ class RoleSettings(Section):
 
 
 class BudgetSettings(Section):
-    """What all chat roles together may spend in the whole run; none: no limit.
+    """Limits on what all chat roles together spend in the whole run; none: no limit.
 
-    Nothing more is sent once a budget is spent. Calls are counted when they are sent; tokens and money when the
-    reply is there, so that they are overrun by what was in flight at most.
+    No request is sent once a budget is spent. Calls are counted when they are sent, tokens and money when the reply
+    arrives, so that requests in flight can overrun these.
     """
 
     tokens: int | None = Field(None, ge=1, le=10**15, description="prompt and completion tokens")
-    calls: int | None = Field(None, ge=1, le=10**12, description="HTTP requests, further attempts included")
+    calls: int | None = Field(None, ge=1, le=10**12, description="HTTP requests, retries included")
     money: float | None = Field(None, gt=0, le=1e12, description="in the currency of the roles' prices")
 
 
 class ExplorationSettings(Section):
-    """How long an explorer acts, and how many drafts come of it. All are counts, so that a resumed run agrees."""
+    """How long an explorer acts, and how many drafts are made. All are counts, so that a resumed run is equal."""
 
     rounds: int = Field(4, ge=1, le=1000, description="R: episodes opened for one context")
     steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")
-    drafts_per_context: int = Field(3, ge=1, le=1000, description="drafts proposed for one context at most")
+    drafts_per_context: int = Field(3, ge=1, le=1000, description="most drafts proposed for one context")
     max_reference_calls: int = Field(
-        3, ge=1, le=1000, description="calls of a draft's reference at most, all turns together"
+        3, ge=1, le=1000, description="most calls in a draft's reference, all turns together"
     )
-    max_turns: int = Field(2, ge=1, le=100, description="user turns of a chat abstractor's draft at most (ours)")
+    max_turns: int = Field(2, ge=1, le=100, description="most user turns in a chat abstractor's draft (ours)")
 
 
 class RolesSettings(Section):
-    """The three roles."""
+    """The roles of a run."""
 
     reflector: RoleSettings = RoleSettings()
     explorer: RoleSettings = RoleSettings()
@@ -141,24 +141,24 @@ class RolesSettings(Section):
         None, ge=0.0, le=1.0, description="solver: success rate above which a draft is refused; none: only recorded"
     )
     exploration: ExplorationSettings = ExplorationSettings()
-    branch_timeout: float = Field(600.0, gt=0, le=DAY, description="deadline in seconds of one context's branch")
+    branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")
     concurrency: int = Field(
-        16, ge=1, le=1024, description="chat: requests in flight at one endpoint at most, of all roles together (ours)"
+        16, ge=1, le=1024, description="chat: most requests in flight at one endpoint, over all roles (ours)"
     )
     cache: str | None = Field(
-        None, description="chat: SQLite file that answers identical requests; keep it out of the run to share it"
+        None, description="chat: SQLite file of replies to identical requests; put it outside the run to share it"
     )
     failures_in_a_row: int = Field(
         5,
         ge=1,
         le=1000,
-        description="questions of a role without a readable reply, or branches that fail alike, in a row, after which "
-        "the run stops with the last cause; five times as many once there was a success (ours)",
+        description="the run stops with the last cause after this number of consecutive questions of a role without a "
+        "readable reply, or of branches that fail alike; five times as many once there was a success (ours)",
     )
     budget: BudgetSettings = BudgetSettings()
 
     def chat(self) -> Mapping[str, RoleSettings]:
-        """The roles that a chat model plays, by their key."""
+        """Return the roles that a chat model plays, by their key."""
         roles = {"reflector": self.reflector, "explorer": self.explorer, "abstractor": self.abstractor}
         if self.solver is not None:
             roles["solver"] = self.solver

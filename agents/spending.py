@@ -1,4 +1,4 @@
-"""What the chat roles spend: a line a request in RUN/spending.jsonl, and the hard budgets."""
+"""What the chat roles spend: the ledger RUN/spending.jsonl, hard budgets, and a breaker for repeated failures."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ __all__ = ["BudgetReached", "Ledger", "Request", "added", "encodable", "read_req
 
 
 def encodable(text: str) -> str:
-    """The text with what UTF-8 cannot hold (half of a surrogate pair) written out as an escape."""
+    """Escape what UTF-8 cannot encode (lone surrogates)."""
     return text.encode(errors="backslashreplace").decode()
 
 
 _Text = Annotated[str, BeforeValidator(encodable)]
-"""A text of a ledger's line, which is written whatever a fault says: what was paid is never lost."""
+"""A text in a ledger's line: always encodable, because the line of a paid request must never be lost."""
 
 
 class Request(Record):
-    """One ``ask`` of a role: all attempts and the repair turn together.
+    """One ``ask`` of a role: all retries and the repair turn together.
 
-    ``subject`` is the id of the signal, context or draft that it was for; ``iteration`` is None for D_0. ``outcome``:
-    ``answered``; ``refused``, the model answered and its reply cannot be used, or a budget was spent; ``failed``, the
-    endpoint gave no usable answer, or the asking side was cancelled. ``faults`` holds the cause of every attempt that
-    failed, in order, also of an ask that was answered in the end. ``cached``: every reply came from the cache.
-    ``model`` is the name that was sent to the endpoint. ``measured.calls`` counts HTTP requests, and
-    ``measured.seconds`` is the time of requests and pauses; a request that was given up counts no tokens, because what
-    it took is unknown.
+    ``subject`` is the id of the signal, context or draft in question; ``iteration`` is None for D_0. ``outcome``:
+    ``answered``; ``refused``, the model's reply is unusable, or a budget was spent; ``failed``, the endpoint gave no
+    readable answer, or the ask was cancelled. ``faults`` has the cause of every failed request in order, also if a
+    retry was answered. ``cached``: every reply came from the cache. ``model`` is the name sent to the endpoint.
+    ``measured.calls`` counts HTTP requests, ``measured.seconds`` covers requests and pauses; a request that was given
+    up counts no tokens, because their number is unknown.
     """
 
     role: str
@@ -53,7 +52,7 @@ class BudgetReached(RoleRefused):
 
 
 def added(one: Measured, other: Measured) -> Measured:
-    """The sum of two costs."""
+    """Add two costs."""
     return Measured(
         seconds=one.seconds + other.seconds,
         calls=one.calls + other.calls,
@@ -64,10 +63,10 @@ def added(one: Measured, other: Measured) -> Measured:
 
 
 def read_requests(path: Path) -> list[Request]:
-    """The whole lines of a ledger; none where there is no file.
+    """Read the complete lines of a ledger; none if there is no file.
 
-    A process that was killed may have left half a line at the end, which is left out: it says what was paid, and no
-    record depends on it. Raises InputError that names the file, the line and the key for any other line.
+    A killed process may have left half a line at the end, which is left out: no record depends on it. Raises InputError
+    that names file, line and key for any other invalid line.
     """
     try:
         content = path.read_bytes()
@@ -83,26 +82,26 @@ def read_requests(path: Path) -> list[Request]:
 
 
 def _whole(content: bytes) -> int:
-    """Length in bytes of the whole lines."""
+    """Return the length in bytes of the complete lines."""
     return content.rfind(b"\n") + 1
 
 
 def _mend(path: Path) -> None:
-    """Cut off half a line at the end, which a killed process left."""
+    """Cut off half a line that a killed process left at the end."""
     if path.exists():
         with path.open("rb+") as file:
             file.truncate(_whole(file.read()))
 
 
 class Ledger:
-    """Counts what a run has spent, against its budgets. Threads and coroutines may share one.
+    """Counts a run's spending against its budgets. Threads and coroutines may share one.
 
     Args:
-        path: the run's file, which is read now, so that a resumed run goes on counting; the first ``add`` makes it,
-            and cuts off half a line that a killed process left. None: nothing is written.
-        budget: what may be spent in the whole run.
+        path: the run's file, which is read now, so that a resumed run continues the count; the first ``add`` creates
+            it, and cuts off half a line that a killed process left. None: nothing is written.
+        budget: the limits of the whole run.
 
-    Raises InputError for a file with a line that is no request.
+    Raises InputError for a file with an invalid line.
     """
 
     def __init__(self, path: Path | None, budget: BudgetSettings) -> None:
@@ -120,14 +119,14 @@ class Ledger:
         return self._budget.tokens is not None or self._budget.money is not None
 
     def check(self) -> None:
-        """Raises BudgetReached when a budget is spent: nothing more may be sent."""
+        """Raise BudgetReached when a budget is spent: no further request may be sent."""
         key = self.reached()
         if key is not None:
             limit = getattr(self._budget, key.rpartition(".")[2])
             raise BudgetReached(f"{key} ({limit}) is spent: raise it and go on with --resume")
 
     def reached(self) -> str | None:
-        """The dotted key of the first budget that is spent; None while there is something left of each."""
+        """Return the dotted key of the first budget that is spent; None if there is none."""
         spent = self.spent()
         used = {
             "tokens": spent.prompt_tokens + spent.completion_tokens,
@@ -141,12 +140,12 @@ class Ledger:
         return None
 
     def pay(self, cost: Measured) -> None:
-        """Count at once what a request of an unfinished ask costs, so that the budgets see it before its ``add``."""
+        """Count the cost of a request of an unfinished ask, so that the budgets see it before its ``add``."""
         with self._lock:
             self._spent = added(self._spent, cost)
 
     def add(self, request: Request, paid: bool = False) -> None:
-        """Append the request to the file. ``paid``: its calls, tokens and money were counted by ``pay``.
+        """Append the request to the file. ``paid``: ``pay`` has counted its calls, tokens and money already.
 
         Raises OSError, which names the file, when it cannot be written.
         """
@@ -160,30 +159,29 @@ class Ledger:
             append_jsonl(self._path, [request], durable=False)  # waiting for the disk would stop the event loop
 
     def spent(self) -> Measured:
-        """Everything that was spent in the run, by this process and those before it."""
+        """Return the run's total, over this process and those before it."""
         with self._lock:
             return self._spent
 
 
-# Stops work that fails alike again and again, before it has spent what it may spend.
-
 AFTER_SUCCESS = 5
-"""How many times as many failures in a row stop work that succeeded before (ours): what never worked is set up wrongly,
-what did may be unlucky. A model half of whose replies are unusable has 25 of them in a row once in 10 million."""
+"""Factor on the consecutive failures that stop work which has succeeded before (ours): work that never succeeded is
+probably set up wrongly. A model with every second reply unusable has 25 unusable ones in a row once in 10 million."""
 
 
 class RepeatedFailure(RuntimeError):
-    """Work was stopped because it failed alike several times in a row. The message holds the last cause.
+    """Work was stopped because it failed alike several times in a row. The message has the last cause.
 
-    What was done is kept: once the cause is gone, the run goes on.
+    Results so far are kept: once the cause is gone, the run can be resumed.
     """
 
 
 class Breaker:
-    """Counts failures in a row of one kind of work; threads and coroutines may share one.
+    """Stops work that fails repeatedly, before it spends its budget; threads and coroutines may share one.
 
     Args:
-        limit: failures in a row that stop work which never succeeded; ``AFTER_SUCCESS`` times as many stop other work.
+        limit: consecutive failures that stop work which never succeeded; ``AFTER_SUCCESS`` times as many stop other
+            work.
     """
 
     def __init__(self, limit: int) -> None:
@@ -195,23 +193,23 @@ class Breaker:
         self._stopped: Exception | None = None
 
     def stop(self, why: Exception) -> None:
-        """Nothing more may begin: one failure said that all others would only fail."""
+        """Let nothing more begin: ``why`` would make all other work fail too."""
         self._stopped = why
 
     def check(self) -> None:
-        """Raises what the work was stopped for, where it was."""
+        """Raise the exception for which the work was stopped, if it was."""
         if self._stopped is not None:
             raise type(self._stopped)(str(self._stopped))
 
     def succeeded(self) -> None:
-        """One piece of work succeeded."""
+        """Count a success."""
         with self._lock:
             self._row, self._succeeded = 0, True
 
     def failed(self, kind: str = "") -> int | None:
-        """One piece of work failed; how many in a row did when that is too many, else None.
+        """Count a failure; return the number of consecutive ones if it is too many, else None.
 
-        A failure of another ``kind`` begins a row of its own.
+        A failure of another ``kind`` starts the count anew.
         """
         with self._lock:
             self._row = self._row + 1 if kind == self._kind else 1

@@ -1,8 +1,12 @@
 """The chat abstractor: a model picks interactions that really ran and writes the user's turns (CoEvolve, section 3).
 
-It cannot invent calls: a draft's reference is made of recorded interactions, and its setup of the calls before them.
-It is asked for tasks of graded difficulty; the grade that is recorded is computed from the calls (our choice). Where a
-tool runs programs, references are programs instead (``program_abstractor``).
+It cannot invent calls: a draft's reference consists of recorded interactions, and its setup of the calls before them.
+It is asked for tasks of graded difficulty; the recorded grade is computed from the calls (ours).
+
+Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it. The
+code is written from what was recorded but was not recorded itself: a replay in fresh episodes decides whether it works.
+It becomes one call per statement (``environments.verification.programs.blocks``), so that verification can leave each
+one out.
 """
 
 from __future__ import annotations
@@ -24,12 +28,6 @@ from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
 
-# The chat abstractor where a tool runs programs: a model writes a request and the code that fulfils it (ours).
-#
-# The code is not recorded, it is written from what was recorded, and a replay in fresh episodes decides whether it does
-# what it says. It becomes one call a statement (``environments.verification.programs.blocks``), so that verification
-# can leave each of them out.
-
 _SIGN_IN_AND_ONE = 2
 
 
@@ -47,7 +45,7 @@ class ProposedPrograms(BaseModel):
 
 
 class ProgramAbstractor:
-    """Writes drafts for ``program``, the tool that runs programs."""
+    """Writes drafts whose references are programs for ``program``, the tool that runs them."""
 
     def __init__(
         self,
@@ -64,10 +62,10 @@ class ProgramAbstractor:
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], preface: str
     ) -> tuple[Draft, ...]:
-        """At most ``drafts_per_context`` drafts of one user turn each.
+        """Write at most ``drafts_per_context`` drafts of one user turn each.
 
-        ``preface`` begins the prompt. Raises RoleRefused when no proposal can be used after one repair; BudgetReached
-        is one of its kind.
+        ``preface`` begins the prompt. Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable
+        after one repair.
         """
         messages = prompt(
             "abstract_program",
@@ -88,18 +86,18 @@ class ProgramAbstractor:
         )
         usable = [task for task in reply.tasks if self._wrong(task) is None][: self._settings.drafts_per_context]
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
-        # One reply proposes all drafts: the first carries its cost.
+        # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
     def _problem(self, reply: ProposedPrograms, final: bool) -> str | None:
-        """The first wrong task; after the repair only whether all are."""
+        """Describe the first unusable task; after the repair only if all are unusable."""
         wrong = [self._wrong(task) for task in reply.tasks]
         if final and None in wrong:
             return None
         return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
 
     def _wrong(self, task: ProposedProgram) -> str | None:
-        """Why a task cannot be used, in a sentence; None when it can."""
+        """Say in a sentence why a task is unusable; None if it is usable."""
         if not task.request.strip():
             return "a task has an empty request"
         try:
@@ -134,14 +132,14 @@ class ProgramAbstractor:
 
 
 def _sources(tools: Sequence[str], interactions: Sequence[Interaction]) -> tuple[str, ...]:
-    """The successful interactions that called a tool which the code calls; all of them where none did."""
+    """Return the successful interactions that called a tool of the code; all of them where none did."""
     successful = [one for run in successful_runs(interactions) for one in run]
     like = [one for one in successful if any(call.name in tools for call in one.observation.calls)]
     return tuple(one.id for one in like or successful)
 
 
 def _difficulty_of_tools(tools: Sequence[str], everyday: Collection[str]) -> Difficulty:
-    """By the tools that the code calls: of several apps hard, at most two of one app (to sign in and one more) easy.
+    """Grade by the tools that the code calls: several apps are hard, one or two tools of one app easy.
 
     Apps in ``everyday`` do not count.
     """
@@ -190,9 +188,9 @@ class ChatAbstractor:
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """At most ``drafts_per_context`` drafts; without a successful interaction none, and no request.
+        """Write at most ``drafts_per_context`` drafts; without a successful interaction none, without a request.
 
-        Raises RoleRefused when no proposal can be used after one repair; BudgetReached is one of its kind.
+        Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable after one repair.
         """
         if not successful_runs(interactions):
             return ()
@@ -224,18 +222,18 @@ class ChatAbstractor:
         drafts = await asyncio.to_thread(
             self._drafts, chosen[: self._settings.drafts_per_context], context, interactions, environment
         )
-        # One reply proposes all drafts: the first carries its cost.
+        # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
     def _problem(self, reply: ProposedTasks, interactions: Sequence[Interaction], final: bool) -> str | None:
-        """The first wrong task; after the repair only whether all are."""
+        """Describe the first unusable task; after the repair only if all are unusable."""
         wrong = [self._wrong(task, interactions) for task in reply.tasks]
         if final and None in wrong:
             return None
         return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
 
     def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
-        """Why a task cannot be used, in a sentence; None when it can."""
+        """Say in a sentence why a task is unusable; None if it is usable."""
         calls = [number for turn in task.turns for number in sorted(turn.calls)]
         return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
 

@@ -1,4 +1,4 @@
-"""Answers to identical requests, kept in a SQLite file by langchain-community's cache."""
+"""Caches replies to identical requests in a SQLite file, through langchain-community's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from environments.base import InputError
 
-# SQLiteCache reads what it wrote with a default that is going to change; the file is the user's own.
+# SQLiteCache loads its entries with a default that is going to change; the file is the user's own.
 warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
 
 P = ParamSpec("P")
@@ -25,13 +25,14 @@ Messages = Sequence[tuple[str, str]]
 
 
 class ReplyCache:
-    """The replies of a file, by everything that shapes them: endpoint, model, sampling, schema, method, messages.
+    """Replies keyed by everything that shapes them: endpoint, model, sampling, schema, method, messages.
 
-    LangChain would keep every reply, malformed ones too, and be asked inside a request that a budget may refuse:
-    here the caller decides what is kept, and asks before it sends. Several processes may share the file.
+    LangChain's own caching would keep every reply, also malformed ones, and would look up inside a request that a
+    budget may refuse. Here the caller decides what is kept, and looks up before it sends. Several processes may share
+    the file.
 
     Args:
-        path: the file; it and its folder are made when they are missing.
+        path: the file; it and its folder are created if missing.
 
     Raises InputError when the file cannot be opened as such a cache.
     """
@@ -45,7 +46,7 @@ class ReplyCache:
             raise self._unusable(error) from None
 
     async def get(self, messages: Messages, request: dict[str, Any]) -> AIMessage | None:
-        """The reply that was kept for the request, None without one."""
+        """Return the cached reply to the request, or None."""
         found = await self._run(self._cache.lookup, json.dumps(messages), _text(request))
         message = getattr(found[0], "message", None) if found else None
         return message if isinstance(message, AIMessage) else None

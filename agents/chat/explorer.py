@@ -35,10 +35,10 @@ class NextCall(BaseModel):
 
 
 class ChatExplorer:
-    """Explorer on a chat model. Simulator work runs in a thread, off the event loop.
+    """Explorer on a chat model. Environment calls run in a thread, off the event loop.
 
-    Whatever the model was made to reply (an observation may hold instructions), only calls of the context's tools
-    reach the environment.
+    An observation may contain instructions that the model follows; only calls of the context's tools reach the
+    environment.
     """
 
     def __init__(self, model: StructuredModel, settings: ExplorationSettings) -> None:
@@ -46,10 +46,10 @@ class ChatExplorer:
         self._settings = settings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """R rounds of at most S steps; ``seed`` has no use here, a model's sampling is its endpoint's.
+        """Explore for R rounds of at most S steps; ``seed`` is unused, because the endpoint does the sampling.
 
-        A reply that stays unusable, or a budget that is spent, ends the exploration, and what was seen until then is
-        kept. Raises RoleRefused (BudgetReached) when that is nothing.
+        A reply that stays unusable, or a spent budget, ends the exploration; interactions so far are kept. Raises
+        RoleRefused, or its subclass BudgetReached, when there are none.
         """
         tools = acting_tools(await asyncio.to_thread(environment.tools, context.tools))
         interactions: list[Interaction] = []
@@ -70,7 +70,7 @@ class ChatExplorer:
         number: int,
         interactions: list[Interaction],
     ) -> None:
-        """One live episode; appends to ``interactions`` as it goes."""
+        """Act in one live episode and append to ``interactions``."""
         documentation, program = tools_text(tools), program_tool(tools)
         with ExitStack() as stack:
             run = await asyncio.to_thread(

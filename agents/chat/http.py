@@ -1,4 +1,13 @@
-"""The HTTP client of the chat endpoints: reads no more than it should, hides the key, and refuses what is no reply."""
+"""The endpoint of a chat role, and its HTTP client: caps response size, redacts the key, rejects malformed responses.
+
+Model, endpoint and key come from the recipe, otherwise from environment variables:
+
+- ``COEVOLVE_<ROLE>_MODEL``: the model of one role, for example ``COEVOLVE_REFLECTOR_MODEL``
+- ``COEVOLVE_CHAT_MODEL``: the model of every chat role without one of its own
+- ``COEVOLVE_<ROLE>_BASE_URL``: the endpoint of one role
+- ``OPENAI_BASE_URL``: the endpoint of every chat role without one of its own; OpenAI's if it is not set
+- ``OPENAI_API_KEY``: the key, unless the role's ``key_variable`` names another variable
+"""
 
 from __future__ import annotations
 
@@ -19,20 +28,11 @@ from memory.jsonl import complaint
 if TYPE_CHECKING:
     from httpx2 import Request, Response
 
-# Which model, endpoint and key a chat role uses: the recipe's, otherwise the environment's.
-#
-# ====================== =======================================================================================
-# ``COEVOLVE_<ROLE>_MODEL`` model of one role, for example ``COEVOLVE_REFLECTOR_MODEL`` ``COEVOLVE_CHAT_MODEL`` model of
-# every chat role without one of its own ``COEVOLVE_<ROLE>_BASE_URL`` endpoint of one role ``OPENAI_BASE_URL`` endpoint
-# of every chat role without one of its own; OpenAI's when it is not set ``OPENAI_API_KEY`` the key, where the role's
-# ``key_variable`` names no other variable ======================
-# =======================================================================================
-
 OPENAI_URL = "https://api.openai.com/v1"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
-"""A key with fewer characters is taken for the placeholder of an endpoint without keys: it is no secret, and hiding it
-would mangle replies that hold the same word."""
+"""Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
+replies that contain the same word."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Endpoint:
     key: SecretStr
 
     def hide(self, text: str) -> str:
-        """The text with the key replaced: an endpoint may echo it in what it answers."""
+        """Redact the key in ``text``: an endpoint may echo it in its response."""
         key = self.key.get_secret_value()
         return text.replace(key, HIDDEN) if len(key) >= SHORTEST_SECRET else text
 
 
 def resolve(settings: RoleSettings, role: str) -> Endpoint:
-    """The endpoint of a chat role; ``role`` is its key in the recipe.
+    """Resolve the endpoint of a chat role; ``role`` is its key in the recipe.
 
     Raises InputError when no model or no key is given, or the key or the URL cannot be sent.
     """
@@ -66,7 +66,7 @@ def resolve(settings: RoleSettings, role: str) -> Endpoint:
 
 
 def model_of(settings: RoleSettings, role: str) -> str:
-    """The name of the model that the role's requests are sent to. Raises InputError when none is given."""
+    """Return the name of the role's model. Raises InputError when none is given."""
     own = _variable(role, "MODEL")
     model = settings.model or os.environ.get(own) or os.environ.get("COEVOLVE_CHAT_MODEL")
     if not model:
@@ -114,14 +114,14 @@ def _variable(role: str, what: str) -> str:
 
 
 LONGEST_BODY = 8 * 2**20
-"""Bytes of a response that are read (ours)."""
+"""Most bytes of a response that are read (ours)."""
 MOST_TOKENS = 10**9
-"""Tokens of one request that a usage may state (ours): a number beyond any model's context is no count."""
+"""Largest plausible token count of one request (ours): a number beyond any model's context is not a count."""
 _OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
 class NoCompletion(Exception):
-    """A response with status 200 that holds no chat completion. The tokens are what it says it used."""
+    """A response with status 200 without a chat completion. The tokens are those that it reports as used."""
 
     def __init__(self, problem: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         super().__init__(problem)
@@ -154,17 +154,17 @@ class _Usage(BaseModel):
 
 
 class _Completion(BaseModel):
-    """The part of a chat completion that the libraries below take for granted."""
+    """The part of a chat completion that the client libraries assume to be there."""
 
     choices: list[_Choice]
     usage: _Usage | None = None
 
 
 class GuardedClient(DefaultAsyncHttpxClient):
-    """What the OpenAI client sends its requests with; each event loop gets connections of its own.
+    """The OpenAI client's transport; each event loop gets its own connections.
 
-    A response is read whole before it goes further up, at most ``LONGEST_BODY`` bytes of it, and the key is replaced
-    wherever it stands, so that nothing above can record it. Redirects are not followed: each would be a request that no
+    A response is read completely before it is passed on, at most ``LONGEST_BODY`` bytes, and the key is redacted
+    everywhere in it, so that no caller can record it. Redirects are not followed: each would be a request that no
     budget counts, and another host would read the prompt.
     """
 
@@ -174,7 +174,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
     async def send(self, request: Request, **options: Any) -> Response:  # noqa: ANN401
-        """The response, read and checked. Raises NoCompletion for a success without a chat completion."""
+        """Send, read and check. Raises NoCompletion for a success without a chat completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = DefaultAsyncHttpxClient(follow_redirects=False)

@@ -12,13 +12,13 @@ from agents.spending import Ledger
 
 
 def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSettings) -> StructuredModel:
-    """The model of a chat role; ``role`` is its key in the recipe. No request is sent.
+    """Open the model of a chat role; ``role`` is its key in the recipe. No request is sent.
 
-    ``roles`` says what the roles share: concurrency and cache. Raises InputError when no model or key is given (see
+    ``roles`` has what all roles share: concurrency and cache. Raises InputError when no model or key is given (see
     ``agents.chat.http``) or the cache cannot be opened.
     """
     endpoint = resolve(settings, role)
-    # The advice that langchain-openai gives with an endpoint's rejection of a JSON schema is followed by itself here.
+    # langchain-openai warns when an endpoint rejects a JSON schema; falling back to tool calls is what it advises.
     warnings.filterwarnings("ignore", message="This model does not support OpenAI's structured output feature")
     from langchain_openai import ChatOpenAI
 

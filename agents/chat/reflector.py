@@ -1,4 +1,4 @@
-"""The chat reflector: a model reads a trajectory and says where, how and why it went wrong (CoEvolve, section 3)."""
+"""The chat reflector: a model reads a trajectory and reports where, how and why it failed (CoEvolve, section 3)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Reflection(BaseModel):
 
 
 class ChatReflector:
-    """Reflector on a chat model. Its prompt holds the task's text, the attempt and its checks, never the reference."""
+    """Reflector on a chat model. Its prompt has the task's text, the attempt and its checks, never the reference."""
 
     def __init__(self, model: StructuredModel) -> None:
         self._model = model
 
     async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """The context of a signal. Raises RoleRefused when the reply stays unusable after one repair."""
+        """Return the context of a signal. Raises RoleRefused when the reply stays unusable after one repair."""
         trajectory = evidence.trajectory
         if trajectory.outcome is None:
             raise RoleRefused(f"trajectory {trajectory.id} ended in an infrastructure error: nothing to read")

@@ -1,4 +1,10 @@
-"""A chat model's message as a reply of a schema: a tool call's arguments, or JSON in the text."""
+"""Structured replies of a chat model: asks for a schema, and reads a tool call's arguments or JSON in the text.
+
+A schema goes to the model in two ways: bound to the request (as JSON schema or tool) and described in the prompt.
+Servers exist that ignore what is bound (``transformers serve``); the description is then all that the model sees.
+Schemas are sent without ``strict``, because the roles' schemas have free-form objects (the arguments of a call), which
+OpenAI's strict mode refuses. A reply may therefore violate its schema and is always validated here.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +19,24 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage, BaseMessage
     from langchain_core.runnables import Runnable
 
-# The two ways in which a reply gets its shape, JSON schema and tool call: bound to a model, and told in words.
-#
-# A schema is sent without ``strict``: the roles' schemas hold free-form objects (the arguments of a call), which
-# OpenAI's strict mode refuses. A reply may therefore leave the schema, so it is always validated here. The words repeat
-# what is bound, because servers exist that ignore it (``transformers serve``), and then they are all that the model
-# sees.
-
 Method = Literal["json_schema", "tool_call"]
 
 
 @cache
 def function_of(schema: type[BaseModel]) -> dict[str, Any]:
-    """Name, description and parameters of a schema, as OpenAI writes a function."""
+    """Return name, description and parameters of a schema in OpenAI's format of a function."""
     from langchain_core.utils.function_calling import convert_to_openai_function
 
     return convert_to_openai_function(schema)
 
 
 def bound(model: BaseChatModel, schema: type[BaseModel], method: Method) -> Runnable[Any, BaseMessage]:
-    """The model, bound to reply in the schema.
+    """Bind the model to reply in the schema.
 
-    LangChain's ``with_structured_output`` sends the same. It then reads the reply with a parser that mends broken JSON,
-    in quadratic time: a broken reply of a megabyte would stop the event loop. And what it binds as ``response_format``
-    makes the OpenAI client raise for a reply that was cut off, where there is something to repair and to pay;
-    ``extra_body`` is sent as it stands.
+    LangChain's ``with_structured_output`` sends the same, but it reads the reply with a parser that repairs broken JSON
+    in quadratic time: a broken reply of a megabyte would block the event loop. Its ``response_format`` also makes the
+    OpenAI client raise for a reply that was cut off, which we want to repair and must count; ``extra_body`` is sent
+    unchanged.
     """
     if method == "tool_call":
         return model.bind_tools([schema], tool_choice=schema.__name__, parallel_tool_calls=False)
@@ -48,7 +47,7 @@ def bound(model: BaseChatModel, schema: type[BaseModel], method: Method) -> Runn
 
 
 def instruction(schema: type[BaseModel], method: Method) -> str:
-    """What a model is told about the form of its reply."""
+    """Describe the form of the reply, for the prompt."""
     if method == "tool_call":
         return f"Reply with one call of the function {schema.__name__}, and nothing else."
     parameters = json.dumps(function_of(schema)["parameters"], ensure_ascii=False)
@@ -58,7 +57,7 @@ def instruction(schema: type[BaseModel], method: Method) -> str:
 Reply = TypeVar("Reply", bound=BaseModel)
 
 LONGEST_REPLY = 200_000
-"""Characters (ours). A longer reply is malformed whatever it holds: it would go into records and prompts."""
+"""Characters (ours). A longer reply is malformed, because it would go into records and prompts."""
 LONGEST_SHOWN = 2000
 """Characters of a reply that are sent back in the repair turn."""
 LONGEST_PROBLEM = 500
@@ -66,7 +65,7 @@ _THOUGHT = "</think>"
 
 
 class Malformed(ValueError):
-    """A reply that is not of the schema; the message says why, ``prose`` that it holds no JSON at all."""
+    """A reply that does not fit the schema; the message says why. ``prose``: it has no JSON at all."""
 
     def __init__(self, problem: str, prose: bool = False) -> None:
         super().__init__(shortened(problem, LONGEST_PROBLEM))
@@ -74,7 +73,7 @@ class Malformed(ValueError):
 
 
 def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
-    """The reply in ``message``: of a call of the schema's name, otherwise of its text.
+    """Read the reply in ``message``: from a call of the schema's name, otherwise from its text.
 
     Raises Malformed.
     """
@@ -92,13 +91,13 @@ def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
 
 
 def shown(message: AIMessage) -> str:
-    """A reply as text, cut to ``LONGEST_SHOWN``: a tool call cannot be sent back without a tool's answer."""
+    """Return a reply as text, cut to ``LONGEST_SHOWN``: a tool call cannot be sent back without a tool's answer."""
     calls = [f"{call.get('name')}: {shortened(str(call.get('args')), LONGEST_SHOWN)}" for call in _calls(message)]
     return shortened("\n".join([str(message.text)[: LONGEST_SHOWN + 1], *calls]).strip() or "(empty)", LONGEST_SHOWN)
 
 
 def shortened(text: str, longest: int) -> str:
-    """At most ``longest`` characters of the text."""
+    """Cut the text to ``longest`` characters."""
     return text if len(text) <= longest else text[: longest - 4] + " ..."
 
 
@@ -107,7 +106,7 @@ def _calls(message: AIMessage) -> list[Any]:
 
 
 def _json(text: str) -> object:
-    """The JSON value that the text is, alone, in a code fence, or after a thinking block."""
+    """Parse the JSON value in the text: alone, in a code fence, or after a thinking block."""
     text = text.strip()
     if not text.startswith(("{", "[", "```")) and _THOUGHT in text:
         text = text.partition(_THOUGHT)[2].strip()
@@ -123,7 +122,7 @@ def _json(text: str) -> object:
 
 
 def _check_writable(value: object) -> None:
-    """Raises Malformed for what Python reads as JSON and no record can hold: NaN, infinities, half a surrogate pair."""
+    """Raise Malformed for values that Python parses and records cannot store: NaN, infinities, lone surrogates."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:

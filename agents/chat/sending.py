@@ -1,4 +1,8 @@
-"""Sends the requests of one question: concurrency, deadlines, further attempts, budgets, and what they cost."""
+"""Sends the requests of one question: concurrency, timeouts, retries, budgets, and costs.
+
+The retry loop is ours rather than tenacity's: its pauses depend on the reply (Retry-After) and on the rest of the
+question's timeout, and tenacity's jitter is random, while equal runs shall wait equally.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +34,17 @@ if TYPE_CHECKING:
 
     from agents.chat.caching import ReplyCache
 
-# How long to wait before a request is sent again, as pure functions of what is known.
-#
-# An own loop calls these rather than tenacity: its pauses depend on the reply (Retry-After) and on what is left of the
-# question's deadline, and its jitter is random, where equal runs shall wait equally.
-
 LONGEST_BACKOFF = 8.0
 PASSING_STATUSES = frozenset({408, 409, 429})
 
 
 def is_passing(status: int) -> bool:
-    """Whether another attempt may succeed after a reply with this HTTP status."""
+    """Whether a retry may succeed after a reply with this HTTP status."""
     return status in PASSING_STATUSES or status >= 500
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3): a number or an HTTP date; None for neither.
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3): a number or an HTTP date; None for neither.
 
     ``now`` is an aware time. A date that has passed gives 0.
     """
@@ -68,24 +67,22 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def backoff(first: float, attempt: int, subject: str) -> float:
-    """Seconds before the ``attempt``-th further attempt, counted from 1: ``first``, doubled each time, 8 at most.
+    """Return the seconds before the ``attempt``-th retry, counted from 1: ``first``, doubled each time, 8 at most.
 
-    Between a half and the whole of it is taken, by a hash of ``subject`` and ``attempt``: questions that failed
-    together do not come back together, and equal runs wait equally.
+    A hash of ``subject`` and ``attempt`` scales it to between a half and the whole: questions that failed together do
+    not retry together, and equal runs wait equally.
     """
     whole = min(first * 2.0 ** min(attempt - 1, 60), LONGEST_BACKOFF)
     return whole * (0.5 + 0.5 * derive_seed("backoff", subject, attempt) / 2**63)
 
 
 def pause(backed_off: float, asked: float | None, longest: float) -> float:
-    """Seconds to wait: the backoff, and not less than what the endpoint asked for, of which ``longest`` counts."""
+    """Return the seconds to wait: the backoff, but at least what the endpoint asked for, capped at ``longest``."""
     return max(backed_off, min(asked or 0.0, longest))
 
 
-# Says what a failed request was: its cause in words, and whether another attempt may do better.
-
 FAILURES = (APIStatusError, APIConnectionError, ConnectionError, NoCompletion)
-"""What a request that failed raises."""
+"""The exceptions of a failed request."""
 LONGEST_FAULT = 300
 BODY_SHOWN = 120
 _USERS_MISTAKES = frozenset({401, 402, 403, 404})
@@ -97,10 +94,10 @@ _FORMAT_WORDS = ("response_format", "json_schema", "structured output")
 class Fault:
     """One failed request.
 
-    ``kind``: ``passing``, another attempt may succeed; ``mistake``, the key, the model's name or the account is
-    refused; ``format``, a JSON schema as the reply's format may be what was rejected; ``rejected``, anything else.
-    ``text`` begins with the kind of cause, as in ``HTTP 429: too many requests``, and does not hold the key. ``asked``
-    are the seconds of its Retry-After. The tokens are what the response says it used all the same.
+    ``kind``: ``passing``, a retry may succeed; ``mistake``, the key, the model's name or the account is refused;
+    ``format``, the endpoint may have rejected the JSON schema as reply format; ``rejected``, anything else. ``text``
+    begins with the kind of cause, as in ``HTTP 429: too many requests``, and never contains the key. ``asked``: the
+    seconds of its Retry-After. The tokens are those that the response reports as used.
     """
 
     kind: Literal["passing", "mistake", "format", "rejected"]
@@ -111,12 +108,12 @@ class Fault:
 
 
 def fault_text(text: str, endpoint: Endpoint) -> str:
-    """The text of a fault as it may be recorded: one line, bounded, without the key."""
+    """Return the text of a fault for records: one line, bounded, without the key."""
     return shortened(" ".join(encodable(endpoint.hide(text)).split()).removesuffix(":"), LONGEST_FAULT)
 
 
 def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
-    """What one of ``FAILURES`` means."""
+    """Classify one of ``FAILURES``."""
     if isinstance(error, APIStatusError):
         return _of_status(error, endpoint)
     if isinstance(error, NoCompletion):
@@ -146,7 +143,7 @@ def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What the libraries' wrappers were raised from."""
+    """Return the exception that the libraries' wrappers were raised from."""
     while error.__cause__ is not None and type(error).__module__.partition(".")[0] in ("openai", "langchain_openai"):
         error = error.__cause__
     return error
@@ -157,11 +154,11 @@ _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], async
 
 
 class EndpointFailed(RoleRefused):
-    """The endpoint gave no answer that could be read, after all attempts."""
+    """The endpoint gave no readable answer after all retries."""
 
 
 class _Passing(Exception):
-    """An attempt that failed for a reason that another may not have. ``asked``: its Retry-After in seconds."""
+    """A failure that may pass with a retry. ``asked``: its Retry-After in seconds."""
 
     def __init__(self, asked: float | None) -> None:
         super().__init__()
@@ -174,10 +171,10 @@ class _FormatRejected(Exception):
 
 @dataclass
 class Question:
-    """The account of one ``ask``: what went wrong and what it cost so far.
+    """The faults and costs of one ``ask`` so far.
 
-    ``method`` is how the reply gets its shape. ``cost.seconds`` are those of requests and pauses; waiting for a free
-    place at the endpoint is not among them. ``read``: a reply was of the schema, usable or not.
+    ``method``: how the schema is bound. ``cost.seconds`` covers requests and pauses, not waiting for a free slot at the
+    endpoint. ``read``: a reply fitted the schema, usable or not.
     """
 
     subject: str
@@ -193,7 +190,7 @@ class Question:
 
 
 class Sender:
-    """Sends the requests of one role to its model. ``StructuredModel`` says what the arguments are."""
+    """Sends the requests of one role to its model; the arguments are those of ``StructuredModel``."""
 
     def __init__(
         self,
@@ -215,26 +212,26 @@ class Sender:
 
     @property
     def falls_back(self) -> bool:
-        """Whether a question may go on with a tool call where the JSON schema does not work."""
+        """Whether a question may fall back to a tool call where the JSON schema does not work."""
         return self._settings.structured == "auto"
 
     def stop(self, why: str) -> RepeatedFailure:
-        """Send nothing more, for questions in progress either; the exception that each of them ends with."""
+        """Stop sending, also for questions in progress; return the exception that each of them ends with."""
         self._stopped = why
         return RepeatedFailure(why)
 
     def question(self, subject: str) -> Question:
-        """A question that was not sent yet."""
+        """Make a question that was not sent yet."""
         return Question(subject, self._method)
 
     async def send(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
     ) -> tuple[AIMessage, bool]:
-        """The model's message and whether it is from the cache; the system message comes first in ``messages``.
+        """Return the model's message and whether it is cached; the system message comes first in ``messages``.
 
-        Raises EndpointFailed when attempts or time are used up or the endpoint rejects the request, BudgetReached
-        instead of a request that a budget forbids, and InputError when the endpoint refuses the key or the model's
-        name, or does not count the tokens that a budget needs; RepeatedFailure once it was stopped.
+        Raises EndpointFailed when retries or time are used up or the endpoint rejects the request; BudgetReached
+        instead of a request that a budget forbids; InputError when the endpoint refuses the key or the model's name,
+        or does not report the tokens that a budget needs; RepeatedFailure once it was stopped.
         """
         settings, failures = self._settings, 0
         while True:
@@ -266,7 +263,7 @@ class Sender:
     async def keep(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question, message: AIMessage
     ) -> None:
-        """Keep the answer to these messages in the cache, where there is one."""
+        """Cache the answer to these messages, if there is a cache."""
         if self._cache is not None:
             await self._cache.keep(self._told(schema, messages, question), self._key(schema, question), message)
 
@@ -277,7 +274,7 @@ class Sender:
         return [(role, f"{system}\n\n{instruction(schema, question.method)}"), *others]
 
     def _key(self, schema: type[BaseModel], question: Question) -> dict[str, Any]:
-        """What shapes an answer beside the messages."""
+        """Return the part of the cache key beside the messages."""
         return {
             "base_url": self._endpoint.base_url,
             "model": self._endpoint.model,
@@ -290,7 +287,7 @@ class Sender:
     async def _attempt(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
     ) -> AIMessage:
-        """One HTTP request. Its fault, if it has one, is added to the question's."""
+        """Send one HTTP request; add its fault, if any, to the question's."""
         async with _gate(self._endpoint.base_url, self._concurrency):
             self._ledger.check()
             limit = min(self._settings.timeout, self._settings.deadline - question.cost.seconds)
@@ -310,9 +307,9 @@ class Sender:
     async def _invoke(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
     ) -> AIMessage:
-        """The message, or its failure as one of this module's exceptions.
+        """Return the message; raise failures as this module's exceptions.
 
-        The library's exceptions are not chained: they hold the request, and with it the key.
+        The library's exceptions are not chained: they contain the request, and with it the key.
         """
         from langchain_core.messages import AIMessage
 
@@ -365,6 +362,6 @@ class Sender:
 
 
 def _gate(base_url: str, limit: int) -> asyncio.Semaphore:
-    """The endpoint's places, shared by all roles on the running event loop."""
+    """Return the endpoint's semaphore, shared by all roles on the running event loop."""
     gates = _gates.setdefault(asyncio.get_running_loop(), {})
     return gates.setdefault((base_url, limit), asyncio.Semaphore(limit))

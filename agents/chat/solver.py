@@ -1,4 +1,4 @@
-"""The chat solver: a model tries a draft from its text alone, in live episodes that the environment judges (ours)."""
+"""The chat solver: a model tries a draft from its text alone, in live episodes that the environment scores (ours)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class NextAction(BaseModel):
 
 
 class ChatSolver:
-    """Solver on a chat model. It is shown the user turns so far, its own calls and their answers, and nothing else.
+    """Solver on a chat model. It sees the user turns so far, its own calls and their answers, and nothing else.
 
     Args:
-        model: whom to ask.
-        attempts: episodes played for one draft.
-        actions: actions in one episode at most, all user turns together; what was done by then is judged.
+        model: the chat model.
+        attempts: episodes per draft.
+        actions: most actions in one episode, all user turns together; the state at that point is scored.
     """
 
     def __init__(self, model: StructuredModel, attempts: int, actions: int) -> None:
@@ -39,11 +39,11 @@ class ChatSolver:
         self._actions = actions
 
     async def solve(self, draft: Draft, environment: Environment, iteration: int | None) -> Solved:
-        """The success rate over all attempts that can be judged; they run side by side.
+        """Return the success rate over all attempts that can be scored; they run concurrently.
 
-        A reply that stays unusable ends its attempt, and what was done by then is judged: that is the model's own
-        failure. An attempt that the endpoint failed says nothing about the draft and is left out. Raises
-        EndpointFailed when that goes for all of them, and BudgetReached when the budget ended one.
+        A reply that stays unusable ends its attempt, which is scored as it is: that is the model's own failure. An
+        attempt that the endpoint failed says nothing about the draft and is left out. Raises EndpointFailed when all
+        attempts were left out, and BudgetReached when the budget ended one.
         """
         attempts = (
             _Attempt(self._model, draft, environment, iteration, number, self._actions)
@@ -64,7 +64,7 @@ class ChatSolver:
 
 
 class _Attempt:
-    """One episode. ``number`` counts from 1 and stands in the prompt, so that a cache does not answer all alike."""
+    """One episode. ``number`` counts from 1 and is in the prompt, so that a cache does not answer all alike."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Attempt:
         self._said: list[str] = []
 
     async def play(self) -> bool:
-        """Whether the environment judges what was done a success."""
+        """Play the episode; return whether it succeeded."""
         with closing(await asyncio.to_thread(self._environment.open, self._draft)) as episode:
             try:
                 await self._converse(episode)
@@ -96,7 +96,7 @@ class _Attempt:
             return (await asyncio.to_thread(episode.outcome)).success
 
     async def _converse(self, episode: Episode) -> None:
-        """All user turns, until the last one has ended or no action is left."""
+        """Go through the user turns until the last one has ended or no action is left."""
         first = await asyncio.to_thread(episode.start)
         self._preface = preface_text(first.preface)
         turn: UserTurn | None = first

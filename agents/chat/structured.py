@@ -29,12 +29,12 @@ class StructuredModel:
     Args:
         model: any LangChain chat model that can be bound to tools or a response format; its own retries should be
             off, because they count here.
-        endpoint: where its requests go.
-        settings: the role's deadlines, attempts, method and prices.
-        ledger: where every question is recorded, and what knows the budgets.
-        concurrency: requests in flight at the endpoint at most, together with all others that name it.
-        cache: answers to identical requests; None asks the model every time.
-        failures_in_a_row: questions without a usable reply after which nothing more is asked.
+        endpoint: the endpoint of its requests.
+        settings: the role's timeouts, retries, method and prices.
+        ledger: records every question and enforces the budgets.
+        concurrency: most requests in flight at the endpoint, over all roles that use it.
+        cache: replies to identical requests; None asks the model every time.
+        failures_in_a_row: number of consecutive questions without a readable reply that stops the role.
     """
 
     def __init__(
@@ -63,14 +63,15 @@ class StructuredModel:
         subject: str,
         iteration: int | None,
     ) -> tuple[Reply, Measured]:
-        """A valid reply and what it cost; the ledger gets a line whatever comes of it.
+        """Return a valid reply and its cost; the ledger gets a line in every case.
 
-        ``check(reply, final)`` says in a sentence why a well-formed reply cannot be used, or None; ``final`` is True
-        for the reply to the repair turn. ``subject`` is the id of the record that is asked about, ``iteration`` None
-        for D_0. Raises RoleRefused when the reply cannot be used after one repair or the model refuses; its kinds
-        EndpointFailed, when the endpoint does not answer, and BudgetReached, when nothing may be sent any more;
-        InputError when the endpoint refuses the key or the model's name; and RepeatedFailure instead of the first two
-        after too many questions in a row without a reply that can be read.
+        ``check(reply, final)`` returns a sentence on why a well-formed reply is unusable, or None; ``final`` is True
+        for the reply to the repair turn. ``subject`` is the id of the record in question, ``iteration`` None for D_0.
+
+        Raises RoleRefused when the reply is unusable after one repair or the model refuses, and its subclasses
+        EndpointFailed, when the endpoint does not answer, and BudgetReached, when a budget is spent; InputError when
+        the endpoint refuses the key or the model's name; RepeatedFailure instead of the first two after too many
+        consecutive questions without a readable reply.
         """
         question = self._sender.question(subject)
         outcome: Outcome = "failed"
@@ -97,9 +98,9 @@ class StructuredModel:
         return reply, question.cost
 
     def _stop_where_hopeless(self, refusal: RoleRefused) -> None:
-        """Raises RepeatedFailure after too many questions in a row without a reply that can be read.
+        """Raise RepeatedFailure after too many consecutive questions without a readable reply.
 
-        One that can be read and not be used says that endpoint and model work.
+        A reply that is readable and unusable shows that endpoint and model work.
         """
         row = self._breaker.failed()
         if row is None:
@@ -155,7 +156,7 @@ class StructuredModel:
         return f" (cut off at max_tokens, {self._max_tokens})" if is_cut else ""
 
     def _record(self, question: Question, outcome: Outcome, iteration: int | None) -> None:
-        """On the event loop, so that a cancelled question is recorded too: one short line."""
+        """Record the question: one short line, on the event loop, so that a cancelled question is recorded too."""
         cached = question.cached and not question.cost.calls
         if not question.cost.calls and not cached:
             return
@@ -173,7 +174,7 @@ class StructuredModel:
 
 
 def _refusal(message: AIMessage) -> str | None:
-    """Why the model refused, None when it did not."""
+    """Return why the model refused; None if it did not."""
     said = message.additional_kwargs.get("refusal")
     if not said and message.response_metadata.get("finish_reason") == "content_filter":
         said = "the endpoint's content filter stopped it"

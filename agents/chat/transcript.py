@@ -1,6 +1,8 @@
-"""Tools, trajectories and interactions as text for a prompt. Nothing here reads a reference program.
+"""Prompts of the chat roles, and tools, trajectories and interactions as text for them.
 
-Whatever an environment, a user or a policy wrote stands between tags (``data``), which prompts declare to be data.
+Prompts are text files with ``$name`` placeholders in ``agents/chat/prompts``. Text that an environment, a user or a
+policy wrote goes between tags (``data``); every system message ends with ``data.txt``, which declares tagged text to be
+data and never instructions. Nothing here reads a reference program.
 """
 
 from __future__ import annotations
@@ -20,24 +22,20 @@ from environments.base import Action, MalformedCall, Observation, Outcome, Param
 from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 
-# The prompts of the chat roles: text files with ``$name`` placeholders, in ``agents/chat/prompts``.
-#
-# Every system message ends with ``data.txt``, which says what is data and never an instruction.
-
 _FOLDER = Path(__file__).parent / "prompts"
 
 
-class Prompt(NamedTuple):
+class RequestMessages(NamedTuple):
     """The two messages that open a request."""
 
     system: str
     user: str
 
 
-def prompt(name: str, **values: str) -> Prompt:
-    """The prompt of a role with its placeholders filled. Raises KeyError for one that is not given."""
+def prompt(name: str, **values: str) -> RequestMessages:
+    """Fill the placeholders of a role's prompt. Raises KeyError for one that is not given."""
     system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
-    return Prompt(system, _template(f"{name}_user").substitute(values))
+    return RequestMessages(system, _template(f"{name}_user").substitute(values))
 
 
 @cache
@@ -46,45 +44,45 @@ def _template(name: str) -> Template:
 
 
 MAX_OBSERVATION = 1500
-"""Characters of an observation that are shown."""
+"""Most characters of an observation."""
 MAX_ACTION = 600
-"""Characters of an action that are shown."""
+"""Most characters of an action."""
 MAX_PROGRAM = 4000
-"""Characters of an action that are shown where it is a program."""
+"""Most characters of an action that is a program."""
 MAX_WHOLE = 60_000
-"""Characters of the newest answers to programs that are shown whole: documentation is looked up there, and is long."""
+"""Characters within which the newest answers to programs are not cut: they may be documentation, which is long."""
 
 _TAGS = ("observation", "action", "user", "weakness")
 _TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
 def data(tag: str, text: str, most: int | None = None) -> str:
-    """``text`` between ``<tag>`` and ``</tag>``, cut after ``most`` characters; it cannot hold such a tag itself."""
+    """Put ``text`` between ``<tag>`` and ``</tag>``, cut after ``most`` characters and with such tags escaped."""
     shown = text if most is None or len(text) <= most else f"{text[:most]} ... ({len(text)} characters)"
     return f"<{tag}>{_TAG.sub('&lt;', shown)}</{tag}>"
 
 
 def tools_text(tools: Sequence[ToolSpec]) -> str:
-    """One paragraph a tool: its name and description, and a line for each parameter."""
+    """Write one paragraph per tool: its name and description, and a line for each parameter."""
     return "\n".join(_tool_text(tool) for tool in tools)
 
 
 def acting_tools(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-    """The tools to document to somebody who acts: the one that runs programs alone, where there is one.
+    """Return the tools to document in a prompt for acting: only the one that runs programs, if there is one.
 
-    Programs call all the others, and can look their documentation up.
+    Programs can call all the others and look up their documentation.
     """
     program = program_tool(tools)
     return tuple(tools) if program is None else (program,)
 
 
 def preface_text(preface: str) -> str:
-    """What an environment tells in advance, as the beginning of a prompt; empty for one that tells nothing."""
+    """Write an environment's preface as the beginning of a prompt; empty without one."""
     return f"What is told to everybody who acts in the environment:\n{preface}\n\n" if preface else ""
 
 
 def trajectory_text(trajectory: Trajectory) -> str:
-    """User turns, actions and observations, numbered from 1 like ``where`` in the reply."""
+    """Write user turns, actions and observations, numbered from 1 like ``where`` in the reply."""
     lines = []
     for t, turn in enumerate(trajectory.turns, start=1):
         lines.append(f"Turn {t}, user: {data('user', turn.full_text)}")
@@ -96,7 +94,7 @@ def trajectory_text(trajectory: Trajectory) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Which checks of which turn failed, in words; never what the reference did."""
+    """Write which checks of which turn failed, without anything of the reference."""
     lines = ["The attempt succeeded." if outcome.success else f"The attempt failed: {outcome.failure}."]
     for t, turn in enumerate(outcome.turns, start=1):
         lines.append(f"Turn {t}: {_checks(turn)}, {turn.calls} calls, {turn.malformed} malformed.")
@@ -104,7 +102,7 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def context_text(context: FailureContext) -> str:
-    """What is known of a weakness. The setup is left out: it may hold reference calls of earlier turns."""
+    """Write a failure context. The setup is left out, because it may contain reference calls of earlier turns."""
     if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
     if context.kind is Unsignalled.TOOL:
@@ -127,7 +125,7 @@ def context_text(context: FailureContext) -> str:
 
 
 def interactions_text(interactions: Sequence[Interaction], program: ToolSpec | None = None) -> str:
-    """Numbered from 0, with the run each belongs to; ``program`` is the tool that runs programs, where one does."""
+    """Write interactions, numbered from 0, with their runs; ``program`` is the tool that runs programs, if any."""
     if not interactions:
         return "(none yet)"
     limits = _limits([one.observation for one in interactions], program)
@@ -139,9 +137,9 @@ def interactions_text(interactions: Sequence[Interaction], program: ToolSpec | N
 
 
 def attempt_text(actions: Sequence[tuple[Action, Observation]], program: ToolSpec | None = None) -> str:
-    """A solver's own actions in one user turn and what they were answered, in order.
+    """Write a solver's own actions in one user turn and their observations, in order.
 
-    ``program`` is the tool that runs programs, where one does.
+    ``program`` is the tool that runs programs, if any.
     """
     if not actions:
         return "(no action yet)"
@@ -168,7 +166,7 @@ def _checks(turn: TurnOutcome) -> str:
 
 
 def _limits(observations: Sequence[Observation], program: ToolSpec | None) -> list[int]:
-    """Characters of each observation that are shown."""
+    """Return the most characters of each observation."""
     left = 0 if program is None else MAX_WHOLE
     limits = []
     for observation in reversed(observations):
@@ -190,13 +188,11 @@ def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
     return data("observation", observation.full_text, most)
 
 
-# A model's wish to call a tool as an action: a call of a tool that it was offered, or a malformed call.
-
 _MAX_NAME = 80
 
 
 def offered(name: str, arguments: Mapping[str, JsonValue], tools: Collection[str]) -> Action:
-    """The call, or a malformed one where ``name`` is none of ``tools``: that is answered, and nothing runs."""
+    """Turn a model's reply into an action: a call, or a malformed call if ``name`` is not one of ``tools``."""
     if name in tools:
         return ToolCall(name=name, arguments=dict(arguments))
     shown = name[:_MAX_NAME]

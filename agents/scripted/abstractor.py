@@ -2,8 +2,8 @@
 
 CoEvolve (section 3) lets an LLM abstract tasks; here the benchmark writes the text: from templates of its own, or
 from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
-worth exploring; one call first, then two, and so on; then variety. A policy that fails at a long task has no success
-to learn from in another long one around the same tool.
+worth exploring; one call first, then two, and so on; then variety. A policy that fails at a long task is
+unlikely to succeed at another long one around the same tool, and learns nothing from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TemplateAbstractor:
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """At most ``drafts_per_context`` drafts; equal arguments give equal drafts.
+        """Make at most ``drafts_per_context`` drafts; equal arguments give equal drafts.
 
         Raises RoleRefused when none of the cuts can be put into words.
         """
@@ -46,7 +46,7 @@ class TemplateAbstractor:
     def abstract_now(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """The same without an event loop."""
+        """Make the drafts without an event loop."""
         own = own_roles(environment)
         if own is not None:
             return own.draft(context, interactions, environment, self._settings, seed)

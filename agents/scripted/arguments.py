@@ -1,7 +1,8 @@
-"""Draws arguments for a tool as documentation and the freshest observations suggest.
+"""Draws arguments for a tool: documented choices, else values that are documented, given or seen, else invented ones.
 
-Generic over ``ToolSpec``: it knows parameter types, documentation and sightings, and no tool's name. Values are drawn
-with weights exp(score); the scores are our choice.
+Generic over ``ToolSpec``: it uses parameter types, documentation and sightings, never a tool's name. The guided
+explorer draws values with weights exp(score); the scores are our choice. Where a tool wants something new, names and
+short texts are made up from words that were seen.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings
 from agents.scripted.words import about, head_word, name_words, overlap, parameter_words, words
 from environments.base import Parameter, ToolCall, ToolSpec
 
-# Draws arguments for a tool: documented choices, else values that are documented, given or seen.
-
 _OPTIONAL = 0.3
 _CONVERSIONS = 8
 _LARGEST = 1e6
@@ -35,18 +34,18 @@ Chosen = Mapping[str, JsonValue]
 
 
 class ArgumentDraws:
-    """Draws the arguments of calls; both scripted explorers draw with it.
+    """Draws the arguments of calls; the base of both scripted explorers' draws.
 
-    How a list, a documented value, a number and an optional parameter are drawn is decided here, so that what one
-    explorer finds and the other does not comes from what they aim at and saw. A subclass decides which seen values are
-    offered, which documented value is preferred, and how a text is chosen.
+    It defines how a list, a documented value, a number and an optional parameter are drawn, so that the explorers
+    differ only in their aims and in what they saw. A subclass decides which seen values are offered, which documented
+    value is preferred, and how a text is chosen.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def draw(self, tool: ToolSpec) -> ToolCall:
-        """A call of ``tool``: required parameters always, each optional one three times in ten."""
+        """Draw a call of ``tool``: required parameters always, each optional one with probability 0.3."""
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
             if parameter.required or self._rng.random() < _OPTIONAL:
@@ -64,7 +63,7 @@ class ArgumentDraws:
         return self._drawn_from_a_source(tool, parameter, chosen)
 
     def _list(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """Documented items: a uniform number of them, in the documented order. Else one or two values."""
+        """Draw a uniform number of documented items, in the documented order; else one or two values."""
         if parameter.choices:
             size = self._rng.randint(1, len(parameter.choices))
             picked = set(self._rng.sample(range(len(parameter.choices)), size))
@@ -79,7 +78,7 @@ class ArgumentDraws:
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
-        """One of the documented values, each as likely."""
+        """Draw one of the documented values uniformly."""
         return self._rng.random() < 0.5 if parameter.type == "boolean" else self._rng.choice(known)
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
@@ -90,11 +89,11 @@ class ArgumentDraws:
         return self._drawn_from_a_source(tool, parameter, chosen)
 
     def _given(self, parameter: Parameter) -> Sequence[Scalar]:
-        """Values that people gave to the parameter, where they are not among those seen."""
+        """Return values that people gave to the parameter and that are not among those seen."""
         return ()
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
-        """Values seen in this episode that the parameter may take."""
+        """Return values seen in this episode that the parameter may take."""
         return ()
 
 
@@ -122,7 +121,7 @@ def draw_uniform(tool: ToolSpec, values: Sequence[Scalar], given: Given, rng: ra
 
 
 def converted(value: Scalar, type_name: str) -> Scalar | None:
-    """``value`` as an integer, float or string, or None where it has no such form or is too long or large."""
+    """Convert ``value`` to an integer, float or string; None if it cannot be converted or is too long or large."""
     if type_name == "string":
         text = str(value)
         return text if text.strip() and len(text) <= MAX_TEXT and "\n" not in text else None
@@ -149,7 +148,7 @@ def _in_range(parameter: Parameter) -> tuple[Scalar, ...]:
 
 
 def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonValue:
-    """One of ``values`` that has a form of the type, or a plain value of the type where none of a few draws has."""
+    """Draw one of ``values`` that converts to the type; a plain value of the type if none of a few draws does."""
     for _ in range(_CONVERSIONS):
         value = converted(rng.choice(values), type_name)
         if value is not None:
@@ -158,15 +157,13 @@ def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonV
     return plain.get(type_name, "x")
 
 
-# Makes up names and short texts from words that were seen, where a tool wants something new.
-
 _WORD = re.compile(r"[A-Za-z]{4,12}")
 _ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
 _PLAIN_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
 
 
 def invented_name(sightings: Sightings, like: str, rng: random.Random) -> str:
-    """A name of one or two seen words, with the ending (".txt") of the value that it shall be like."""
+    """Invent a name of one or two seen words, with the ending (".txt") of ``like``."""
     pool = _words(sightings)
     parts = [rng.choice(pool).lower() for _ in range(rng.choice((1, 1, 2)))]
     ending = _ENDING.match(like)
@@ -174,7 +171,7 @@ def invented_name(sightings: Sightings, like: str, rng: random.Random) -> str:
 
 
 def invented_text(sightings: Sightings, rng: random.Random) -> str:
-    """A text of one to five seen words."""
+    """Invent a text of one to five seen words."""
     pool = _words(sightings)
     return " ".join(rng.choice(pool) for _ in range(rng.randint(1, 5)))
 
@@ -191,7 +188,7 @@ _PROSE = frozenset(words("content message text list title body"))
 
 
 class GuidedArguments(ArgumentDraws):
-    """Draws values that fit what was seen: those in view first, later ones near the earlier ones, new texts too."""
+    """Draws values that fit what was seen: visible ones first, later ones near the earlier ones, also new texts."""
 
     def __init__(self, sightings: Sightings, experience: Experience, rng: random.Random) -> None:
         super().__init__(rng)
@@ -200,10 +197,10 @@ class GuidedArguments(ArgumentDraws):
         self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
 
     def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
-        """A call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
+        """Draw a call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
 
-        "All doors must be locked" makes lists whole, booleans false unless the text names them ("unlock"), and picks
-        choices and numbers whose words or gloss ("1 (fully pressed)") stand in the text.
+        "All doors must be locked" makes lists complete, booleans false unless the text names them ("unlock"), and picks
+        choices and numbers whose words or gloss ("1 (fully pressed)") occur in the text.
         """
         sentence = requirement.split(". ", maxsplit=1)[0]
         asked, everything = frozenset(words(sentence)), _ALL.search(sentence) is not None
@@ -216,7 +213,7 @@ class GuidedArguments(ArgumentDraws):
         return ToolCall(name=tool.name, arguments=arguments)
 
     def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
-        """The kinds of names that a text parameter takes, by its name, else by its description."""
+        """Return the kinds of names that a text parameter takes, by its name, else by its description."""
         if parameter.type != "string" or parameter.choices:
             return frozenset()
         known = self.sightings.kinds()
@@ -240,7 +237,7 @@ class GuidedArguments(ArgumentDraws):
         return self._value(tool, parameter, chosen)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
-        """A documented value; one that was given already, or refused, is less likely."""
+        """Draw a documented value; one that was given already, or refused, is less likely."""
         weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
         return self._rng.choices(known, weights)[0]
 
@@ -259,9 +256,9 @@ class GuidedArguments(ArgumentDraws):
         return invented_name(self.sightings, str(seen[0]) if seen else "", self._rng)
 
     def _share_of_new(self, tool: ToolSpec, parameter: Parameter) -> float:
-        """How often a text should be one that nobody has seen: often where documentation speaks of something new.
+        """Return the probability of an invented text: high where the documentation mentions something new.
 
-        Where names of a kind are taken, the first parameter mostly wants one that exists, a later one may be a target.
+        If a tool takes names of a kind, the first parameter usually wants an existing one; a later one may be a target.
         """
         if "new" in parameter_words(parameter.description):
             return 0.85 if "creat" in about(tool) else 0.4
@@ -270,7 +267,7 @@ class GuidedArguments(ArgumentDraws):
         return 0.05 if parameter == tool.parameters[0] else 0.25
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> list[Scalar]:
-        """A few seen values for a parameter, drawn by score."""
+        """Draw a few seen values for a parameter by score."""
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)
         scores: dict[Scalar, float] = {}
@@ -299,13 +296,13 @@ class GuidedArguments(ArgumentDraws):
         return score + 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
 
     def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
-        """How much less a value is worth for having been given already, or refused."""
+        """Return the penalty of a value that was given already, or refused."""
         seen = self._experience
         given = seen.used(tool.name, parameter.name, value) + seen.refused(tool.name, parameter.name, value)
         return 0.7 * given + 2.0 * seen.wrong(tool.name, parameter.name, value)
 
     def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
-        """Names suit a parameter that takes names, best where the explorer stands; what was just observed suits any."""
+        """Score nearness: names in the current place for a parameter of names; just observed values for any."""
         if kinds and self.sightings.in_place(sighting):
             return 3.0
         if self.sightings.is_fresh(sighting):
@@ -316,7 +313,7 @@ class GuidedArguments(ArgumentDraws):
         return -2.0 if elsewhere else 0.0
 
     def _fit(self, tool: ToolSpec, parameter: Parameter, labels: frozenset[str]) -> float:
-        """How well the words of a key fit a parameter: its name counts double, what its value is triple."""
+        """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
         key = (tool.name, parameter.name, labels)
         if key not in self._fits:
             fit = 2.0 * overlap(name_words(parameter.name), labels)

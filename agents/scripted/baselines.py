@@ -1,15 +1,19 @@
-"""Contexts of uniformly drawn calls: the baseline that has what a reflector gives, and no weakness to aim at.
+"""Contexts without a weakness: uniformly drawn calls (a baseline), and one tool after another (for warm starts).
 
-A task of the round is drawn, then one of the calls that its rollouts made, whether the call or the rollout went well or
-not. The context has the shape that a reflector's has, so that the same explorer and abstractor work on it; what of a
-reflector's fields says that or how something failed is replaced by its unconditional counterpart (our choice):
+``random_contexts``: a task of the round is drawn, then one of the calls that its rollouts made, successful or not. The
+context has the fields of a reflector's, so that the same explorer and abstractor work on it; fields that depend on a
+failure are replaced by their unconditional counterpart (our choice):
 
 where, tool         the drawn call
 cause, error_class  none: they are read from failures
 facts               as around a failure, without error messages and malformed calls
 explore             the drawn tool, the tools of the task's reference (a reflector lists those that did not succeed),
                     and neighbours by documentation, as many as a reflector names; no tool that an error asks for
-setup               as for a failure: the place where the turn of the call began
+setup               as for a failure: the state in which the turn of the call began
+
+``tool_context``: a start state and one tool, for the training data of an initial policy (ours). Unguided exploration
+seldom reaches tools that need others first; a policy that has never seen a tool does not sample it, so that no reward
+can reinforce it. A pretrained model knows something about any documented tool.
 """
 
 from __future__ import annotations
@@ -44,10 +48,10 @@ def random_contexts(
     seed: int,
     iteration: int,
 ) -> tuple[FailureContext, ...]:
-    """``count`` contexts, sorted by id, or fewer where the round's tasks have not so many different calls.
+    """Draw ``count`` contexts, sorted by id; fewer if the round's tasks have fewer different calls.
 
     Every task is drawn once before any is drawn twice, and none twice with the same call. Trajectories with an
-    infrastructure error take no part. ``tasks`` holds the tasks of the trajectories by id. The order of
+    infrastructure error are left out. ``tasks`` holds the tasks of the trajectories by id. The order of
     ``trajectories`` does not matter.
     """
     open_calls = _calls(trajectories, tasks)
@@ -64,7 +68,7 @@ def random_contexts(
 
 
 def _calls(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task]) -> dict[str, Sequence[_Drawn]]:
-    """Every call that ran, by task; tasks whose rollouts called nothing are left out."""
+    """Collect every call that ran, by task; tasks whose rollouts called nothing are left out."""
     made: defaultdict[str, list[_Drawn]] = defaultdict(list)
     for one in sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id)):
         if one.infrastructure_error is not None:
@@ -105,15 +109,8 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
     )
 
 
-# Contexts around one tool at a start state, tools in turn: what gives the starter a weak idea of every tool.
-#
-# Unguided exploration seldom or never reaches tools that need others first, and a policy that has never seen a tool
-# does not sample it, so that no reward can raise it. A pretrained model has some idea of any documented tool (our
-# choice).
-
-
 def tool_context(starts: Sequence[StartState], environment: Environment, number: int) -> FailureContext:
-    """The ``number``-th such context, from 0: tools in order of name, each time at the next start state that has it.
+    """Return the ``number``-th tool context, from 0: tools sorted by name, each time at the next start state with it.
 
     ``starts`` must not be empty.
     """

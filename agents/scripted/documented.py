@@ -1,4 +1,4 @@
-"""Values that a parameter's documentation names: choices, quoted constants, numbers with their gloss, ranges."""
+"""Reads values from a parameter's documentation: choices, quoted constants, numbers with their gloss, ranges."""
 
 from __future__ import annotations
 

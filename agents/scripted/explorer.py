@@ -1,7 +1,12 @@
-"""The guided explorer: acts around a failure context, overcomes what stands in the way, and prefers what is new.
+"""The guided explorer: acts around a failure context, resolves errors, and prefers tools not reached yet.
 
-CoEvolve (section 3) lets an LLM explore for several rounds of several steps; these rules are our stand-in. What one
-round learned (which calls a tool needs first, which values it takes, what lies in view at the start) serves the next.
+CoEvolve (section 3) lets an LLM explore for several rounds of several steps; these rules are our stand-in. A round
+reuses what earlier ones learned: which calls a tool needs first, which values it takes, what is visible at the start.
+
+In a round (one live episode) it aims at one tool after another. A refused call is retried after the calls that the
+error message asks for. If the values that a tool takes are elsewhere in the state's tree, it goes there first; after a
+surprising answer it looks again. Which tools move or look is read from documentation; how often the rules apply is our
+choice.
 """
 
 from __future__ import annotations
@@ -21,12 +26,6 @@ from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from memory.records import FailureContext, Interaction
-
-# One round of the guided explorer: a live episode in which it aims at one tool after another.
-#
-# A call that an error refuses is retried after the calls that the error message asks for. Where the values that a tool
-# takes lie elsewhere in the state's tree, it goes there first; where an answer surprises, it looks again. Which tools
-# move or look is read from documentation; how often the rules apply is our choice.
 
 _MAX_DEPTH = 4
 _DRAWS = 6
@@ -69,7 +68,7 @@ class GuidedRound:
             self._attempt(partial(self._new_call, tool), 0)
 
     def _meet_needs(self, tool: ToolSpec) -> None:
-        """Make the calls that an earlier round found to be needed, unless the last of their tools was just that."""
+        """Make the calls that an earlier round found to be needed, unless the last of them was just made."""
         for need in self._known.needs.get(tool.name, ()):
             latest = next((made for made in reversed(self._done) if made.name == need.name), None)
             if latest != need and self._may_act():
@@ -124,7 +123,7 @@ class GuidedRound:
             self._known.needs.setdefault(call.name, between)
 
     def _approach(self, tool: ToolSpec) -> None:
-        """Go to where names of the kind that ``tool`` takes stand, and sometimes further than needed."""
+        """Go to a place with names of the kind that ``tool`` takes, and sometimes further than needed."""
         wanted = [kinds for p in tool.parameters if p.required for kinds in (self._arguments.kinds(tool, p),) if kinds]
         movers = [mover for _, mover in sorted(self._known.tools.items()) if _moves(mover)]
         if not wanted or not movers:
@@ -142,7 +141,7 @@ class GuidedRound:
             self._act(ToolCall(name=mover.name, arguments={mover.parameters[0].name: self._rng.choice(ways)}))
 
     def _look(self, tool: ToolSpec) -> None:
-        """Call one tool that needs no argument and whose documentation speaks of what ``tool`` takes."""
+        """Call a tool without required arguments whose documentation mentions what ``tool`` takes."""
         wanted = frozenset(w for p in tool.parameters for w in (*name_words(p.name), *parameter_words(p.description)))
         options = {
             other.name: overlap(wanted, about(other)) / len(about(other)) ** 0.5
@@ -187,27 +186,27 @@ class GuidedRound:
 
 
 def _moves(tool: ToolSpec) -> bool:
-    """Whether a tool goes somewhere: one text argument, and "change the current ..." in its documentation."""
+    """Whether a tool changes the current place: one text argument and "change the current ..." in its description."""
     single = len(tool.parameters) == 1 and tool.parameters[0].type == "string" and not tool.parameters[0].choices
     return single and about(tool) >= _MOVES
 
 
 class GuidedExplorer:
-    """Explorer that is led by the context: its tool, the tools worth reaching, its facts."""
+    """Explorer guided by the context: its tool, the tools worth reaching, its facts."""
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """R rounds of S steps around the context; equal arguments give equal interactions."""
+        """Explore for R rounds of S steps around the context; equal arguments give equal interactions."""
         return await asyncio.to_thread(self.explore_now, context, environment, seed)
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """The same without an event loop."""
+        """Explore without an event loop."""
         own = own_roles(environment)
         if own is not None:
             return own.explore(context, environment, self._settings, seed, guided=True)
-        # Both scripted explorers get these: they differ in what they aim at and not in what they know (ours).
+        # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
         values = benchmark_of(environment).known_values()
         knowledge = Knowledge(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []

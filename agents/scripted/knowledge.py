@@ -1,4 +1,4 @@
-"""What an explorer knows in one context across its rounds."""
+"""An explorer's knowledge in one context across its rounds: tools, calls, their needs, and which values worked."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from environments.base import Environment, Observation, ObservationStatus, ToolC
 from environments.benchmark import KnownValue
 from memory.records import FailureContext
 
-# What an explorer learned in one context about which values a parameter takes, and where they come from.
-
 
 @dataclass
 class Experience:
-    """Counts of outcomes by value and by source, for each parameter of each tool."""
+    """Counts of outcomes by value and by source of values, for each parameter of each tool."""
 
     _sources: defaultdict[tuple[str, str, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     _used: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -40,20 +38,20 @@ class Experience:
                 self._sources[call.name, name, source][0 if fine else 1] += 1
 
     def trust(self, tool: str, parameter: str, source: str) -> float:
-        """From -1 (values of this source were refused) over 0 (not tried) to 1."""
+        """Return the trust in a source, from -1 (its values were refused) over 0 (not tried) to 1."""
         good, bad = self._sources.get((tool, parameter, source), (0, 0))
         return (good - bad) / (good + bad + 1)
 
     def used(self, tool: str, parameter: str, value: JsonValue) -> int:
-        """How often the value was given here with success."""
+        """Return how often the value was given here with success."""
         return self._used[tool, parameter, str(value)]
 
     def refused(self, tool: str, parameter: str, value: JsonValue) -> int:
-        """How often the value was given here without success since it last had some."""
+        """Return how often the value was given here without success since its last success."""
         return self._refused[tool, parameter, str(value)]
 
     def wrong(self, tool: str, parameter: str, value: JsonValue) -> int:
-        """How often an answer that was not fine named the value."""
+        """Return how often the answer to a failed call named the value."""
         return self._wrong[tool, parameter, str(value)]
 
 
@@ -79,7 +77,7 @@ class Knowledge:
         self._given = given
 
     def sightings(self) -> Sightings:
-        """What can be seen at the start of a round: state, training values, facts, and what looks showed before."""
+        """Return what is visible at the start of a round: state, training values, facts, and earlier looks."""
         seen = Sightings()
         seen.see_state(self._context.initial_state)
         for value in self._given:
@@ -99,7 +97,7 @@ class Knowledge:
         self.aims.succeeded[call.name] += succeeded
 
     def newest(self, calls: Sequence[ToolCall]) -> ToolCall:
-        """The call among ``calls`` that was made least often in this context, failures double; the first of equals."""
+        """Return the call that was made least often in this context, failures counted double; the first of equals."""
         return min(calls, key=lambda call: self._made[_key(call)] + 2 * self._failed[_key(call)])
 
 

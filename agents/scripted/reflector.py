@@ -2,7 +2,10 @@
 
 CoEvolve (section 3) lets an LLM reflect on the failed trajectory; here rules name where, how and why, and which tools
 are worth reaching: the one that failed, those that its error asks for, those of the reference that did not succeed,
-those of the rare pattern, and neighbours.
+those of the rare pattern, and neighbours. The rules find the first error of one turn by comparing it with its
+reference; the causes are those of ``memory.records.Cause``, the order of the rules is our choice.
+
+Scripted roles may read references. No value of a reference enters the sentences, because they may go into a prompt.
 """
 
 from __future__ import annotations
@@ -23,13 +26,8 @@ from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext
 
-# Names the first thing that went wrong in a failed trajectory, by comparing one turn with its reference.
-#
-# Scripted roles may read references; nothing of a reference's values enters the sentences, because those may reach a
-# prompt. The causes are those of ``memory.records.Cause``; the order of the rules is our choice.
 
-
-class Diagnosis(NamedTuple):
+class FirstError(NamedTuple):
     """The cause, the (turn, step) where it shows, the tool it is about, and the tools its error asks for."""
 
     cause: Cause
@@ -38,10 +36,10 @@ class Diagnosis(NamedTuple):
     asked: tuple[str, ...] = ()
 
 
-def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> Diagnosis:
-    """What went wrong in ``turn`` of a failed trajectory. ``tools`` are the task's.
+def first_error(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> FirstError:
+    """Find the first error in ``turn`` of a failed trajectory. ``tools`` are the task's.
 
-    The environment replays the trajectory where only the states can tell (every reference call was made, and more).
+    The environment replays the trajectory if only states can decide (every reference call was made, and more).
     """
     turns, reference = evidence.trajectory.turns, evidence.task.reference[turn]
     steps = turns[turn].steps if turn < len(turns) else ()
@@ -55,52 +53,52 @@ def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environme
     return _too_little(compared, turn)
 
 
-def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> Diagnosis | None:
-    """The cause that one step shows, or None where it is right, recovered from later, or harmless."""
+def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> FirstError | None:
+    """Return the cause that one step shows; None if it is right, recovered from later, or harmless."""
     step, missing = compared.steps[place], compared.missing_names()
     where = (turn, place)
     next_tool = compared.reference[compared.missing[0]].name
     if isinstance(step.action, MalformedCall):
-        return Diagnosis(Cause.MALFORMED, where, next_tool)
+        return FirstError(Cause.MALFORMED, where, next_tool)
     if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
         return None
     if step.action.name in missing:
-        return Diagnosis(Cause.WRONG_ARGUMENT, where, step.action.name)
+        return FirstError(Cause.WRONG_ARGUMENT, where, step.action.name)
     is_last = place > max(compared.made.values(), default=-1)
-    return Diagnosis(Cause.WRONG_CALL, where, next_tool) if is_last else None
+    return FirstError(Cause.WRONG_CALL, where, next_tool) if is_last else None
 
 
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
-) -> Diagnosis | None:
-    """The cause of an error: the reference's own call refused means that something before it is missing."""
+) -> FirstError | None:
+    """Return the cause of an error: if the reference's own call is refused, a call before it is missing."""
     text = compared.steps[where[1]].observation.text
     asked = tuple(tool.name for tool in remedies(call, text, tools))
     if call.name not in compared.missing_names():
         known = any(call.name == wanted.name for wanted in compared.reference)
         return (
-            None if known else Diagnosis(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
+            None if known else FirstError(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
         )
     as_wanted = any(compared.same(call, compared.reference[k]) for k in compared.missing)
     if asked or as_wanted:
-        return Diagnosis(Cause.UNMET_PRECONDITION, where, call.name, asked)
-    return Diagnosis(Cause.WRONG_ARGUMENT, where, call.name)
+        return FirstError(Cause.UNMET_PRECONDITION, where, call.name, asked)
+    return FirstError(Cause.WRONG_ARGUMENT, where, call.name)
 
 
-def _too_little(compared: TurnComparison, turn: int) -> Diagnosis:
-    """Nothing wrong was called: the turn ended before the missing calls, or went past one of them."""
+def _too_little(compared: TurnComparison, turn: int) -> FirstError:
+    """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
     first = compared.missing[0]
     later = [place for k, place in compared.made.items() if k > first]
     tool = compared.reference[first].name
     if later:
-        return Diagnosis(Cause.MISSING_CALL, (turn, min(later)), tool)
-    return Diagnosis(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
+        return FirstError(Cause.MISSING_CALL, (turn, min(later)), tool)
+    return FirstError(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
 
-def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> Diagnosis:
-    """Every reference call was made: another one changed the state, or they came in the wrong order."""
+def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> FirstError:
+    """Return the cause if every reference call was made: another changed the state, or the order is wrong."""
     extra = [place for place in range(len(compared.steps)) if place not in compared.made.values()]
     changing = _changing_steps(evidence, turn, environment)
     blamed = next((place for place in extra if place in changing), None)
@@ -109,14 +107,14 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
         swapped = next(((first, second) for first, second in pairwise(order) if second < first), None)
         if swapped is not None:
             due, early = swapped
-            return Diagnosis(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
+            return FirstError(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
         blamed = extra[0] if extra else max(0, len(compared.steps) - 1)
     tool = _tool_of(compared.steps[blamed]) if blamed < len(compared.steps) else ""
-    return Diagnosis(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
+    return FirstError(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
-    """Steps of the turn after which the state differs, found by replaying the trajectory."""
+    """Return the steps of the turn that changed the state, by replaying the trajectory."""
     changing = set()
     with closing(environment.open(evidence.task)) as episode:
         episode.start()
@@ -152,21 +150,21 @@ _WHY = {
 
 
 class RuleReflector:
-    """Reflector without a model; reads references, so what it writes names tools of them but none of their values."""
+    """Reflector without a model. It reads references: its contexts name tools of them but none of their values."""
 
     async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """The context of a signal. Raises RoleRefused for a trajectory that an infrastructure error ended."""
+        """Return the context of a signal. Raises RoleRefused for a trajectory with an infrastructure error."""
         return await asyncio.to_thread(self.reflect_now, evidence, environment)
 
     def reflect_now(self, evidence: Evidence, environment: Environment) -> FailureContext:
-        """The same without an event loop."""
+        """Reflect without an event loop."""
         if evidence.trajectory.outcome is None:
             raise RoleRefused(f"trajectory {evidence.trajectory.id} ended in an infrastructure error: nothing to read")
         tools = environment.tools(evidence.task.tools)
         if evidence.signal.successful_evidence or evidence.trajectory.success:
             found = _unstable(evidence)
         else:
-            found = diagnose(evidence, failed_turn(evidence), tools, environment)
+            found = first_error(evidence, failed_turn(evidence), tools, environment)
         return failure_context(
             evidence,
             cause=found.cause,
@@ -178,17 +176,17 @@ class RuleReflector:
         )
 
 
-def _unstable(evidence: Evidence) -> Diagnosis:
-    """A success that is rare or not repeatable: it is about the pattern's last tool, else about the last call."""
+def _unstable(evidence: Evidence) -> FirstError:
+    """Diagnose a success that is rare or not repeatable: the pattern's last tool, else the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
     for t, turn in enumerate(evidence.trajectory.turns):
         for s, step in enumerate(turn.steps):
             if any(call.name in wanted for call in step.observation.calls):
-                return Diagnosis(Cause.UNSTABLE, (t, s), wanted[0])
-    return Diagnosis(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
+                return FirstError(Cause.UNSTABLE, (t, s), wanted[0])
+    return FirstError(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
 
 
-def _how(evidence: Evidence, found: Diagnosis) -> str:
+def _how(evidence: Evidence, found: FirstError) -> str:
     turn, place = found.where
     step = step_at(evidence.trajectory, found.where)
     if step is None:
@@ -198,8 +196,8 @@ def _how(evidence: Evidence, found: Diagnosis) -> str:
     return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
 
 
-def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """Tools to explore, most promising first. The neighbours beyond the most similar ones are drawn by the signal."""
+def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
+    """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
         for turn in evidence.trajectory.turns
@@ -218,7 +216,7 @@ def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSp
 def with_neighbours(
     chosen: Sequence[str], centre: ToolSpec | None, tools: Sequence[ToolSpec], rng: random.Random
 ) -> tuple[str, ...]:
-    """The ``chosen`` tools, those of the group of ``centre`` that are most like it, and a few more of it by ``rng``."""
+    """Return ``chosen``, the tools of ``centre``'s group most similar to it, and a few more of the group by ``rng``."""
     if centre is None:
         return tuple(chosen[:_MOST])
     near = [tool for tool in tools if tool.group == centre.group and tool.name not in chosen]

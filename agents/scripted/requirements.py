@@ -1,7 +1,7 @@
-"""Reads an error message: does it blame an argument, or ask for another call first, and which tool answers that?
+"""Reads an error message: whether it blames an argument or asks for another call first, and of which tool.
 
-A message that holds the words of another tool's name asks for that tool ("All doors must be locked before starting
-the engine": lockDoors, to whoever called startEngine). The shares at which words count are our choice.
+A message with the words of another tool's name asks for that tool ("All doors must be locked before starting the
+engine", in answer to startEngine, asks for lockDoors). The thresholds on shares of words are our choice.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ENOUGH_SHARE = 0.5
 
 
 def remedies(call: ToolCall, text: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-    """Tools that the error ``text`` of ``call`` asks to be called first, best match first; empty if it blames a value.
+    """Return tools that the error ``text`` of ``call`` asks for, best match first; empty if it blames a value.
 
-    Among tools whose names match equally the one whose documentation holds more of the message comes first.
+    Among tools whose names match equally, the one whose documentation has more words of the message comes first.
     """
     message = error_message(text)
     said = frozenset(words(message))

@@ -1,4 +1,4 @@
-"""The unguided explorer: functions and arguments drawn uniformly. D_0, the starter's data, and the baseline."""
+"""The unguided explorer: functions and arguments drawn uniformly, for D_0, warm starts, and the baseline."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MAX_OBSERVATION = 400
 
 
 class UnguidedExplorer:
-    """Explorer that ignores what a context says beyond where its episodes open.
+    """Explorer that uses nothing of a context but its start state.
 
-    With the settings of the guided one it is the baseline at an equal budget; one round of 14 steps is what was
-    measured for D_0 (``UNGUIDED_EXPLORATION``).
+    With the settings of the guided one it is the baseline at an equal budget; D_0 uses one round of 14 steps
+    (``UNGUIDED_EXPLORATION``).
     """
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """R rounds of S uniformly drawn calls; equal arguments give equal interactions."""
+        """Explore for R rounds of S uniformly drawn calls; equal arguments give equal interactions."""
         return await asyncio.to_thread(self.explore_now, context, environment, seed)
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """The same without an event loop."""
+        """Explore without an event loop."""
         own = own_roles(environment)
         if own is not None:
             return own.explore(context, environment, self._settings, seed, guided=False)

@@ -1,8 +1,7 @@
-"""Values that an explorer has seen, each with where it stood: what arguments are drawn from.
+"""Values that an explorer has seen, with their places: the pool that arguments are drawn from.
 
-A value keeps the words of the key it stood under, the values it stood next to, and whether a newer answer of the same
-kind has replaced it. Sources are initial states, observations, the explorer's own calls, and what the context tells
-of the failed trajectory.
+A value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced it.
+Sources are initial states, observations, the explorer's own calls, and the context's facts on the failed trajectory.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from agents.scripted.words import words
 from environments.base import Observation, ToolCall
 
 MAX_TEXT = 80
-"""Characters of a string that is offered as an argument, at most (our choice: user turns stay readable)."""
+"""Most characters of a string offered as an argument (our choice: user turns stay readable)."""
 
 _MAX_OBSERVATION = 20_000
 _MAX_LEAVES = 200
@@ -27,18 +26,18 @@ _MAX_NEAR = 12
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _STATE = "state"
 PARENT = ".."
-"""The conventional name of what a place stands under."""
+"""The conventional name of the parent of a place."""
 
 Scalar = str | int | float
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """One value where it was seen.
+    """One value and its place.
 
-    ``labels``: stems of its key. ``kind``: the stem of a "type" that the state declares for it; ``parent``: the name
-    it stands directly under in the state. ``near``: values it belongs to (the folders above a file, the arguments of
-    the call that answered). ``source``: tool and key, or where else it comes from. ``piece``: a word or part of a
+    ``labels``: stems of its key. ``kind``: the stem of a "type" that the state declares for it; ``parent``: its direct
+    parent's name in the state. ``near``: values it belongs to (the folders above a file, the arguments of the call that
+    returned it). ``source``: tool and key, or the other source. ``piece``: a word or part of a
     longer text. ``only_for``: the one (tool, parameter) that takes it; None for any.
     """
 
@@ -55,9 +54,9 @@ class Sighting:
 
 @dataclass
 class Sightings:
-    """All sightings of one episode, in the order in which they were made.
+    """All sightings of one episode, in order.
 
-    ``place`` is the name in the state's tree under which the explorer stands: the top until it moves.
+    ``place`` is the explorer's current place in the state's tree: the top until it moves.
     """
 
     items: list[Sighting] = field(default_factory=list)
@@ -76,16 +75,16 @@ class Sightings:
         return self._latest.get(sighting.source) == sighting.order
 
     def in_place(self, sighting: Sighting) -> bool:
-        """Whether the state has it directly under the place where the explorer stands."""
+        """Whether the state has it directly under the explorer's current place."""
         here = self.place is not None and bool(sighting.kind) and sighting.parent == self.place
         return here and sighting.value not in self._doubted
 
     def doubt(self, call: ToolCall, message: str) -> None:
-        """An error named arguments of ``call``: they may not be where the state has them."""
+        """Mark arguments of ``call`` that an error named: they may no longer be where the state has them."""
         self._doubted.update(value for value in _scalars(call.arguments) if str(value) in message)
 
     def kinds_of(self, value: Scalar) -> frozenset[str]:
-        """The kinds that the state, or the call that made it, declares for a name."""
+        """Return the kinds that the state, or the call that made it, declares for a name."""
         return frozenset(self._kinds.get(value, ()))
 
     def kinds(self) -> frozenset[str]:
@@ -93,7 +92,7 @@ class Sightings:
         return frozenset(kind for kinds in self._kinds.values() for kind in kinds)
 
     def move(self, name: str) -> None:
-        """The explorer went to ``name``, or with ".." to what its place stands under."""
+        """Set the current place to ``name``, or with ".." to the parent of the current one."""
         if name == PARENT:
             self.place = self._parents.get(self.place) if self.place is not None else None
         elif name in self._parents:
@@ -107,7 +106,7 @@ class Sightings:
         self.place = tops[0] if len(tops) == 1 else None
 
     def see_observation(self, call: ToolCall, observation: Observation) -> None:
-        """Take the leaves of an answer; they stand near the call's arguments."""
+        """Take the leaves of an answer; they are near the call's arguments."""
         if len(observation.text) > _MAX_OBSERVATION:
             return
         self._clock += 1
@@ -121,7 +120,7 @@ class Sightings:
     def see_call(self, call: ToolCall, kinds: Mapping[str, str]) -> None:
         """Take the arguments of a call that ran: what it made can be named again.
 
-        ``kinds`` says of what kind the value of a parameter is; such a name stands where the explorer stands.
+        ``kinds`` maps parameter to value kind; such names are relative to the explorer's current place.
         """
         self._clock += 1
         values = frozenset(_scalars(call.arguments))
@@ -137,7 +136,7 @@ class Sightings:
                 self._add(value, _labels((name,)), values - {value}, source, kind, parent)
 
     def see_fact(self, name: str, value: JsonValue) -> None:
-        """Take a value that the context tells of the failed trajectory."""
+        """Take a value from the context's facts on the failed trajectory."""
         for scalar in _scalars(value):
             self._add(scalar, _labels((name,)), source="fact")
 

@@ -1,7 +1,7 @@
 """Words of names, documentation and messages, so that rules can compare them without knowing any tool.
 
-All rules of this folder that pick tools or values rest on shared words. The splitting and the crude stemming are our
-choice; they need only be consistent, because both sides of a comparison go through them.
+All rules of this package that pick tools or values use shared words. The splitting and the crude stemming are our
+choice; they only have to be consistent, because both sides of a comparison go through them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _about(name: str, description: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def head_word(description: str) -> str:
-    """The first content word of a parameter's description: what its value is ("The zipcode of the first city")."""
+    """Return the first content word of a parameter's description ("The zipcode of the first city": zipcode)."""
     return next(iter(words(_ENUM.sub("", description))), "")
 
 
@@ -70,12 +70,12 @@ def parameter_words(description: str) -> frozenset[str]:
 
 
 def overlap(left: Collection[str], right: Collection[str]) -> int:
-    """How many words of ``left`` stand in ``right``, abbreviations ("dir" of "directory") included."""
+    """Count the words of ``left`` that are in ``right``, abbreviations ("dir" of "directory") included."""
     return sum(1 for word in left if word in right or any(_abbreviates(word, other) for other in right))
 
 
 def share(left: Collection[str], right: Collection[str]) -> float:
-    """The part of ``left`` that stands in ``right``, from 0 to 1; 0 for no words at all."""
+    """Return the share of ``left`` that is in ``right``, from 0 to 1; 0 for no words at all."""
     return overlap(left, right) / len(left) if left else 0.0
 
 

@@ -86,7 +86,7 @@ def constants_of(tool: ToolSpec) -> frozenset[str]:
     return frozenset(word for word in words if word not in _LITERALS)
 
 
-class References:
+class Pointers:
     """The values of the pointers ``$1`` to ``$9`` in one episode, in order of first appearance."""
 
     def __init__(self, limit: int) -> None:
@@ -124,7 +124,7 @@ class CompactText:
 
     def __init__(self, settings: CompactSettings) -> None:
         self.settings = settings
-        self.references = References(settings.references)
+        self.references = Pointers(settings.references)
         self.tools: dict[str, ToolSpec] = {}
         self.constants: frozenset[str] = frozenset()
 

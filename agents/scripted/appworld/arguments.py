@@ -1,4 +1,4 @@
-"""Draws arguments for an API of AppWorld: values seen under the parameter's key, else what its documentation asks."""
+"""Draws arguments for an API of AppWorld: values seen under the parameter's key, else documented ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import ceil, floor
 
 from pydantic import JsonValue
 
-from agents.scripted.appworld.sightings import Scalar, Sighting
+from agents.scripted.appworld.sightings import AnswerValue, Scalar
 from environments.base import Parameter, ToolSpec
 
 _OPTIONAL = 0.25
@@ -25,12 +25,12 @@ _ADDRESSES = ("email", "phone_number")
 
 
 def is_id(parameter: Parameter) -> bool:
-    """Whether it takes the number of something that an app knows."""
+    """Whether the parameter takes the id of an object of an app."""
     return parameter.name.endswith("_id") and parameter.type == "integer"
 
 
 def chosen_parameters(tool: ToolSpec, rng: random.Random) -> tuple[Parameter, ...]:
-    """The parameters to give: the required ones, and now and then one that is not."""
+    """Choose the parameters to give: the required ones, and now and then an optional one."""
     given = [p for p in tool.parameters if p.required and not _NEVER.search(p.name)]
     free = [p for p in tool.parameters if not p.required and not _NEVER.search(p.name) and not is_id(p)]
     changes = tool.name.partition(".")[2].startswith("update_")
@@ -39,8 +39,8 @@ def chosen_parameters(tool: ToolSpec, rng: random.Random) -> tuple[Parameter, ..
     return tuple(given)
 
 
-def known_values(parameter: Parameter, app: str, seen: Sequence[Sighting]) -> tuple[Scalar, ...]:
-    """Values that were seen under the parameter's key; an id only in its own app, the rest also by the last word."""
+def known_values(parameter: Parameter, app: str, seen: Sequence[AnswerValue]) -> tuple[Scalar, ...]:
+    """Return values seen under the parameter's key; an id only in its own app, others also by the key's last word."""
     if is_id(parameter):
         return tuple(dict.fromkeys(s.value for s in seen if s.key == parameter.name and s.app == app))
     same = [s for s in seen if s.key == parameter.name or parameter.name.endswith(f"_{s.key}")]
@@ -48,8 +48,8 @@ def known_values(parameter: Parameter, app: str, seen: Sequence[Sighting]) -> tu
     return tuple(dict.fromkeys(of_type)) if parameter.type in ("string", "integer", "float") else ()
 
 
-def draw_value(parameter: Parameter, app: str, seen: Sequence[Sighting], rng: random.Random) -> JsonValue:
-    """A value for ``parameter``, which is no token.
+def draw_value(parameter: Parameter, app: str, seen: Sequence[AnswerValue], rng: random.Random) -> JsonValue:
+    """Draw a value for ``parameter``, which is not a token.
 
     Raises LookupError for an id, an e-mail address or a telephone number where none was seen.
     """
@@ -65,7 +65,7 @@ def draw_value(parameter: Parameter, app: str, seen: Sequence[Sighting], rng: ra
 
 
 def _number(parameter: Parameter, rng: random.Random) -> JsonValue:
-    """A number within the documented bounds, a small one where there are none."""
+    """Draw a number within the documented bounds; a small one without bounds."""
     low, high = 1.0, None
     for sign, bound, other_sign, other in _BOUND.findall(parameter.description):
         at = float(bound or other)

@@ -1,4 +1,4 @@
-"""Drafts tasks from an exploration of AppWorld: paths to calls, ended by complete_task, in words that name the goal."""
+"""Drafts tasks from an exploration of AppWorld: paths to calls, ended by complete_task, and their texts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def draft_appworld(
     settings: ExplorationSettings,
     seed: int,
 ) -> tuple[Draft, ...]:
-    """At most ``drafts_per_context`` drafts of at most ``max_reference_calls`` calls; equal arguments, equal drafts.
+    """Make at most ``drafts_per_context`` drafts of at most ``max_reference_calls`` calls; deterministic.
 
-    A path to a call that changed something is a task to do that; one to a call that only tells is a question. Now and
-    then two changes are one task. Tools that the context names come first, then variety.
+    A path to a call that changed something becomes a task to do that; a path to a call that only reads becomes a
+    question. Now and then two changes are one task. Tools that the context names come first, then variety.
     """
     rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
@@ -62,7 +62,7 @@ def draft_appworld(
 def _targets(
     context: FailureContext, interactions: Sequence[Interaction], rng: random.Random
 ) -> Iterator[tuple[Sequence[Interaction], tuple[int, ...]]]:
-    """Runs of successful calls with the places in them that a task shall be about, the most wanted first."""
+    """Yield runs of successful calls with the indices that a task is to be about, the most wanted first."""
     wanted = list(dict.fromkeys((context.tool, *context.explore) if context.tool else context.explore))
     rank = {name: float(place) for place, name in enumerate(wanted)}
     found: list[tuple[float, float, tuple[Interaction, ...], int]] = []
@@ -84,7 +84,7 @@ def _targets(
 def _task(
     run: Sequence[Interaction], places: Sequence[int], tools: dict[str, ToolSpec], rng: random.Random
 ) -> tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]] | None:
-    """Text, reference and interactions of the task to do what was done at ``places``; None if it makes no task."""
+    """Make text, reference and interactions of the task to repeat the calls at ``places``; None if that fails."""
     paths = [path_to(run, place) for place in places]
     last = run[places[-1]]
     asked = None if last.changed else question(last, rng)

@@ -1,4 +1,7 @@
-"""Explores AppWorld around a context, or anywhere: which API an episode aims at next."""
+"""Explores AppWorld, guided by a context or uniformly: an episode aims at one API after another.
+
+It logs in, looks up ids and reads API documentation as needed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,12 @@ from agents.scripted.aims import Aims
 from agents.scripted.appworld import session
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
-from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.appworld.sightings import AnswerValue, sightings
 from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON
 from environments.base import Environment, Observation, ToolCall, ToolSpec
 from memory.records import FailureContext, Interaction
-
-# One exploring episode in AppWorld: aims at one API after another, and signs in, looks up and reads up for it.
 
 _TRIES = 2
 _DEEPEST = 3
@@ -28,10 +29,10 @@ _DOCUMENTATION = "api_docs.show_api_doc"
 _INVALID = "Validation error"
 
 
-class AppWorldEpisode:
+class ExploringEpisode:
     """Acts in one live episode until its steps are used up.
 
-    ``next_aim`` names the API to reach next; ``reached`` is told of every one that answered.
+    ``next_aim`` returns the API to reach next; ``reached`` is called with every one that answered.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class AppWorldEpisode:
         self._rng = rng
         self._next_aim = next_aim
         self._reached = reached
-        self._seen: list[Sighting] = []
+        self._seen: list[AnswerValue] = []
         self._looked: set[str] = set()
 
     def play(self) -> None:
@@ -65,7 +66,7 @@ class AppWorldEpisode:
         return len(self._run.interactions) < self._steps
 
     def _reach(self, tool: ToolSpec, depth: int = 0) -> bool:
-        """One successful call of ``tool``: signed in, with values that it knows; one further try after a refusal."""
+        """Try for one successful call of ``tool``: logged in, with seen values; one retry after a refusal."""
         for attempt in range(_TRIES):
             call = self._call(tool, depth)
             if call is None or not self._may_act():
@@ -78,7 +79,7 @@ class AppWorldEpisode:
         return False
 
     def _call(self, tool: ToolSpec, depth: int) -> ToolCall | None:
-        """A call of ``tool`` with everything that it takes, after whatever calls that needs; None if that fails."""
+        """Build a call of ``tool`` with its arguments, after the calls that they need; None if that fails."""
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
             login = session.login_of(parameter)
@@ -101,7 +102,7 @@ class AppWorldEpisode:
         return ToolCall(name=tool.name, arguments=dict(sorted(arguments.items(), key=lambda item: order[item[0]])))
 
     def _token(self, login: str) -> str | None:
-        """A token of ``login``'s app, signing in where this episode has not yet; None where that is not possible."""
+        """Return a token of ``login``'s app, logging in if this episode has not yet; None where that is impossible."""
         known = session.token(login, self._seen)
         if known is not None:
             return known
@@ -116,7 +117,7 @@ class AppWorldEpisode:
         return session.token(login, self._seen)
 
     def _look(self, tool: ToolSpec, wanted: str, depth: int) -> bool:
-        """Call an API of the same app that reads what ``wanted`` numbers or addresses, the likeliest first."""
+        """Call an API of the same app that lists what ``wanted`` identifies, the likeliest first."""
         noun = name_words(wanted.removesuffix("_id"))
         options = [
             other
@@ -156,11 +157,11 @@ _PATIENCE = 2
 def explore_appworld(
     context: FailureContext, environment: Environment, settings: ExplorationSettings, seed: int, *, guided: bool
 ) -> tuple[Interaction, ...]:
-    """R rounds of S steps; equal arguments give equal interactions.
+    """Explore for R rounds of S steps; equal arguments give equal interactions.
 
-    ``guided`` aims at the context's tool and those that it names as worth exploring, each until it was reached or
-    tried twice, and draws by rank afterwards; otherwise every API is drawn alike. Both act alike (our choice: they
-    differ in what they aim at and not in what they know).
+    ``guided`` aims at the context's tool and those worth exploring, each until it was reached or tried twice, and draws
+    by rank afterwards; otherwise every API is equally likely. Both act alike (our choice: they differ in their aims and
+    not in their knowledge).
     """
     rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
@@ -178,15 +179,15 @@ def explore_appworld(
     interactions: list[Interaction] = []
     for number in range(settings.rounds):
         with live_run(environment, context, number, settings.steps) as run:
-            AppWorldEpisode(run, tools, settings.steps, rng, next_aim, reached).play()
+            ExploringEpisode(run, tools, settings.steps, rng, next_aim, reached).play()
             interactions += run.interactions
     return tuple(interactions)
 
 
 def can_be_aimed_at(name: str) -> bool:
-    """Whether tasks are made about an API: not about who one is, accounts, documentation, code or the task itself.
+    """Whether tasks are made about an API: not about the own profile, accounts, documentation, code or the task itself.
 
-    Every sign-in asks who one is, so that tasks about it would crowd out the others.
+    Every login reads the own profile, so that tasks about it would crowd out the others.
     """
     if name in (PYTHON, COMPLETE, ACTIVE_TASK, PROFILE) or name.startswith("api_docs."):
         return False

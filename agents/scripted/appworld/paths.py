@@ -1,4 +1,4 @@
-"""Follows a call of AppWorld back to the calls whose answers hold what it was given: the path that carries it."""
+"""Follows a call of AppWorld back to the calls whose answers contain its arguments: the path to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from agents.cuts import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.appworld.sightings import AnswerValue, sightings
 from environments.base import ToolCall
 from memory.records import Interaction
 
@@ -17,22 +17,22 @@ _FROM_ANSWERS = ("username", "password")
 
 
 class Path(NamedTuple):
-    """Interactions in their order, of which the last is what the path is for, and where each id was seen."""
+    """Interactions in order, of which the last is the goal, and where each id was seen."""
 
     interactions: tuple[Interaction, ...]
-    origins: dict[tuple[str, str], Sighting]
+    origins: dict[tuple[str, str], AnswerValue]
     """(interaction id, parameter) of every id given -> where its value came from."""
 
 
 def path_to(run: Sequence[Interaction], place: int) -> Path:
-    """The path to the call at ``place`` of a run's successful calls.
+    """Return the path to the call at ``place`` of a run's successful calls.
 
-    Tokens, names, passwords and ids are followed to the first answer before the call that holds them under a fitting
-    key; everything else that a call was given is left for the text to say.
+    Tokens, names, passwords and ids are followed to the first earlier answer that contains them under a fitting key;
+    all other arguments must be in the user's text.
     """
     seen = [sightings(call_of(i).name.partition(".")[0], i.observation, at) for at, i in enumerate(run[:place])]
     kept: set[int] = set()
-    origins: dict[tuple[str, str], Sighting] = {}
+    origins: dict[tuple[str, str], AnswerValue] = {}
     open_places = [place]
     while open_places:
         at = open_places.pop()
@@ -49,7 +49,7 @@ def path_to(run: Sequence[Interaction], place: int) -> Path:
     return Path(tuple(run[at] for at in sorted(kept)), origins)
 
 
-def _origin(call: ToolCall, name: str, value: JsonValue, before: Sequence[Sighting]) -> Sighting | None:
+def _origin(call: ToolCall, name: str, value: JsonValue, before: Sequence[AnswerValue]) -> AnswerValue | None:
     app = call.name.partition(".")[0]
     if name.endswith(session.TOKEN):
         fitting = [s for s in before if s.key == session.TOKEN]

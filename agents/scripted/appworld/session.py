@@ -1,11 +1,11 @@
-"""How one signs in to an app of AppWorld: which calls it takes, read from what the documentation says of a token."""
+"""Logging in to an app of AppWorld: the calls that it takes, read from the documentation of tokens."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.scripted.appworld.sightings import Sighting
+from agents.scripted.appworld.sightings import AnswerValue
 from environments.base import Parameter, ToolCall, ToolSpec
 
 PROFILE = "supervisor.show_profile"
@@ -19,24 +19,24 @@ _ACCOUNT = frozenset(("account", "login", "logout", "signup", "password", "verif
 
 
 def login_of(parameter: Parameter) -> str | None:
-    """The API whose answer holds the token that ``parameter`` takes; None for a parameter that takes no token."""
+    """Return the API whose answer has the token that ``parameter`` takes; None if it does not take a token."""
     found = _TOKEN_OF.search(parameter.description)
     return f"{found.group(1)}.login" if found and parameter.name.endswith(TOKEN) else None
 
 
 def is_about_accounts(name: str) -> bool:
-    """Whether an API signs in, out or up, or changes what one signs in with: nothing to make tasks about."""
+    """Whether an API logs in or out, or manages an account: tasks are not made about these."""
     return not _ACCOUNT.isdisjoint(name.partition(".")[2].split("_"))
 
 
 def sign_in_calls(login: str, tools: Mapping[str, ToolSpec]) -> tuple[ToolCall, ...]:
-    """The calls whose answers hold what ``login`` takes; empty where the tools have no way to sign in."""
+    """Return the calls whose answers have what ``login`` takes; empty where the tools offer no login."""
     needed = (PROFILE, PASSWORDS, login)
     return tuple(ToolCall(name=name) for name in needed[:2]) if all(name in tools for name in needed) else ()
 
 
-def login_call(login: ToolSpec, seen: Sequence[Sighting]) -> ToolCall | None:
-    """The call of ``login`` with the supervisor's own name and password for its app, None while they are not known."""
+def login_call(login: ToolSpec, seen: Sequence[AnswerValue]) -> ToolCall | None:
+    """Return the call of ``login`` with the supervisor's name and password for its app; None while they are unknown."""
     username = login.parameter("username")
     named = _NAMED_BY.search(username.description) if username else None
     app = login.group
@@ -47,7 +47,7 @@ def login_call(login: ToolSpec, seen: Sequence[Sighting]) -> ToolCall | None:
     return ToolCall(name=login.name, arguments={"username": user, "password": password})
 
 
-def token(login: str, seen: Sequence[Sighting]) -> str | None:
-    """The newest token that ``login`` answered with."""
+def token(login: str, seen: Sequence[AnswerValue]) -> str | None:
+    """Return the newest token that ``login`` returned."""
     app = login.partition(".")[0]
     return next((str(s.value) for s in reversed(seen) if s.key == TOKEN and s.app == app), None)

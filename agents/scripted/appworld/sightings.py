@@ -1,4 +1,4 @@
-"""Values that AppWorld's answers showed, each with the key it stood under and the object it belongs to."""
+"""Values in AppWorld's answers, each with its key and the object that it belongs to."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from environments.base import Observation, ObservationStatus
 Scalar = str | int | float
 
 
-class Sighting(NamedTuple):
+class AnswerValue(NamedTuple):
     """One value of an answer.
 
-    ``key``: the name it stands under, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: whose answer.
-    ``record``: the plain values of the object that it is one of. ``place``: the number of the answer, from 0.
+    ``key``: its key, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: the app that answered. ``record``:
+    the plain values of its object. ``place``: the index of the answer, from 0.
     """
 
     key: str
@@ -27,8 +27,8 @@ class Sighting(NamedTuple):
     place: int
 
 
-def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting, ...]:
-    """Every string and number of an answer in reading order; none of an answer that is no success or no JSON."""
+def sightings(app: str, observation: Observation, place: int) -> tuple[AnswerValue, ...]:
+    """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
     if observation.status is not ObservationStatus.OK:
         return ()
     try:
@@ -36,14 +36,14 @@ def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting,
     except ValueError:
         return ()
     return tuple(
-        Sighting(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
+        AnswerValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
         for within, record in _records(content, "")
         for key, value in record.items()
     )
 
 
 def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
-    """The plain values of an answer that is one object, or of each object of one that is a list."""
+    """Return the plain values of an answer that is one object, or of each object of a list."""
     try:
         content: JsonValue = json.loads(observation.text)
     except ValueError:

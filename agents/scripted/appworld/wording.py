@@ -1,8 +1,8 @@
-"""Says a path through AppWorld as a person would: what to do and to what, never how one gets there.
+"""Writes a path through AppWorld as a user's request, or as a question: what to do and to what, never how.
 
-Text is made of the documentation of the world's APIs (``environments.task_text``), at run time. Of the calls on
-a path those are said that change something, and the last one; signing in and looking up are left to the agent. An id
-is said by a name that stands beside it: ``delete a note (the note with title "Groceries")``.
+The text is made from the documentation of the world's APIs (``environments.task_text``), at run time. Of the calls on a
+path it names those that change something, and the last one; logging in and looking up are left to the agent. An id is
+replaced by a name in the same object: ``delete a note (the note with title "Groceries")``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from agents.cuts import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.paths import Path
-from agents.scripted.appworld.sightings import Scalar, Sighting, records
+from agents.scripted.appworld.sightings import AnswerValue, Scalar, records
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES, clause
 from memory.records import Interaction
@@ -27,16 +27,16 @@ _NAMES = (
     *("description", "message", "content", "comment"),
 )
 _LONGEST = 60
-_OTHERS_WORDS = re.compile(r"\byour(?: supervisor's)?\b")  # documentation speaks to the agent, the user of themselves
+_OTHERS_WORDS = re.compile(r"\byour(?: supervisor's)?\b")  # documentation says "your", the user says "my"
 _SIGN_INS = ("username", "password")
 
 
 def said_text(
     paths: Sequence[Path], tools: Mapping[str, ToolSpec], observed: Sequence[Interaction], rng: random.Random
 ) -> str | None:
-    """The user's words for several paths, one after the other; None where one of them cannot be said without doubt.
+    """Write the user's text for several paths, one after the other; None if one of them would be ambiguous.
 
-    ``observed`` are the successful calls of the run that the paths are of.
+    ``observed`` are the successful calls of the paths' run.
     """
     clauses: dict[str, str] = {}
     for path in paths:
@@ -59,7 +59,7 @@ def _is_said(interaction: Interaction, path: Path) -> bool:
 
 
 def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]) -> dict[str, str | None] | None:
-    """A phrase for each argument, None for those left out; None if there is an id that has no words."""
+    """Write a phrase for each argument, None for those left out; None if an id has no name."""
     words: dict[str, str | None] = {}
     for name, value in call_of(interaction).arguments.items():
         if name.endswith(session.TOKEN) or name in _SIGN_INS:
@@ -77,7 +77,7 @@ def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]
     return words
 
 
-def _described(noun: str, origin: Sighting, observed: Sequence[Interaction]) -> str | None:
+def _described(noun: str, origin: AnswerValue, observed: Sequence[Interaction]) -> str | None:
     source = observed[origin.place]
     if source.changed:
         return f"the new {noun}"
@@ -86,12 +86,12 @@ def _described(noun: str, origin: Sighting, observed: Sequence[Interaction]) -> 
 
 
 def plain(name: str) -> str:
-    """A key or parameter as words."""
+    """Write a key or parameter as words."""
     return name.replace("_", " ")
 
 
 def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scalar]]) -> tuple[str, str] | None:
-    """A (key, value) of ``record`` that a person would name it by and that no other of its list has."""
+    """Return a (key, value) that names ``record`` and that no other record of its list has."""
     for key in _NAMES:
         value = record.get(key)
         if not isinstance(value, str) or not 1 < len(value) <= _LONGEST or "\n" in value:
@@ -101,18 +101,16 @@ def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scal
     return None
 
 
-# Makes a question of an answer: which of its values is asked for, and in which words.
-
 _SHOWN = 4
 _LONGEST_VALUE = 60
 _NOT_ASKED = ("_id", "token", "password", "link", "url", "path", "message", "_at")
 
 
 def question(interaction: Interaction, rng: random.Random) -> tuple[str, str] | None:
-    """Words that ask for one text of the interaction's answer, and that text; None where none can be asked for.
+    """Write a question for one text in the interaction's answer, and return it with that text; None if there is none.
 
-    Of a list one of the first ``_SHOWN`` objects is meant, named by a value that no other has. What the call was
-    given is not asked for. Texts only: a number's place in an answer says less than the number itself (our choice).
+    In a list the question is about one of the first ``_SHOWN`` objects, named by a value that no other has. Arguments
+    of the call are not asked for. Texts only: a number's key in an answer says less than the number itself (ours).
     """
     listed = records(interaction.observation)
     given = {str(value) for value in call_of(interaction).arguments.values()}
@@ -129,7 +127,7 @@ def question(interaction: Interaction, rng: random.Random) -> tuple[str, str] | 
 
 
 def answer_call(answer: str | None, name: str) -> ToolCall:
-    """The call that ends the task, with the answer to its question if it is one."""
+    """Return the call that ends the task, with the answer if it is a question."""
     arguments: dict[str, JsonValue] = {} if answer is None else {"answer": answer}
     return ToolCall(name=name, arguments=arguments)
 
