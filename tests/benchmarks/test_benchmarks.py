@@ -194,8 +194,8 @@ def test_iterations_that_did_not_do_the_same_are_refused(tmp_path):
     run.iteration(0).root.mkdir(parents=True)
     done = {}
     for text, fails in (('{"id": 1, "measured": 2}', False), ('{"id": 1, "measured": 3}', False), ('{"id": 2}', True)):
-        for name in iterations.COMPARED:
-            (run.iteration(0) / name).write_text(text + "\n")
+        for file in iterations.COMPARED:
+            (run.iteration(0) / file.name).write_text(text + "\n")
         if fails:
             with pytest.raises(RuntimeError, match=r"wrote another trajectories\.jsonl"):
                 iterations._expect_equal(run, done)
