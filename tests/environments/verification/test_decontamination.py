@@ -14,6 +14,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 from environments.bfcl.templated.panels import load_panel
 from environments.example import depot
+from environments.registry import benchmark_of
 from environments.verification import decontamination
 from environments.verification.canonical import canonical, canonical_call, state_words
 from environments.verification.decontamination import HeldOut, held_out
@@ -268,7 +269,9 @@ def test_the_committed_record_is_of_the_panels_and_official_tasks() -> None:
 
 
 def test_an_environment_without_panels_holds_nothing_out() -> None:
-    sets = held_out("depot")
+    sets = benchmark_of(depot()).held_out()
+    with pytest.raises(InputError, match="depot"):  # asked by name, it is not silently open
+        held_out("depot")
     assert len(sets) == 0
     assert sets.nearest(DEPOT, parcels(call("list_parcels"))) is None
     assert can_train(parcels(call("list_parcels")), DEPOT, (), sets).accepted
