@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from agents.chat.http import resolve
+from agents.chat.endpoint import resolve
 from agents.chat.structured import StructuredModel
 from agents.settings import RoleSettings, RolesSettings
 from agents.spending import Ledger
@@ -15,7 +15,7 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
     """The model of a chat role; ``role`` is its key in the recipe. No request is sent.
 
     ``roles`` says what the roles share: concurrency and cache. Raises InputError when no model or key is given (see
-    ``agents.chat.http``) or the cache cannot be opened.
+    ``agents.chat.endpoint``) or the cache cannot be opened.
     """
     endpoint = resolve(settings, role)
     # The advice that langchain-openai gives with an endpoint's rejection of a JSON schema is followed by itself here.

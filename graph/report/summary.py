@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from agents.chat.http import model_of
+from agents.chat.endpoint import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
