@@ -2,22 +2,23 @@
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support.commands import run_here, run_process
 
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
 from memory.run import read_jsonl, write_jsonl
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
 STARTER = "recipes/starter"
 
 
-def command(*options: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "evaluation.run", "--environment", "bfcl", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+def command(*options: str, run: Run = run_here) -> subprocess.CompletedProcess[str]:
+    return run("evaluation.run", "--environment", "bfcl", *options)
 
 
 def outcome(task_id: str, **fields: object) -> TaskOutcome:
@@ -25,9 +26,11 @@ def outcome(task_id: str, **fields: object) -> TaskOutcome:
     return TaskOutcome(task_id=task_id, **given)
 
 
+@pytest.mark.process
 def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "outcomes.jsonl"
-    done = command("--panel", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json")
+    options = ("--panel", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json")
+    done = command(*options, run=run_process)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     report = json.loads(line)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.commands import run_here, run_process
 from support.installed_appworld import installed_appworld
 
 from environments.appworld.installation import Installation
@@ -45,9 +44,8 @@ def policy(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
     return str(save_model(tmp_path_factory.mktemp("policy"), "qwen2_5"))
 
 
-def command(*options: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "evaluation.run", "--environment", "appworld", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
+def command(*options: str) -> tuple[str, ...]:
+    return ("evaluation.run", "--environment", "appworld", *options)
 
 
 FEW = ("--max-actions", "2", "--max-new-tokens", "8")
@@ -55,7 +53,8 @@ FEW = ("--max-actions", "2", "--max-new-tokens", "8")
 
 def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, tmp_path: Path) -> None:
     outcomes = tmp_path / "outcomes.jsonl"
-    done = command("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    options = ("--panel", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    done = run_process(*command(*options), timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     head = next(line for line in done.stdout.splitlines() if "TGC" in line)
     assert head.index("95 %") < head.index("TGC") < head.index("SGC")
@@ -119,7 +118,7 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
     ],
 )
 def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:
-    done = command(*options)
+    done = run_here(*command(*options))
     assert (done.returncode, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.commands import run_here
 
 from environments import example
 from environments.verification.fingerprints import fingerprint
@@ -111,17 +112,22 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_no_run(folder: Path, tmp_path: Path, change: str, says: str) -> None:
+def test_a_mistake_is_one_sentence_and_leaves_no_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, says: str
+) -> None:
     run = tmp_path / "run"
-    done = command(folder, "graph.run_iteration", "--recipe", "recipe.yaml", "--set", change, "--run", str(run))
+    monkeypatch.syspath_prepend(folder)
+    options = ("--recipe", "recipe.yaml", "--set", change, "--run", str(run))
+    done = run_here("graph.run_iteration", *options, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert not (run / "settings.yaml").exists()
 
 
-def test_a_policy_of_another_environment_is_a_mistake(folder: Path) -> None:
+def test_a_policy_of_another_environment_is_a_mistake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
     options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))
-    done = command(folder, "evaluation.run", *options)
+    done = run_here("evaluation.run", *options, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "make a starter for these with python -m training.warm_start" in done.stderr
