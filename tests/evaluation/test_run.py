@@ -27,6 +27,7 @@ def outcome(task_id: str, **fields: object) -> TaskOutcome:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_panel_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "outcomes.jsonl"
     options = ("--panel", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json")
@@ -91,6 +92,7 @@ def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment
     assert says in line
 
 
+@pytest.mark.slow
 def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     items = open_panel("templated-dev", 8)
@@ -102,6 +104,7 @@ def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> No
     assert any("no held-out panel" in note for note in json.loads(by_file.stdout)["notes"])
 
 
+@pytest.mark.slow
 def test_the_embedded_policy_does_not_know_every_tool() -> None:
     done = command("--category", "base", "--limit", "200")
     assert done.returncode == 2

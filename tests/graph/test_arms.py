@@ -25,6 +25,8 @@ from memory.records import Draft, FailureContext, Interaction, SignalKind, Task,
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 
+pytestmark = pytest.mark.slow
+
 ROUNDS_AND_STEPS = 2 * 6  # of made_run's recipe
 
 

@@ -20,6 +20,8 @@ from graph.state import SEED_STAGE, RunContext, SeedState
 from memory.records import FailureContext, Interaction, SignalKind
 from memory.run import RunDirectory, read_jsonl, write_json
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 LATENCY = 0.2
 CONTEXTS = 16
 ROUNDS, STEPS = 2, 5

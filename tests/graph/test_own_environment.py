@@ -19,6 +19,8 @@ from environments.verification.verify import verify
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 NAME = "my_depot:depot"
 SMALL = """
 seed: 4

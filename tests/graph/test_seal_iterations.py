@@ -31,6 +31,8 @@ from training.embedded.compact import CompactDialogue
 from training.rollout.policy import load_policy
 from training.seal.seal import SEAL_FILE, SealStep
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 pytest.importorskip("torch")
 
 EMPTY = TurnLabel.EMPTY_TURN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def _warm(root: Path) -> None:
 
 def main() -> None:
     """Warm up and serve; the first message says where."""
+    gc.disable()  # until it has settled: a fifth of the time to get there
     control = inherited_control()
     given = Given.receive(control)
     wall = given.wall()

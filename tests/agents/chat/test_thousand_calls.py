@@ -7,12 +7,15 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+import pytest
 from pydantic import BaseModel
 from support.faulty_server import ChatRequest, Fault, FaultyServer, Schedule
 
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
 from agents.spending import Ledger, Request, read_requests
+
+pytestmark = pytest.mark.slow
 
 QUESTIONS = 1000
 AT_ONCE = 32

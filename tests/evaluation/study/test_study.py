@@ -26,6 +26,8 @@ from memory.run import read_json
 from training.embedded.compact_text import cue_words
 from training.warm_start import WarmStartRecord
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 BASE = """\
 iterations: 1
 policy: {path: recipes/starter}

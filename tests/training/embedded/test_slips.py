@@ -28,6 +28,8 @@ from training.embedded.compact_text import CompactSettings, CompactText, cue_wor
 from training.embedded.demonstrations import cued, demonstrate, example, lines, slip
 from training.embedded.tokenizer import train_tokenizer
 
+pytestmark = pytest.mark.slow
+
 BARE, CUED = CompactSettings(), CompactSettings(cues=True)
 ENVIRONMENT = BFCLEnvironment(CLASSES)
 TOOLS = tool_specs(CLASSES[0])

@@ -23,6 +23,8 @@ from memory.jsonl import derive_seed
 from training.rollout.policy import CARD, PolicyCard, load_policy, load_starter
 from training.settings import LoraSettings, PolicySettings
 
+pytestmark = pytest.mark.slow
+
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")
 

@@ -20,6 +20,8 @@ from training.seal.diagnosis import TurnLabel
 from training.seal.seal import SEAL_FILE, Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")
 

@@ -231,6 +231,7 @@ def test_an_unknown_or_missing_panel_is_refused(copies):
         load_panel("templated-dev")
 
 
+@pytest.mark.slow
 def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatch, capsys):
     monkeypatch.setattr(panels, "_SPLITS", {"templated-dev": "dev"})
     with pytest.raises(SystemExit, match=r"^2$"):

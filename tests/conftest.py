@@ -1,0 +1,90 @@
+"""Tiers by marker, which worker runs what, and a word about what was left out."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+NOT_FAST = ("slow", "process", "appworld", "external", "wallclock")
+MAY_START_PROGRAMS = ("process", "appworld", "external")
+ENGINE = "installation"
+"""The fixture that every test of AppWorld's engine asks for, most through another one."""
+
+# Files whose longest set-ups or waits decide when a parallel run ends: they begin first.
+FIRST = (
+    "graph/test_kill_matrix.py",
+    "evaluation/study/test_study.py",
+    "appworld",
+    "training/grpo/test_run_round.py",
+    "graph/test_seal_iterations.py",
+    "graph/test_own_environment.py",
+    "evaluation/test_run_appworld.py",
+    "graph/run/test_loop.py",
+    "agents/chat/test_programs_in_appworld.py",
+    "benchmarks/test_appworld_worlds.py",
+)
+# Of these any two share the session's engine, which takes a worker longer to start than most of them to run.
+ONE_ENGINE = ("environments/appworld/", "agents/scripted/appworld/")
+
+_started: list[str] = []
+
+
+def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen":
+        _started.append(str(arguments[0]))
+
+
+sys.addaudithook(_note_programs)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for AppWorld's engine, keep files together (--dist loadgroup), and put the longest first."""
+    for item in items:
+        if ENGINE in getattr(item, "fixturenames", ()):
+            item.add_marker("appworld")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: FIRST.index(_group(item)) if _group(item) in FIRST else len(FIRST))
+
+
+def _group(item: pytest.Item) -> str:
+    file = item.nodeid.partition("::")[0].removeprefix("tests/")
+    engine = ENGINE in getattr(item, "fixturenames", ()) and file.startswith(ONE_ENGINE)
+    return "appworld" if engine else file
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier whose set-up starts a program."""
+    yield from _watched(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier that starts a program."""
+    yield from _watched(item)
+
+
+def _watched(item: pytest.Item) -> Iterator[None]:
+    _started.clear()
+    yield
+    if _started and not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
+        pytest.fail(f"it starts {', '.join(_started)}: mark it with @pytest.mark.process", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which tests were left out and why, when AppWorld's engine is not there."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        if "appworld" in report.keywords:
+            reasons[_reason(report)] += 1
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"{count} tests of AppWorld's engine were left out: {reason}", yellow=True)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    told = report.longrepr
+    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")
