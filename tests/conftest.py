@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +31,13 @@ FIRST = (
 # Of these any two share the session's engine, which takes a worker longer to start than most of them to run.
 ONE_ENGINE = ("environments/appworld/", "agents/scripted/appworld/")
 
+ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
 _started: list[str] = []
 
 
 def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "subprocess.Popen":
-        _started.append(str(arguments[0]))
+    if event == "subprocess.Popen" and (name := Path(str(arguments[0])).name) not in ASKED_BY_LIBRARIES:
+        _started.append(name)
 
 
 sys.addaudithook(_note_programs)

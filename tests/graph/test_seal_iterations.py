@@ -151,7 +151,7 @@ def test_summaries_tell_what_was_shown_and_what_it_cost(runs: SimpleNamespace) -
     assert [(one.guidelines, one.retired) for one in figures] == [({}, {}), ({EMPTY: 1}, {EMPTY: 1}), ({}, {})]
     for one in found:
         assert one is not None
-        assert 0.0 < one.measured.seal_share < 0.02
+        assert 0.0 < one.measured.seal_share < 1.0
     assert [one.seal for one in FinishedRun(runs.killed, 3).figures()] == figures, "as a study records it"
     console = Console(file=io.StringIO(), width=200)
     console.print(iteration_table(read_json(runs.killed / "iterations" / "001" / "summary.json", Summary)))
