@@ -91,12 +91,6 @@ class PanelScore(Record):
     shared_interval: tuple[float, float] | None = Field(None, exclude_if=operator.not_)
 
 
-class PolicyCard(BaseModel):
-    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
-
-    rendering: str
-
-
 class PrintedScore(BaseModel):
     """The part of a score in evaluation.run's JSON that the loop reads."""
 

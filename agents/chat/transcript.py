@@ -27,17 +27,17 @@ from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 _FOLDER = Path(__file__).parent / "prompts"
 
 
-class Prompt(NamedTuple):
+class RolePrompt(NamedTuple):
     """The two messages that open a request."""
 
     system: str
     user: str
 
 
-def prompt(name: str, **values: str) -> Prompt:
+def prompt(name: str, **values: str) -> RolePrompt:
     """The prompt of a role with its placeholders filled. Raises KeyError for one that is not given."""
     system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
-    return Prompt(system, _template(f"{name}_user").substitute(values))
+    return RolePrompt(system, _template(f"{name}_user").substitute(values))
 
 
 @cache

@@ -29,7 +29,7 @@ from memory.records import Cause, Evidence, FailureContext
 # prompt. The causes are those of ``memory.records.Cause``; the order of the rules is our choice.
 
 
-class Diagnosis(NamedTuple):
+class AttemptDiagnosis(NamedTuple):
     """The cause, the (turn, step) where it shows, the tool it is about, and the tools its error asks for."""
 
     cause: Cause
@@ -38,7 +38,7 @@ class Diagnosis(NamedTuple):
     asked: tuple[str, ...] = ()
 
 
-def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> Diagnosis:
+def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environment: Environment) -> AttemptDiagnosis:
     """What went wrong in ``turn`` of a failed trajectory. ``tools`` are the task's.
 
     The environment replays the trajectory where only the states can tell (every reference call was made, and more).
@@ -55,51 +55,53 @@ def diagnose(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], environme
     return _too_little(compared, turn)
 
 
-def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> Diagnosis | None:
+def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> AttemptDiagnosis | None:
     """The cause that one step shows, or None where it is right, recovered from later, or harmless."""
     step, missing = compared.steps[place], compared.missing_names()
     where = (turn, place)
     next_tool = compared.reference[compared.missing[0]].name
     if isinstance(step.action, MalformedCall):
-        return Diagnosis(Cause.MALFORMED, where, next_tool)
+        return AttemptDiagnosis(Cause.MALFORMED, where, next_tool)
     if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
         return None
     if step.action.name in missing:
-        return Diagnosis(Cause.WRONG_ARGUMENT, where, step.action.name)
+        return AttemptDiagnosis(Cause.WRONG_ARGUMENT, where, step.action.name)
     is_last = place > max(compared.made.values(), default=-1)
-    return Diagnosis(Cause.WRONG_CALL, where, next_tool) if is_last else None
+    return AttemptDiagnosis(Cause.WRONG_CALL, where, next_tool) if is_last else None
 
 
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
-) -> Diagnosis | None:
+) -> AttemptDiagnosis | None:
     """The cause of an error: the reference's own call refused means that something before it is missing."""
     text = compared.steps[where[1]].observation.text
     asked = tuple(tool.name for tool in remedies(call, text, tools))
     if call.name not in compared.missing_names():
         known = any(call.name == wanted.name for wanted in compared.reference)
         return (
-            None if known else Diagnosis(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
+            None
+            if known
+            else AttemptDiagnosis(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
         )
     as_wanted = any(compared.same(call, compared.reference[k]) for k in compared.missing)
     if asked or as_wanted:
-        return Diagnosis(Cause.UNMET_PRECONDITION, where, call.name, asked)
-    return Diagnosis(Cause.WRONG_ARGUMENT, where, call.name)
+        return AttemptDiagnosis(Cause.UNMET_PRECONDITION, where, call.name, asked)
+    return AttemptDiagnosis(Cause.WRONG_ARGUMENT, where, call.name)
 
 
-def _too_little(compared: TurnComparison, turn: int) -> Diagnosis:
+def _too_little(compared: TurnComparison, turn: int) -> AttemptDiagnosis:
     """Nothing wrong was called: the turn ended before the missing calls, or went past one of them."""
     first = compared.missing[0]
     later = [place for k, place in compared.made.items() if k > first]
     tool = compared.reference[first].name
     if later:
-        return Diagnosis(Cause.MISSING_CALL, (turn, min(later)), tool)
-    return Diagnosis(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
+        return AttemptDiagnosis(Cause.MISSING_CALL, (turn, min(later)), tool)
+    return AttemptDiagnosis(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
 
-def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> Diagnosis:
+def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> AttemptDiagnosis:
     """Every reference call was made: another one changed the state, or they came in the wrong order."""
     extra = [place for place in range(len(compared.steps)) if place not in compared.made.values()]
     changing = _changing_steps(evidence, turn, environment)
@@ -109,10 +111,10 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
         swapped = next(((first, second) for first, second in pairwise(order) if second < first), None)
         if swapped is not None:
             due, early = swapped
-            return Diagnosis(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
+            return AttemptDiagnosis(Cause.WRONG_CALL, (turn, early), _tool_of(compared.steps[due]))
         blamed = extra[0] if extra else max(0, len(compared.steps) - 1)
     tool = _tool_of(compared.steps[blamed]) if blamed < len(compared.steps) else ""
-    return Diagnosis(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
+    return AttemptDiagnosis(Cause.SUPERFLUOUS_CALL, (turn, blamed), tool)
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
@@ -178,17 +180,17 @@ class RuleReflector:
         )
 
 
-def _unstable(evidence: Evidence) -> Diagnosis:
+def _unstable(evidence: Evidence) -> AttemptDiagnosis:
     """A success that is rare or not repeatable: it is about the pattern's last tool, else about the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
     for t, turn in enumerate(evidence.trajectory.turns):
         for s, step in enumerate(turn.steps):
             if any(call.name in wanted for call in step.observation.calls):
-                return Diagnosis(Cause.UNSTABLE, (t, s), wanted[0])
-    return Diagnosis(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
+                return AttemptDiagnosis(Cause.UNSTABLE, (t, s), wanted[0])
+    return AttemptDiagnosis(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
 
 
-def _how(evidence: Evidence, found: Diagnosis) -> str:
+def _how(evidence: Evidence, found: AttemptDiagnosis) -> str:
     turn, place = found.where
     step = step_at(evidence.trajectory, found.where)
     if step is None:
@@ -198,7 +200,7 @@ def _how(evidence: Evidence, found: Diagnosis) -> str:
     return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
 
 
-def _worth_reaching(evidence: Evidence, found: Diagnosis, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
+def _worth_reaching(evidence: Evidence, found: AttemptDiagnosis, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Tools to explore, most promising first. The neighbours beyond the most similar ones are drawn by the signal."""
     succeeded = {
         call.name

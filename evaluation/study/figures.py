@@ -106,7 +106,7 @@ def _percent(part: int, of: int) -> str:
     return f"{part / of * 100:.1f}" if of else ""
 
 
-class Budget(Record):
+class UsedBudget(Record):
     """What one arm and seed used. Environment calls: rollouts, exploration and lent references."""
 
     rollouts: int
@@ -144,7 +144,7 @@ class ArmFacts(Record):
     seeds: tuple[int, ...]
     planned: int
     labels: tuple[str, ...]
-    budgets: dict[str, Budget]
+    budgets: dict[str, UsedBudget]
     start: float | None
     curve: tuple[Point, ...]
     evolution_share: float | None
@@ -204,8 +204,8 @@ def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]
     return shares
 
 
-def _budget(header: ArmHeader) -> Budget:
-    return Budget(
+def _budget(header: ArmHeader) -> UsedBudget:
+    return UsedBudget(
         rollouts=sum(one.rollouts for one in header.iterations),
         optimizer_steps=header.iterations[-1].steps,
         environment_calls=sum(one.environment_calls for one in header.iterations),

@@ -14,13 +14,14 @@ from agents.chat.endpoint import model_of
 from environments.base import Record
 from environments.learning_interface.profile import SealFigures, TurnCause, TurnLabel
 from environments.settings import BFCL
-from graph.records import Evolution, PanelScore, PolicyCard, StageSeconds
+from graph.records import Evolution, PanelScore, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import SignalKind, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RECORD_FILE, TRAJECTORIES_FILE, RoundRecord, RoundSeconds
+from training.rollout.policy import PolicyCard
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,7 +108,7 @@ class Contexts(Record):
     left_out: int
 
 
-class Panel(Record):
+class PanelChange(Record):
     """Success on the fixed panel, in [0, 1], by the policy that the round began with and the one that it made.
 
     ``interval``: 95 % of ``after``, with start states and functions resampled where they are known, else Wilson's; None
@@ -137,7 +138,7 @@ class Summary(Record):
     refused: dict[str, int]
     signals: dict[SignalKind, int]
     contexts: Contexts
-    panel: Panel | None
+    panel: PanelChange | None
     seconds: dict[str, float]
     cost: Cost
     failed: dict[str, int] = {}
@@ -221,12 +222,12 @@ def _seconds(path: Path) -> dict[str, float]:
     return read_json(path, StageSeconds).seconds if path.exists() else {}
 
 
-def _panel(folder: Path, settings: RunSettings) -> Panel | None:
+def _panel(folder: Path, settings: RunSettings) -> PanelChange | None:
     if settings.evaluation.scored is None:
         return None
     before = read_json(folder / "panel_before.json", PanelScore)
     after = read_json(folder / "panel_after.json", PanelScore)
-    return Panel(
+    return PanelChange(
         name=after.name,
         n=after.n,
         before=before.success,
@@ -296,7 +297,7 @@ def _caption(summaries: Sequence[Summary]) -> str | None:
     return "; ".join(dict.fromkeys(label for summary in summaries for label in summary.labels)) or None
 
 
-def _scored(panel: Panel, separator: str) -> str:
+def _scored(panel: PanelChange, separator: str) -> str:
     interval = f"95 %: {panel.interval[0]:.2f}-{panel.interval[1]:.2f}{separator}" if panel.interval else ""
     return f"{panel.before:.3f} -> {panel.after:.3f}{separator}{interval}{panel.name}, n={panel.n}"
 

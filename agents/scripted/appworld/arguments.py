@@ -9,7 +9,7 @@ from math import ceil, floor
 
 from pydantic import JsonValue
 
-from agents.scripted.appworld.sightings import Scalar, Sighting
+from agents.scripted.appworld.sightings import Scalar, SeenValue
 from environments.base import Parameter, ToolSpec
 
 _OPTIONAL = 0.25
@@ -39,7 +39,7 @@ def chosen_parameters(tool: ToolSpec, rng: random.Random) -> tuple[Parameter, ..
     return tuple(given)
 
 
-def known_values(parameter: Parameter, app: str, seen: Sequence[Sighting]) -> tuple[Scalar, ...]:
+def known_values(parameter: Parameter, app: str, seen: Sequence[SeenValue]) -> tuple[Scalar, ...]:
     """Values that were seen under the parameter's key; an id only in its own app, the rest also by the last word."""
     if is_id(parameter):
         return tuple(dict.fromkeys(s.value for s in seen if s.key == parameter.name and s.app == app))
@@ -48,7 +48,7 @@ def known_values(parameter: Parameter, app: str, seen: Sequence[Sighting]) -> tu
     return tuple(dict.fromkeys(of_type)) if parameter.type in ("string", "integer", "float") else ()
 
 
-def draw_value(parameter: Parameter, app: str, seen: Sequence[Sighting], rng: random.Random) -> JsonValue:
+def draw_value(parameter: Parameter, app: str, seen: Sequence[SeenValue], rng: random.Random) -> JsonValue:
     """A value for ``parameter``, which is no token.
 
     Raises LookupError for an id, an e-mail address or a telephone number where none was seen.

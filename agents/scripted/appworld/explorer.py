@@ -12,7 +12,7 @@ from agents.scripted.aims import Aims
 from agents.scripted.appworld import session
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
-from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.appworld.sightings import SeenValue, sightings
 from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON
@@ -28,7 +28,7 @@ _DOCUMENTATION = "api_docs.show_api_doc"
 _INVALID = "Validation error"
 
 
-class AppWorldEpisode:
+class LiveExploration:
     """Acts in one live episode until its steps are used up.
 
     ``next_aim`` names the API to reach next; ``reached`` is told of every one that answered.
@@ -49,7 +49,7 @@ class AppWorldEpisode:
         self._rng = rng
         self._next_aim = next_aim
         self._reached = reached
-        self._seen: list[Sighting] = []
+        self._seen: list[SeenValue] = []
         self._looked: set[str] = set()
 
     def play(self) -> None:
@@ -178,7 +178,7 @@ def explore_appworld(
     interactions: list[Interaction] = []
     for number in range(settings.rounds):
         with live_run(environment, context, number, settings.steps) as run:
-            AppWorldEpisode(run, tools, settings.steps, rng, next_aim, reached).play()
+            LiveExploration(run, tools, settings.steps, rng, next_aim, reached).play()
             interactions += run.interactions
     return tuple(interactions)
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from agents.cuts import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.appworld.sightings import SeenValue, sightings
 from environments.base import ToolCall
 from memory.records import Interaction
 
@@ -20,7 +20,7 @@ class Path(NamedTuple):
     """Interactions in their order, of which the last is what the path is for, and where each id was seen."""
 
     interactions: tuple[Interaction, ...]
-    origins: dict[tuple[str, str], Sighting]
+    origins: dict[tuple[str, str], SeenValue]
     """(interaction id, parameter) of every id given -> where its value came from."""
 
 
@@ -32,7 +32,7 @@ def path_to(run: Sequence[Interaction], place: int) -> Path:
     """
     seen = [sightings(call_of(i).name.partition(".")[0], i.observation, at) for at, i in enumerate(run[:place])]
     kept: set[int] = set()
-    origins: dict[tuple[str, str], Sighting] = {}
+    origins: dict[tuple[str, str], SeenValue] = {}
     open_places = [place]
     while open_places:
         at = open_places.pop()
@@ -49,7 +49,7 @@ def path_to(run: Sequence[Interaction], place: int) -> Path:
     return Path(tuple(run[at] for at in sorted(kept)), origins)
 
 
-def _origin(call: ToolCall, name: str, value: JsonValue, before: Sequence[Sighting]) -> Sighting | None:
+def _origin(call: ToolCall, name: str, value: JsonValue, before: Sequence[SeenValue]) -> SeenValue | None:
     app = call.name.partition(".")[0]
     if name.endswith(session.TOKEN):
         fitting = [s for s in before if s.key == session.TOKEN]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.scripted.appworld.sightings import Sighting
+from agents.scripted.appworld.sightings import SeenValue
 from environments.base import Parameter, ToolCall, ToolSpec
 
 PROFILE = "supervisor.show_profile"
@@ -35,7 +35,7 @@ def sign_in_calls(login: str, tools: Mapping[str, ToolSpec]) -> tuple[ToolCall, 
     return tuple(ToolCall(name=name) for name in needed[:2]) if all(name in tools for name in needed) else ()
 
 
-def login_call(login: ToolSpec, seen: Sequence[Sighting]) -> ToolCall | None:
+def login_call(login: ToolSpec, seen: Sequence[SeenValue]) -> ToolCall | None:
     """The call of ``login`` with the supervisor's own name and password for its app, None while they are not known."""
     username = login.parameter("username")
     named = _NAMED_BY.search(username.description) if username else None
@@ -47,7 +47,7 @@ def login_call(login: ToolSpec, seen: Sequence[Sighting]) -> ToolCall | None:
     return ToolCall(name=login.name, arguments={"username": user, "password": password})
 
 
-def token(login: str, seen: Sequence[Sighting]) -> str | None:
+def token(login: str, seen: Sequence[SeenValue]) -> str | None:
     """The newest token that ``login`` answered with."""
     app = login.partition(".")[0]
     return next((str(s.value) for s in reversed(seen) if s.key == TOKEN and s.app == app), None)

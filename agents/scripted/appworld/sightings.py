@@ -13,7 +13,7 @@ from environments.base import Observation, ObservationStatus
 Scalar = str | int | float
 
 
-class Sighting(NamedTuple):
+class SeenValue(NamedTuple):
     """One value of an answer.
 
     ``key``: the name it stands under, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: whose answer.
@@ -27,7 +27,7 @@ class Sighting(NamedTuple):
     place: int
 
 
-def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting, ...]:
+def sightings(app: str, observation: Observation, place: int) -> tuple[SeenValue, ...]:
     """Every string and number of an answer in reading order; none of an answer that is no success or no JSON."""
     if observation.status is not ObservationStatus.OK:
         return ()
@@ -36,7 +36,7 @@ def sightings(app: str, observation: Observation, place: int) -> tuple[Sighting,
     except ValueError:
         return ()
     return tuple(
-        Sighting(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
+        SeenValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
         for within, record in _records(content, "")
         for key, value in record.items()
     )

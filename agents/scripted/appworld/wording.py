@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from agents.cuts import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.paths import Path
-from agents.scripted.appworld.sightings import Scalar, Sighting, records
+from agents.scripted.appworld.sightings import Scalar, SeenValue, records
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES, clause
 from memory.records import Interaction
@@ -77,7 +77,7 @@ def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]
     return words
 
 
-def _described(noun: str, origin: Sighting, observed: Sequence[Interaction]) -> str | None:
+def _described(noun: str, origin: SeenValue, observed: Sequence[Interaction]) -> str | None:
     source = observed[origin.place]
     if source.changed:
         return f"the new {noun}"

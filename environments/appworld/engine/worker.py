@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from environments.appworld.engine.package import settle, use_root
-from environments.appworld.engine.world import World
+from environments.appworld.engine.world import EngineWorld
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
 
 _FIRST_CODE = """
@@ -26,7 +26,7 @@ for account in apis.supervisor.show_account_passwords():
 
 def operations() -> dict[str, Operation]:
     """What a child of the worker does: one world."""
-    world = World()
+    world = EngineWorld()
     names = ("open", "execute", "save", "restore", "difference", "saved")
     return {name: getattr(world, name) for name in names}
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.shop import TOOLS, parameter, tool
 
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value, known_values
-from agents.scripted.appworld.sightings import Sighting
+from agents.scripted.appworld.sightings import SeenValue
 
 SEEN = [
-    Sighting("basket_id", 7, "shop", {}, 0),
-    Sighting("basket_id", 3, "bank", {}, 0),
-    Sighting("email", "eve@example.com", "shop", {}, 0),
-    Sighting("phone_number", "5550001", "bank", {}, 0),
+    SeenValue("basket_id", 7, "shop", {}, 0),
+    SeenValue("basket_id", 3, "bank", {}, 0),
+    SeenValue("email", "eve@example.com", "shop", {}, 0),
+    SeenValue("phone_number", "5550001", "bank", {}, 0),
 ]
 
 

@@ -7,10 +7,10 @@ from support.shop import SIGNED_IN, TOOLS, parameter
 
 from agents.cuts import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.sightings import Sighting, sightings
+from agents.scripted.appworld.sightings import SeenValue, sightings
 
 
-def seen(count: int) -> list[Sighting]:
+def seen(count: int) -> list[SeenValue]:
     return [
         sighting
         for place, one in enumerate(SIGNED_IN[:count])
@@ -41,7 +41,7 @@ def test_without_a_way_to_sign_in_there_is_none() -> None:
 
 
 def test_the_newest_token_counts_and_only_of_its_app() -> None:
-    older = Sighting("access_token", "old", "shop", {}, 0)
+    older = SeenValue("access_token", "old", "shop", {}, 0)
     assert session.token("shop.login", [older, *seen(3)]) == "t-1"
     assert session.token("bank.login", seen(3)) is None
 
