@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from support.installed_appworld import installed_appworld
 
-NOT_FAST = ("slow", "process", "appworld", "external", "wallclock")
+from environments.appworld.client import AppWorldEngine
+from environments.appworld.installation import Installation
+from environments.appworld.records import Limits
+
+hypothesis.settings.register_profile("suite", deadline=None)  # an example's time is its machine's
+hypothesis.settings.load_profile("suite")
+
 MAY_START_PROGRAMS = ("process", "appworld", "external")
 ENGINE = "installation"
 """The fixture that every test of AppWorld's engine asks for, most through another one."""
@@ -25,12 +33,8 @@ FIRST = (
     "graph/test_own_environment.py",
     "evaluation/test_run_appworld.py",
     "graph/run/test_loop.py",
-    "agents/chat/test_programs_in_appworld.py",
     "benchmarks/test_appworld_worlds.py",
 )
-# Of these any two share the session's engine, which takes a worker longer to start than most of them to run.
-ONE_ENGINE = ("environments/appworld/", "agents/scripted/appworld/")
-
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
 _started: list[str] = []
 
@@ -45,17 +49,36 @@ sys.addaudithook(_note_programs)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for AppWorld's engine, keep files together (--dist loadgroup), and put the longest first."""
+    # The session's engine takes a worker longer to start than most files that share it to run.
+    one_engine = {_file(item) for item in items if "engine" in _fixtures(item)}
+    groups = {}
     for item in items:
-        if ENGINE in getattr(item, "fixturenames", ()):
+        if ENGINE in _fixtures(item):
             item.add_marker("appworld")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: FIRST.index(_group(item)) if _group(item) in FIRST else len(FIRST))
+        groups[item] = "appworld" if _file(item) in one_engine else _file(item)
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    items.sort(key=lambda item: FIRST.index(groups[item]) if groups[item] in FIRST else len(FIRST))
 
 
-def _group(item: pytest.Item) -> str:
-    file = item.nodeid.partition("::")[0].removeprefix("tests/")
-    engine = ENGINE in getattr(item, "fixturenames", ()) and file.startswith(ONE_ENGINE)
-    return "appworld" if engine else file
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    """The real AppWorld; where it is not installed, whoever asks for it skips, with the reason."""
+    return installed_appworld()
+
+
+@pytest.fixture(scope="session")
+def engine(installation: Installation) -> Iterator[AppWorldEngine]:
+    """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
+    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+        yield engine
 
 
 @pytest.hookimpl(wrapper=True)

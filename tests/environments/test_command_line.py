@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import evaluation.run
-import evaluation.study
+import evaluation.study.__main__
 import graph.check_recipe
 import graph.run_iteration
 import graph.seed_tasks
@@ -33,7 +33,7 @@ import training.run_round
         (graph.check_recipe, [], "missing argument 'recipes'"),
         (evaluation.run, ["--limit", "0"], "invalid value for '--limit': "),
         (evaluation.run, ["--nonsense"], "no such option: --nonsense"),
-        (evaluation.study, ["a", "b"], "got unexpected extra argument"),
+        (evaluation.study.__main__, ["a", "b"], "got unexpected extra argument"),
         (training.run_round, [], "missing option '--run'"),
     ],
 )

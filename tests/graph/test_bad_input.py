@@ -69,6 +69,7 @@ def test_it_is_told_in_one_sentence_and_nothing_is_written(made: Path, tmp_path:
     ("command", "arguments"),
     [("graph.run_iteration", ["--resume"]), ("graph.run_iteration", []), ("graph.seed_tasks", [])],
 )
+@pytest.mark.process
 def test_a_second_process_names_the_first(made: Path, tmp_path: Path, command: str, arguments: list[str]) -> None:
     a_run(tmp_path, made)
     run = RunDirectory.open(tmp_path / "run")
@@ -77,6 +78,7 @@ def test_a_second_process_names_the_first(made: Path, tmp_path: Path, command: s
     refused(ended, f"another process (pid {os.getpid()}) uses {run.root}: wait until it ends or stop it")
 
 
+@pytest.mark.process
 def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
     a_run(tmp_path, made)
     run = RunDirectory.open(tmp_path / "run")
@@ -95,6 +97,7 @@ def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
         ("training.warm_start", ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"]),
     ],
 )
+@pytest.mark.process
 def test_a_file_that_may_not_grow_leaves_nothing_behind(
     made: Path, tmp_path: Path, command: str, arguments: list[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.process
 def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path: Path) -> None:
     a_run(tmp_path, made)
     database = tmp_path / "run" / "failures" / "chroma.sqlite3"
@@ -141,6 +145,7 @@ def _without_override() -> tuple[str, ...]:
         ("graph.run_iteration", ["--run", "{}/run/below"]),
     ],
 )
+@pytest.mark.process
 def test_a_run_that_may_not_be_written_is_left_alone(
     made: Path, tmp_path: Path, command: str, arguments: list[str]
 ) -> None:

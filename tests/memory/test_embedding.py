@@ -44,6 +44,7 @@ print(HashedNgrams().vectors(["a folder called notes"]).tobytes().hex())
 """
 
 
+@pytest.mark.process
 def test_another_process_computes_the_same_vector():
     printed = subprocess.run(
         [sys.executable, "-c", VECTOR],

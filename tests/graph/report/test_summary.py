@@ -19,7 +19,7 @@ from agents.settings import RoleSettings
 from agents.spending import Request
 from evaluation.outcomes import Report, Score
 from graph.recipe import load_recipe
-from graph.records import PanelScore, PolicyCard
+from graph.records import PanelScore
 from graph.report.costs import StageCost
 from graph.report.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
 from graph.run.interruption import Interruption
