@@ -40,7 +40,7 @@ def command(folder: Path, module: str, *options: str) -> subprocess.CompletedPro
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     argv = [sys.executable, "-m", module, *options]
-    return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -238,4 +238,4 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
 
 def test_the_policys_card_is_understood(tmp_path: Path) -> None:
     write_json(tmp_path / "coevolve.json", WrittenCard(rendering="compact"))
-    assert read_json(tmp_path / "coevolve.json", PolicyCard).rendering == "compact"
+    assert read_json(tmp_path / "coevolve.json", WrittenCard).rendering == "compact"
