@@ -17,7 +17,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test check docs format studio clean
+.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test test-fast check docs format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -99,8 +99,15 @@ benchmark: install  ## measure speed and cost against what a user would run inst
 study: install  ## run what is missing of the study, on the development panels
 	$(BIN)/python -m evaluation.study recipes/study.yaml
 
+# Many tests start processes: what these import is compiled once (not kept where PYTHONDONTWRITEBYTECODE is set).
+# Many wait: three workers keep two cores busy. Files stay together, the longest begin first (tests/conftest.py).
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+
 test: install appworld  ## run the tests, AppWorld's on its made world
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+test-fast: install  ## run the tests that start no process, need no AppWorld and take no longer than two seconds
+	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock"
 
 check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .

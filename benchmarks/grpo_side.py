@@ -63,7 +63,7 @@ class MeteredRollouts(GroupRollouts):
         return batch
 
 
-class Turns(TrainerCallback):
+class StepsInTurn(TrainerCallback):
     """Takes each step in turn with the other sides."""
 
     def __init__(self, meter: Meter) -> None:
@@ -194,7 +194,7 @@ def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter
         trainer, _ = plain_trainer(rollouts, config)
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
-    trainer.add_callback(Turns(meter))
+    trainer.add_callback(StepsInTurn(meter))
     trainer.train()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from agents.chat.http import resolve
+from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.registry import open_environment
 from evaluation.preflight import check_evaluation

@@ -72,12 +72,6 @@ class Evolution(Record):
         return plain
 
 
-class PolicyCard(BaseModel):
-    """The part of a policy's ``coevolve.json`` that the loop reads: how the policy reads text."""
-
-    rendering: str
-
-
 class PrintedProgress(BaseModel):
     """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
 

@@ -1,164 +1,104 @@
-"""The direction of dependencies between the rooms, held against what the files import."""
+"""Which package may import which, and what importing one costs."""
 
-import ast
+from __future__ import annotations
+
+import json
 import subprocess
 import sys
-from pathlib import Path
+from collections import defaultdict
 
 import pytest
+from support import ROOT
+from support.module_shape import circle, imports, modules, public_classes
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("environments", "memory", "agents", "training", "graph", "evaluation")
-ALLOWED = {
+BELOW = {
     "environments": set(),
     "memory": {"environments"},
     "agents": {"environments", "memory"},
     "training": {"environments", "memory"},
-    "graph": {"environments", "memory", "agents"},
+    "graph": {"environments", "memory", "agents", "training"},
     "evaluation": {"environments", "memory", "training"},
 }
-# graph reads signals and SEAL, both torch-free; its settings compose every room's section, and its
-# preflight every room's own: what is heavy there is imported when it is needed.
-GRAPH_MAY = {
-    "training.signals",
-    "training.seal",
-    "training.settings",
-    "training.rollout.policy",
-    "training.rollout.policy_path",
-    "training.grpo.record",
-    "training.preflight",
-    "evaluation.outcomes",
-    "evaluation.settings",
-    "evaluation.preflight",
-}
-HEAVY = ("torch", "transformers", "trl", "chromadb", "langgraph", "bfcl_eval")
-PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.panels")
-# The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
-OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
-TEST_SPLITS = {"test_normal", "test_challenge"}
-# Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
-NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
+"""What a package may import beside itself. ``benchmarks`` measures all of them and may import any."""
+
+GRAPH_FROM_EVALUATION = {"evaluation.settings", "evaluation.preflight", "evaluation.outcomes"}
+"""What ``graph`` may import of ``evaluation``: settings and records. Evaluation itself is a process of its own."""
+
+HEAVY = ("torch", "transformers", "trl", "peft", "chromadb", "langgraph", "langchain_core", "openai", "bfcl_eval")
+COMMANDS = sorted(name for name, path in modules().items() if "app = typer.Typer(" in path.read_text())
+TRAINS = ("torch", "transformers", "trl", "peft")
 
 
-def imports(path: Path) -> set[str]:
-    """Dotted names that a file imports, at any depth; ``from a import b`` gives both a and a.b."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
-            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-    return names
+def package(module: str) -> str:
+    return module.partition(".")[0]
 
 
-def sources(room: str) -> list[Path]:
-    return sorted((ROOT / room).rglob("*.py"))
+def below_study(module: str) -> bool:
+    return module.startswith("evaluation") and not module.startswith("evaluation.study")
 
 
-def within(name: str, modules: set[str]) -> bool:
-    return any(name == module or name.startswith(module + ".") for module in modules)
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_import_only_what_lies_below(room: str) -> None:
-    wrong = []
-    for path in sources(room):
-        for name in imports(path):
-            other = name.split(".")[0]
-            if other not in ROOMS or other == room or other in ALLOWED[room]:
-                continue
-            if room == "graph" and (within(name, GRAPH_MAY) or name in {m.split(".")[0] for m in GRAPH_MAY}):
-                continue
-            wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert sources(room)
+def test_packages_import_only_what_lies_below() -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in imports().items()
+        if package(module) in BELOW
+        for other in others - (GRAPH_FROM_EVALUATION if package(module) == "graph" else set())
+        if package(other) not in {package(module), *BELOW[package(module)]}
+        or (below_study(module) and other.startswith("evaluation.study"))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", PANEL_MODULES)
-def test_only_the_benchmark_itself_reads_its_panels(module: str) -> None:
-    package = module.split(".")[1]
-    readers = {
-        str(path.relative_to(ROOT))
-        for room in (*ROOMS, "benchmarks")
-        for path in sources(room)
-        if any(within(name, {module}) for name in imports(path))
-    }
-    allowed = {f"environments/{package}/benchmark.py", f"environments/{package}/held_out_record.py"}
-    assert f"environments/{package}/benchmark.py" in readers, "the test looks for the wrong module"
-    assert readers <= allowed, readers
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    assert circle(imports()) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"], "the search finds none"
 
 
-def test_only_evaluation_opens_panels() -> None:
-    """Through the methods of a benchmark that open them, whether they are called or handed on."""
-    openers = {
-        str(path.relative_to(ROOT))
-        for room in (*ROOMS, "benchmarks")
-        for path in sources(room)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in OPENERS
-    }
-    assert openers >= {"evaluation/panels.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
-    assert all(path.startswith("evaluation/") for path in openers), openers
+def test_no_two_public_classes_share_a_name() -> None:
+    places = defaultdict(list)
+    for name, module in public_classes():
+        places[name].append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_only_evaluation_names_appworlds_test_splits() -> None:
-    """Whoever opens one must name it somewhere; help texts and sentences are no names."""
-    named = {
-        str(path.relative_to(ROOT))
-        for room in (*ROOMS, "benchmarks")
-        for path in sources(room)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in TEST_SPLITS
-    }
-    assert named >= NAME_TEST_SPLITS
-    assert all(path.startswith("evaluation/") for path in named - NAME_TEST_SPLITS), named
-
-
-def test_warm_start_calls_no_role() -> None:
-    assert not any(name.split(".")[0] in {"agents", "graph"} for name in imports(ROOT / "training" / "warm_start.py"))
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_importing_a_room_is_cheap_and_ours(room: str) -> None:
-    code = f"import sys, {room}; print({room}.__file__); print([m for m in {HEAVY} if m in sys.modules])"
+def fresh(code: str) -> list[str]:
+    """What a new process prints as its last line: JSON."""
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
-    place, heavy = run.stdout.splitlines()
-    assert Path(place) == ROOT / room / "__init__.py"
-    assert heavy == "[]"
+    return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "benchmarks",
-        "graph.run_iteration",
-        "graph.seed_tasks",
-        "training.run_round",
-        "training.warm_start",
-        "evaluation.run",
-        "evaluation.decontaminate",
-        "evaluation.held_out",
-        "evaluation.study.arm",
-        "evaluation.study",
-        "graph.check_recipe",
-        "graph.command",
-    ],
-)
-def test_help_imports_nothing_heavy(command: str) -> None:
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = ['{command}', '--help']\n"
-        "try:\n"
-        f"    runpy.run_module('{command}', run_name='__main__')\n"
-        "except SystemExit as end:\n"
-        "    assert end.code in (0, None), end.code\n"
-        f"print('HEAVY', [m for m in {HEAVY} if m in sys.modules])\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.rstrip().endswith("HEAVY []"), run.stdout[-300:]
-    assert "Usage" in run.stdout
+@pytest.mark.process
+def test_importing_packages_and_showing_help_imports_nothing_heavy() -> None:
+    """One process: what any of them imports is found."""
+    code = f"""
+import importlib, json, runpy, sys
+for package in {list(BELOW)}:
+    importlib.import_module(package)
+heavy = lambda: sorted(name for name in {HEAVY} if name in sys.modules)
+found = [f"import of the packages: {{heavy()}}"] if heavy() else []
+for command in {COMMANDS}:
+    sys.argv = [command, "--help"]
+    sys.modules.pop(command, None)
+    try:
+        runpy.run_module(command, run_name="__main__")
+    except SystemExit as end:
+        assert end.code in (0, None), (command, end.code)
+    if heavy():
+        found.append(f"{{command}} --help: {{heavy()}}")
+print(json.dumps(found))
+"""
+    assert len(COMMANDS) > 8
+    assert fresh(code) == []
+
+
+@pytest.mark.process
+def test_the_graph_trains_and_samples_nothing_itself() -> None:
+    """What it imports of training and evaluation are settings, records and signals."""
+    graph = [name for name in modules() if package(name) == "graph" and not name.endswith("__main__")]
+    code = f"""
+import importlib, json, sys
+for name in {graph}:
+    importlib.import_module(name)
+print(json.dumps([name for name in {TRAINS} if name in sys.modules]))
+"""
+    assert fresh(code) == []

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -74,8 +73,6 @@ def test_an_environment_of_ones_own(examples) -> None:
 
 
 def test_a_benchmark_and_its_metric(examples) -> None:
-    if find_spec("environments.benchmark") is None:
-        pytest.skip("environments/benchmark.py is not there yet")
     registry, shelf = importlib.import_module("environments.registry"), examples("shelf")
     benchmark = registry.find_benchmark("shelf:BENCHMARK")
     environment = opened("shelf:BENCHMARK", starts=1)
@@ -113,8 +110,6 @@ def test_a_role(examples) -> None:
 
 
 def test_a_sampler(examples) -> None:
-    if find_spec("training.rollout.sampling") is None:
-        pytest.skip("training/rollout/sampling.py is not there yet")
     sampling = importlib.import_module("training.rollout.sampling")
 
     class Driver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from agents.chat.http import resolve
+from agents.chat.endpoint import resolve
 from agents.chat.structured import StructuredModel
 from agents.settings import RoleSettings, RolesSettings
 from agents.spending import Ledger

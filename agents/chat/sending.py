@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 from openai import APIConnectionError, APIStatusError
 from pydantic import BaseModel
 
-from agents.chat.http import Endpoint, NoCompletion
+from agents.chat.endpoint import Endpoint
+from agents.chat.http import NoCompletion
 from agents.chat.replies import Method, bound, function_of, instruction, shortened
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings

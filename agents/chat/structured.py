@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from agents.chat.http import Endpoint
+from agents.chat.endpoint import Endpoint
 from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, read_reply, shortened, shown
 from agents.chat.sending import EndpointFailed, Question, Sender
 from agents.roles import RoleRefused

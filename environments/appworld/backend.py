@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from environments.appworld.installation import Installation
-from environments.appworld.records import Difference, Evaluation, Executed, Opening
+from environments.appworld.records import Difference, Evaluation, Executed, WorldOpening
 from environments.base import EnvironmentFault, ToolSpec
 
 
@@ -45,7 +45,7 @@ class BackendWorld(Protocol):
     """
 
     @property
-    def opening(self) -> Opening:
+    def opening(self) -> WorldOpening:
         """What is known at the start."""
         ...
 

@@ -13,7 +13,7 @@ from environments.appworld import sandbox
 from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
-from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
+from environments.appworld.records import Difference, Evaluation, Executed, Limits, WorldOpening
 from environments.base import Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
@@ -146,7 +146,7 @@ class World:
         try:
             with after_code(given=False):
                 opening = connection.ask("open", self._limits.open, task_id=task_id, instruction=instruction, **limits)
-                self.opening = Opening.model_validate(opening)
+                self.opening = WorldOpening.model_validate(opening)
         except BaseException:
             self.close()
             raise

@@ -18,11 +18,11 @@ from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
 from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
-from environments.appworld.references import References
+from environments.appworld.references import PlayedReferences
 from environments.appworld.start import Start, instruction_of, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
-from environments.verification.canonical import Canonical, Step, canonical_call
+from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
 from environments.verification.programs import called
 
 # Which of a world's APIs only read, by the HTTP method that their documentation names.
@@ -115,7 +115,7 @@ class AppWorldEnvironment:
         self._max_steps = max_steps
         self._record = WorldRecord() if self._engine.at_once is None else WorldRecord(worlds=0)
         self._recalls = False
-        self._references = References(self._play_recorded)
+        self._references = PlayedReferences(self._play_recorded)
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
         """A fresh episode. Raises InputError for a task of another environment, or unknown worlds, apps or tools.
@@ -174,14 +174,14 @@ class AppWorldEnvironment:
         steps = tuple(self._step(call) for calls in task.reference for call in calls)
         return Canonical(parts=parts, prepared=parts, steps=steps, split=split)
 
-    def _step(self, call: ToolCall) -> Step:
+    def _step(self, call: ToolCall) -> CanonicalStep:
         group, text = canonical_call(self, call)
         code = call.arguments.get("code")
         try:
             names = called(code) if call.name == PYTHON and isinstance(code, str) else (call.name,)
         except ValueError:  # it is not Python, and may do anything
             names = (PYTHON,)
-        return Step(group, text, told="", change="", reads=all(name in self._reads for name in names))
+        return CanonicalStep(group, text, told="", change="", reads=all(name in self._reads for name in names))
 
     @cached_property
     def _recorded(self) -> AppWorldEnvironment:

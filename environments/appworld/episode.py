@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from environments.appworld.observations import refused
 from environments.appworld.outcomes import PlayedTurn, against_checks, against_reference
-from environments.appworld.records import Opening
-from environments.appworld.references import References
+from environments.appworld.records import WorldOpening
+from environments.appworld.references import PlayedReferences
 from environments.appworld.start import start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld
 from environments.base import (
@@ -41,7 +41,7 @@ apis.supervisor.complete_task(answer=...) with the bare value and no words aroun
 Nobody answers questions: decide yourself, and change nothing that was not asked for."""
 
 
-def preface(opening: Opening, *, by_code: bool) -> str:
+def preface(opening: WorldOpening, *, by_code: bool) -> str:
     """The text for a world's beginning; ``by_code``: whether the agent has the tool python, else how to act is left
     to the documentation of its tools.
     """
@@ -58,7 +58,7 @@ class AppWorldEpisode:
     """
 
     def __init__(
-        self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: References, max_steps: int
+        self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: PlayedReferences, max_steps: int
     ) -> None:
         self._task = task
         self._world: PlayedWorld | RecordedWorld | None = world

@@ -56,7 +56,7 @@ class Supervisor(Record):
     phone_number: str
 
 
-class Opening(Record):
+class WorldOpening(Record):
     """What is known at the start of an episode; ``now`` is the world's frozen time, ISO 8601, ``apps`` describes them.
 
     AppWorld's own prompt tells an agent these things.

@@ -17,7 +17,7 @@ KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
-class References:
+class PlayedReferences:
     """What each task's reference does turn by turn; the last ``KEPT`` are kept. Safe to use from several threads.
 
     ``play`` opens a fresh world of a task.

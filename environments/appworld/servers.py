@@ -44,7 +44,7 @@ from filelock import FileLock, Timeout
 from environments.appworld.backend import after_code
 from environments.appworld.engine.protocol import parsed
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
-from environments.appworld.records import Difference, Evaluation, Executed, Limits, Opening
+from environments.appworld.records import Difference, Evaluation, Executed, Limits, WorldOpening
 from environments.base import EnvironmentFault, InputError, ToolSpec
 
 # Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline.
@@ -332,7 +332,7 @@ class ServedWorld:
         prepared = self._post("/execute", limits.open, code=_install_code(self._episode))
         if prepared != _DONE:
             self._fail(f"the episode could not be prepared: {str(prepared)[-QUOTED:]}")
-        self.opening = Opening.model_validate(self._ask("open", limits.open, instruction=instruction))
+        self.opening = WorldOpening.model_validate(self._ask("open", limits.open, instruction=instruction))
 
     @property
     def alive(self) -> bool:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from environments.appworld.backend import BackendWorld, WorldLost
 from environments.appworld.engine.protocol import encodable
 from environments.appworld.observations import may_change, observe, refused
-from environments.appworld.records import Difference, Evaluation, Opening
+from environments.appworld.records import Difference, Evaluation, WorldOpening
 from environments.base import EnvironmentFault, Observation, ToolCall, ToolSpec
 
 # Writes the call of one API by name as the line of Python that an agent would write.
@@ -72,7 +72,7 @@ class PlayedWorld:
         self._evaluation: Evaluation | None = None
 
     @property
-    def opening(self) -> Opening:
+    def opening(self) -> WorldOpening:
         """What is known at the start."""
         return self._world.opening
 
@@ -229,14 +229,14 @@ class WorldRecord:
     def __init__(self, worlds: int = MOST) -> None:
         self.parked = ParkedWorlds(worlds)
         self._starts: dict[str, _Node] = {}
-        self._openings: dict[str, Opening] = {}
+        self._openings: dict[str, WorldOpening] = {}
         self._calls = 0
 
     def start(self, task_id: str) -> _Node:
         """The tree of a start."""
         return self._starts.setdefault(task_id, _Node())
 
-    def opening(self, task_id: str, tell: Callable[[], Opening]) -> Opening:
+    def opening(self, task_id: str, tell: Callable[[], WorldOpening]) -> WorldOpening:
         """What is known at a start, told once; it has the words of the first task that asked."""
         if task_id not in self._openings:
             self._openings[task_id] = tell()
@@ -290,7 +290,7 @@ class RecordedWorld:
         self._strayed = False  # something was done that the record cannot hold
 
     @property
-    def opening(self) -> Opening:
+    def opening(self) -> WorldOpening:
         """What is known at the start."""
         return self._record.opening(self._task_id, lambda: self._current().opening)
 

@@ -29,7 +29,7 @@ REFERENCES_KEPT = 512
 
 
 @dataclass(frozen=True)
-class ReferenceTurn:
+class ExpectedTurn:
     """What the reference of one turn answers and leaves behind; ``instances`` is None for an empty reference."""
 
     results: tuple[str, ...]
@@ -37,11 +37,11 @@ class ReferenceTurn:
     instances: dict[str, Any] | None
 
 
-_references: OrderedDict[str, tuple[ReferenceTurn, ...]] = OrderedDict()
+_references: OrderedDict[str, tuple[ExpectedTurn, ...]] = OrderedDict()
 _references_lock = threading.Lock()
 
 
-def reference_turns(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+def reference_turns(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
     """The reference of ``task`` replayed from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are kept."""
     key = task.model_dump_json(include={"classes", "initial_state", "setup", "reference", "long_context"})
     with _references_lock:
@@ -56,7 +56,7 @@ def reference_turns(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
     return turns
 
 
-def _replayed(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+def _replayed(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
     tools = all_tools()
     simulators = Simulators(task.classes, task.initial_state, task.long_context)
     for call in task.setup:
@@ -68,7 +68,7 @@ def _replayed(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
         # An instance that no later turn calls stays as it is and needs no copy.
         instances = simulators.snapshot(set().union(*called[turn + 1 :])) if calls else None
         turns.append(
-            ReferenceTurn(
+            ExpectedTurn(
                 results=tuple(answer.text for answer in answers),
                 error=any(answer.status is ObservationStatus.ERROR for answer in answers),
                 instances=instances,
@@ -79,7 +79,7 @@ def _replayed(task: TaskSpec) -> tuple[ReferenceTurn, ...]:
 
 def check_turn(
     turn: int,
-    reference: ReferenceTurn,
+    reference: ExpectedTurn,
     instances: dict[str, Any],
     results: Sequence[str],
     *,

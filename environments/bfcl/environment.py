@@ -22,7 +22,7 @@ from environments.base import (
 )
 from environments.bfcl import package
 from environments.bfcl.answers import ERROR_PREFIX
-from environments.bfcl.checker import ReferenceTurn, check_turn, judge, reference_turns
+from environments.bfcl.checker import ExpectedTurn, check_turn, judge, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import OfficialTask, load_category
 from environments.bfcl.simulators import Simulators, not_defined
@@ -50,7 +50,7 @@ class BFCLEpisode:
         self._finished: list[TurnOutcome] = []
         self._steps = self._calls = self._malformed = 0
         self._terminated: int | None = None
-        self._reference: tuple[ReferenceTurn, ...] | None = None
+        self._reference: tuple[ExpectedTurn, ...] | None = None
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn."""

@@ -10,7 +10,7 @@ from pydantic import JsonValue, ValidationError
 from environments.base import InputError, StartState, TaskSpec, ToolSpec
 from environments.python_class.documentation import documented_tools
 from environments.python_class.episode import PythonEpisode
-from environments.python_class.world import CALL_SECONDS, ToolRefused, World
+from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused
 
 __all__ = ["PythonEnvironment", "ToolRefused"]
 
@@ -95,5 +95,5 @@ class PythonEnvironment:
         self._make(start.initial_state)
         return start
 
-    def _make(self, initial_state: Mapping[str, JsonValue]) -> World:
-        return World(self._world, self._tools, initial_state, self._call_seconds)
+    def _make(self, initial_state: Mapping[str, JsonValue]) -> ClassWorld:
+        return ClassWorld(self._world, self._tools, initial_state, self._call_seconds)

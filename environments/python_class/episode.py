@@ -18,7 +18,7 @@ from environments.base import (
     UserTurn,
     verdict,
 )
-from environments.python_class.world import World, unknown_tool
+from environments.python_class.world import ClassWorld, unknown_tool
 from environments.verification.replay import is_informative
 
 STATE_MISMATCH = "state_mismatch"
@@ -52,10 +52,10 @@ class PythonEpisode:
     among other answers. Every turn has to be reached. Methods that are called out of order raise RuntimeError.
     """
 
-    def __init__(self, task: TaskSpec, make: Callable[[], World]) -> None:
+    def __init__(self, task: TaskSpec, make: Callable[[], ClassWorld]) -> None:
         self._task = task
         self._make = make
-        self._world: World | None = make()
+        self._world: ClassWorld | None = make()
         self._turns = Turns(task)
         self._calls = self._malformed = 0
         self._heard: set[str] = set()
@@ -132,7 +132,7 @@ class PythonEpisode:
             turns.append(_Wanted(world.state(), told, any(observation.failed for observation in observations)))
         return tuple(turns)
 
-    def _live(self) -> World:
+    def _live(self) -> ClassWorld:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world

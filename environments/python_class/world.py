@@ -32,7 +32,7 @@ class ToolRefused(Exception):
     """Raised by a tool that does not do what was asked; the agent reads the message as an error observation."""
 
 
-class World:
+class ClassWorld:
     """An instance made from an initial state; used by one thread at a time.
 
     Args:

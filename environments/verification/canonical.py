@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CanonicalStep:
     """One call of a reference: the tool's ``group``, the call's text, its result, and the state change.
 
     ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` and
@@ -56,7 +56,7 @@ class Canonical:
 
     parts: Mapping[str, JsonValue]
     prepared: Mapping[str, JsonValue]
-    steps: tuple[Step, ...]
+    steps: tuple[CanonicalStep, ...]
     split: str | None = None
 
     @property
@@ -195,7 +195,7 @@ def _played(environment: Environment, task: TaskSpec) -> Canonical:
         with closing(environment.open(plain.model_copy(update={"setup": ()}))) as episode:
             episode.start()
             loaded = _parts(episode.state())
-    steps: list[Step] = []
+    steps: list[CanonicalStep] = []
     with closing(environment.open(plain)) as episode:
         episode.start()
         text = episode.state()
@@ -209,7 +209,7 @@ def _played(environment: Environment, task: TaskSpec) -> Canonical:
                 after = before if now == text else _parts(now)
                 change = "" if now == text else "\n".join(sorted(map(json.dumps, _changes(before, after, ""))))
                 group, written = canonical_call(environment, call)
-                steps.append(Step(group, written, _plain_text(told), change, reads=now == text))
+                steps.append(CanonicalStep(group, written, _plain_text(told), change, reads=now == text))
                 text, before = now, after
     return Canonical(parts=prepared if loaded is None else loaded, prepared=prepared, steps=tuple(steps))
 

@@ -32,8 +32,8 @@ from environments.verification.canonical import Canonical, part_digest, state_wo
 from environments.verification.fingerprints import fingerprint, panels_folder, sealed_fingerprints
 from environments.verification.held_out_records import (
     HeldOutRecord,
+    HeldOutStart,
     HeldOutTask,
-    Start,
     call_words,
     read_record,
     said,
@@ -146,7 +146,7 @@ class _Compared:
         self._weights: dict[str, Mapping[str, float]] = {}
         self._unknown: dict[str, float] = {}
         self._parts: dict[str, list[_Part]] = {}
-        by_part: dict[str, list[tuple[Start, bool]]] = defaultdict(list)
+        by_part: dict[str, list[tuple[HeldOutStart, bool]]] = defaultdict(list)
         for training, recorded in ((True, record.training), (False, record.held_out)):
             for start in recorded:
                 by_part[start.part].append((start, training))

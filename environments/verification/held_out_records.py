@@ -30,7 +30,7 @@ SMALL = 14
 """Words of a start state that has so few that renaming one makes it another (our choice)."""
 
 
-class Start(Record):
+class HeldOutStart(Record):
     """A part of a start state: its hash as loaded, its words by number, and where it is from, for people to read."""
 
     label: str
@@ -73,8 +73,8 @@ class HeldOutRecord(Record):
     environment: str
     by_start: bool
     vocabulary: tuple[str, ...]
-    training: tuple[Start, ...]
-    held_out: tuple[Start, ...]
+    training: tuple[HeldOutStart, ...]
+    held_out: tuple[HeldOutStart, ...]
     turns: tuple[str, ...]
     tasks: tuple[HeldOutTask, ...]
     sha256: str
@@ -124,8 +124,8 @@ class Recorder:
         self._environment = environment
         self._numbers: dict[str, int] = {}
         self._training = tuple(map(_bare, training))
-        self._training_parts: dict[tuple[str, str], Start] = {}
-        self._held_out: dict[tuple[str, str], Start] = {}
+        self._training_parts: dict[tuple[str, str], HeldOutStart] = {}
+        self._held_out: dict[tuple[str, str], HeldOutStart] = {}
         self._tasks: dict[str, HeldOutTask] = {}
         self._turns: set[str] = set()
         self._training_turns = {turn_digest(text) for text in training_turns}
@@ -197,9 +197,11 @@ class Recorder:
         }
         return HeldOutRecord.model_validate(content | {"sha256": _sha256(content)})
 
-    def _starts(self, label: str, parts: Mapping[str, JsonValue]) -> Iterator[Start]:
+    def _starts(self, label: str, parts: Mapping[str, JsonValue]) -> Iterator[HeldOutStart]:
         for part, value in parts.items():
-            yield Start(label=label, part=part, digest=part_digest(value), words=self._numbered(state_words(value)))
+            yield HeldOutStart(
+                label=label, part=part, digest=part_digest(value), words=self._numbered(state_words(value))
+            )
 
     def _numbered(self, found: Iterable[str]) -> tuple[int, ...]:
         hashes = sorted({word_digest(word) for word in found})

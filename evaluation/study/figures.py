@@ -21,8 +21,8 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
     return seal_facts(by_seed, seconds["round seal"] / whole if whole else None)
 
 
-class Budget(Record):
-    """The budget of one arm and seed. Environment calls: rollouts, exploration and lent references."""
+class UsedBudget(Record):
+    """What one arm and seed used. Environment calls: rollouts, exploration and lent references."""
 
     rollouts: int
     optimizer_steps: int
@@ -59,7 +59,7 @@ class ArmFacts(Record):
     seeds: tuple[int, ...]
     planned: int
     labels: tuple[str, ...]
-    budgets: dict[str, Budget]
+    budgets: dict[str, UsedBudget]
     start: float | None
     curve: tuple[Point, ...]
     evolution_share: float | None
@@ -119,8 +119,8 @@ def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]
     return shares
 
 
-def _budget(header: ArmHeader) -> Budget:
-    return Budget(
+def _budget(header: ArmHeader) -> UsedBudget:
+    return UsedBudget(
         rollouts=sum(one.rollouts for one in header.iterations),
         optimizer_steps=header.iterations[-1].steps,
         environment_calls=sum(one.environment_calls for one in header.iterations),

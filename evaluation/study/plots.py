@@ -31,7 +31,7 @@ class Series(Record):
     points: tuple[tuple[float, float], ...]
 
 
-class Row(Record):
+class DifferenceRow(Record):
     """One row of a plot of differences: a mean, an interval if there is one, and each seed's value."""
 
     name: str
@@ -67,7 +67,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
                 values = tuple(100 * value for value in versus.by_seed.values())
                 interval = versus.function_interval or versus.crossed_interval
                 ends = None if interval is None else (100 * interval[0], 100 * interval[1])
-                rows.append(Row(name=name, mean=100 * versus.mean, interval=ends, values=values))
+                rows.append(DifferenceRow(name=name, mean=100 * versus.mean, interval=ends, values=values))
         if rows:
             plots[f"difference-{panel}"] = difference_chart(f"{panel}: percent points above {BASELINE}", rows)
     return plots
@@ -100,8 +100,8 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
     return _svg(WIDTH, HEIGHT, parts)
 
 
-def difference_chart(title: str, rows: Sequence[Row]) -> str:
-    """Draw one row per arm: each seed's difference as a ring, the mean as a dot, the interval as a bar."""
+def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
+    """A row an arm: each seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
     if not rows:
         raise ValueError("no row to draw")
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]
@@ -149,8 +149,8 @@ def _over(facts: ArmFacts, value: Callable[[Point], float | None]) -> list[tuple
     return [(steps, y) for steps, y in points if y is not None]
 
 
-def _room(named: Sequence[Series | Row]) -> int:
-    """Return the pixels that the names take, with a margin."""
+def _room(named: Sequence[Series | DifferenceRow]) -> int:
+    """Pixels that the names take, with a margin."""
     return max(ROOM, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in named))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from agents.chat.http import model_of
+from agents.chat.endpoint import model_of
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, StageSeconds

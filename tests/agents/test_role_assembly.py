@@ -90,6 +90,7 @@ def test_roles_keep_their_protocols() -> None:
     assert {reflector, explorer, abstractor} == {roles.reflector, roles.explorer, roles.abstractor}
 
 
+@pytest.mark.process
 def test_scripted_assembly_imports_no_chat_library() -> None:
     code = (
         "import sys; from agents.assembly import build_roles; from agents.settings import RolesSettings\n"

@@ -8,6 +8,8 @@ from benchmarks import appworld_worlds
 from benchmarks.__main__ import _measure_all
 from benchmarks.catalogue import BENCHMARKS
 
+pytestmark = [pytest.mark.slow, pytest.mark.appworld]
+
 (BENCHMARK,) = (benchmark for benchmark in BENCHMARKS if benchmark.module == "benchmarks.appworld_worlds")
 
 

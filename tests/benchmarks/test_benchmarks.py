@@ -17,6 +17,8 @@ from environments.base import InputError, ToolCall
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 
 def command(*options):
     return subprocess.run(

@@ -18,6 +18,8 @@ from environments.bfcl.environment import BFCLEnvironment
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def environment() -> BFCLEnvironment:

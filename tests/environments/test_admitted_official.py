@@ -48,6 +48,7 @@ def test_the_sample_is_varied():
     assert len({call.name for task in tasks for turn in task.reference for call in turn}) >= 25
 
 
+@pytest.mark.slow
 def test_every_admitted_task_passes_the_official_audit():
     problems = {
         task.model_dump_json(include={"reference"}): found for task in admitted_tasks() if (found := audit(task))

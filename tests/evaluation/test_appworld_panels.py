@@ -72,6 +72,7 @@ def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Inst
     assert first.task.initial_state == Start(task="b_1", official=True).initial_state()
 
 
+@pytest.mark.process
 def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
     ledger = tmp_path / "new" / "openings.jsonl"
     items = items_of("test_normal", None, ledger, MODEL)

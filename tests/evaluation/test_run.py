@@ -2,22 +2,23 @@
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support.commands import run_here, run_process
 
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
 from memory.run import read_jsonl, write_jsonl
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
 STARTER = "recipes/starter"
 
 
-def command(*options: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "evaluation.run", "--environment", "bfcl", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+def command(*options: str, run: Run = run_here) -> subprocess.CompletedProcess[str]:
+    return run("evaluation.run", "--environment", "bfcl", *options)
 
 
 def outcome(task_id: str, **fields: object) -> TaskOutcome:
@@ -25,11 +26,22 @@ def outcome(task_id: str, **fields: object) -> TaskOutcome:
     return TaskOutcome(task_id=task_id, **given)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "outcomes.jsonl"
-    done = command(
-        "--evaluation-set", "templated-dev", "--model", STARTER, "--limit", "12", "--output", str(path), "--json"
+    options = (
+        "--evaluation-set",
+        "templated-dev",
+        "--model",
+        STARTER,
+        "--limit",
+        "12",
+        "--output",
+        str(path),
+        "--json",
     )
+    done = command(*options, "--output", str(path), "--json", run=run_process)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     report = json.loads(line)
@@ -98,6 +110,7 @@ def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment
     assert says in line
 
 
+@pytest.mark.slow
 def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     items = open_panel("templated-dev", 8)
@@ -109,6 +122,7 @@ def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> No
     assert any("not a held-out evaluation set" in note for note in json.loads(by_file.stdout)["notes"])
 
 
+@pytest.mark.slow
 def test_the_embedded_policy_does_not_know_every_tool() -> None:
     done = command("--category", "base", "--limit", "200")
     assert done.returncode == 2

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.commands import run_here, run_process
 from support.installed_appworld import installed_appworld
 
 from environments.appworld.installation import Installation
@@ -46,9 +45,8 @@ def policy(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
     return str(save_model(tmp_path_factory.mktemp("policy"), "qwen2_5"))
 
 
-def command(*options: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "evaluation.run", "--environment", "appworld", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
+def command(*options: str) -> tuple[str, ...]:
+    return ("evaluation.run", "--environment", "appworld", *options)
 
 
 FEW = ("--max-actions", "2", "--max-new-tokens", "8")
@@ -56,7 +54,8 @@ FEW = ("--max-actions", "2", "--max-new-tokens", "8")
 
 def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, tmp_path: Path) -> None:
     outcomes = tmp_path / "outcomes.jsonl"
-    done = command("--evaluation-set", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    options = ("--evaluation-set", "dev", "--model", policy, *FEW, "--limit", "4", "--output", str(outcomes))
+    done = run_process(*command(*options), timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     head = next(line for line in done.stdout.splitlines() if "tgc" in line)
     assert head.index("95 %") < head.index("tgc") < head.index("sgc")
@@ -124,7 +123,7 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
     ],
 )
 def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:
-    done = command(*options)
+    done = run_here(*command(*options))
     assert (done.returncode, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")

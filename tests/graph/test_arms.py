@@ -24,6 +24,8 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 from training.seal.labels import TurnCause, TurnLabel
 
+pytestmark = pytest.mark.slow
+
 ROUNDS_AND_STEPS = 2 * 6  # of made_run's recipe
 
 

@@ -1,4 +1,7 @@
-"""What users get wrong, told by the real commands: one sentence on stderr, exit status 2, and nothing half-written."""
+"""What users get wrong, told by the real commands: one sentence on stderr, exit status 2, and nothing half-written.
+
+One mistake of each command is made in a process of its own, the others in this one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support.commands import run_here, run_process
 from support.made_run import make_run
 from support.mistakes import CASES, a_run, tasks
 
@@ -26,18 +29,6 @@ CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run after its first round, which the preparations copy."""
     return make_run(tmp_path_factory.mktemp("made") / "run").root
-
-
-def run_command(command: str, arguments: list[str], before: list[str] = []) -> subprocess.CompletedProcess[str]:  # noqa: B006
-    return subprocess.run(
-        [*before, sys.executable, "-m", command, *arguments],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
 
 
 def everything_in(folder: Path) -> dict[str, str]:
@@ -57,12 +48,19 @@ def refused(ended: subprocess.CompletedProcess[str], told: str) -> None:
     assert not any("Traceback" in line or line.startswith("error: ") for line in progress)
 
 
-@pytest.mark.parametrize("name", CASES)
+# The first of each command, and the command that is no typer app.
+IN_A_PROCESS = {*{case.command: name for name, case in reversed(CASES.items())}.values(), "blind root of no world"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.process if name in IN_A_PROCESS else ()) for name in CASES]
+)
 def test_it_is_told_in_one_sentence_and_nothing_is_written(made: Path, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     case.prepare(tmp_path, made)
     before = everything_in(tmp_path)
-    ended = run_command(case.command, [word.format(tmp_path, tmp_path) for word in case.arguments.split()])
+    run = run_process if name in IN_A_PROCESS else run_here
+    ended = run(case.command, *(word.format(tmp_path, tmp_path) for word in case.arguments.split()))
     refused(ended, case.told.replace("{}", str(tmp_path)))
     assert everything_in(tmp_path) == before
 
@@ -71,19 +69,21 @@ def test_it_is_told_in_one_sentence_and_nothing_is_written(made: Path, tmp_path:
     ("command", "arguments"),
     [("graph.run_iteration", ["--resume"]), ("graph.run_iteration", []), ("graph.seed_tasks", [])],
 )
+@pytest.mark.process
 def test_a_second_process_names_the_first(made: Path, tmp_path: Path, command: str, arguments: list[str]) -> None:
     a_run(tmp_path, made)
     run = RunDirectory.open(tmp_path / "run")
     with run.lock():
-        ended = run_command(command, ["--run", str(run.root), *arguments])
+        ended = run_process(command, "--run", str(run.root), *arguments)
     refused(ended, f"another process (pid {os.getpid()}) uses {run.root}: wait until it ends or stop it")
 
 
+@pytest.mark.process
 def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
     a_run(tmp_path, made)
     run = RunDirectory.open(tmp_path / "run")
     with hold_lock(run.round_lock_path, end_orphan=False):
-        ended = run_command("training.run_round", ["--run", str(run.root), "--iteration", "1"])
+        ended = run_process("training.run_round", "--run", str(run.root), "--iteration", "1")
     refused(ended, f"round.lock is held by process {os.getpid()}")
 
 
@@ -97,41 +97,43 @@ def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
         ("training.warm_start", ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"]),
     ],
 )
+@pytest.mark.process
 def test_a_file_that_may_not_grow_leaves_nothing_behind(
     made: Path, tmp_path: Path, command: str, arguments: list[str]
 ) -> None:
     tasks(tmp_path, made)
     before = everything_in(tmp_path)
-    limited = ["bash", "-c", 'ulimit -f 1 && exec "$@"', "bash"]
-    ended = run_command(command, [word.format(tmp_path) for word in arguments], limited)
+    limited = ("bash", "-c", 'ulimit -f 1 && exec "$@"', "bash")
+    ended = run_process(command, *(word.format(tmp_path) for word in arguments), before=limited)
     refused(ended, "File too large")
     assert re.match(r"error: /\S+: .*File too large", ended.stderr.splitlines()[-1]), "it names no file"
     assert "ulimit -f" in ended.stderr.splitlines()[-1]
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.process
 def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path: Path) -> None:
     a_run(tmp_path, made)
     database = tmp_path / "run" / "failures" / "chroma.sqlite3"
     database.parent.mkdir(exist_ok=True)
     database.write_bytes(b"no database" * 1000)
     arguments = ["--run", str(tmp_path / "run"), "--resume", "--iterations", "1", "--json"]
-    ended = run_command("graph.run_iteration", arguments)
+    ended = run_process("graph.run_iteration", *arguments)
     assert (ended.returncode, json.loads(ended.stdout)["contexts"]["new"] > 0) == (0, True), ended.stderr
     assert ended.stderr.count(f"warning: {database.parent} cannot be read (file is not a database): ") == 1
 
 
-def _without_override() -> list[str]:
+def _without_override() -> tuple[str, ...]:
     """What keeps root from writing where permissions forbid it."""
     if os.geteuid() != 0:
-        return []
+        return ()
     code = (
         "import ctypes, os, sys\n"
         f"for capability in ({CAP_DAC_OVERRIDE}, {CAP_DAC_READ_SEARCH}):\n"
         f"    assert ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, capability, 0, 0, 0) == 0\n"
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
-    return [sys.executable, "-c", code]
+    return (sys.executable, "-c", code)
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not hasattr(ctypes.CDLL(None), "prctl"), reason="root may write anywhere")
@@ -143,6 +145,7 @@ def _without_override() -> list[str]:
         ("graph.run_iteration", ["--run", "{}/run/below"]),
     ],
 )
+@pytest.mark.process
 def test_a_run_that_may_not_be_written_is_left_alone(
     made: Path, tmp_path: Path, command: str, arguments: list[str]
 ) -> None:
@@ -155,8 +158,8 @@ def test_a_run_that_may_not_be_written_is_left_alone(
     for folder in folders:
         folder.chmod(0o555)
     try:
-        ended = run_command(
-            command, ["--run", str(root), *(a.format(tmp_path) for a in arguments)], _without_override()
+        ended = run_process(
+            command, "--run", str(root), *(a.format(tmp_path) for a in arguments), before=_without_override()
         )
     finally:
         for folder in folders:

@@ -26,6 +26,8 @@ from memory.failures import Judgement
 from memory.records import Draft
 from memory.run import RunDirectory, read_json, read_jsonl
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 4.0
 
 

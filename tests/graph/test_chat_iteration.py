@@ -32,6 +32,8 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_js
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundSeconds, round_record
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 
 def command(run: RunDirectory, *options: str) -> subprocess.CompletedProcess[str]:
     """``graph.run_iteration --resume`` on the run."""

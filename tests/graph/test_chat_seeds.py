@@ -28,6 +28,8 @@ from graph.run.stages import Run
 from graph.seed_tasks import app
 from memory.run import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[FaultyServer]:

@@ -227,6 +227,7 @@ with RunDirectory.open(Path(sys.argv[1])).lock():
 """
 
 
+@pytest.mark.process
 def test_a_run_that_another_process_holds_is_refused_with_its_holder(finished: RunDirectory) -> None:
     command = [sys.executable, "-c", HOLD, str(finished.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -24,6 +24,8 @@ from support.killing import (
     wait_for,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 GONE = 5.0  # seconds in which every process of a killed run must have ended
 
 

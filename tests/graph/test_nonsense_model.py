@@ -23,6 +23,8 @@ from graph.report.summary import summarise
 from memory.run import read_jsonl
 from memory.tasks import load_tasks
 
+pytestmark = [pytest.mark.slow, pytest.mark.external]
+
 START_SECONDS = 90.0
 
 

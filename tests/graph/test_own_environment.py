@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.commands import run_here
 
 from environments import example
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import verify
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 NAME = "my_depot:depot"
 SMALL = """
@@ -37,7 +40,7 @@ def command(folder: Path, module: str, *options: str) -> subprocess.CompletedPro
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     argv = [sys.executable, "-m", module, *options]
-    return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -111,17 +114,22 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
         ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_no_run(folder: Path, tmp_path: Path, change: str, says: str) -> None:
+def test_a_mistake_is_one_sentence_and_leaves_no_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, says: str
+) -> None:
     run = tmp_path / "run"
-    done = command(folder, "graph.run_iteration", "--recipe", "recipe.yaml", "--set", change, "--run", str(run))
+    monkeypatch.syspath_prepend(folder)
+    options = ("--recipe", "recipe.yaml", "--set", change, "--run", str(run))
+    done = run_here("graph.run_iteration", *options, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert not (run / "settings.yaml").exists()
 
 
-def test_a_policy_of_another_environment_is_a_mistake(folder: Path) -> None:
+def test_a_policy_of_another_environment_is_a_mistake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
     options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))
-    done = command(folder, "evaluation.run", *options)
+    done = run_here("evaluation.run", *options, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "make an initial policy for these with python -m training.warm_start" in done.stderr

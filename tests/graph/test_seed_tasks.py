@@ -28,6 +28,8 @@ from memory.records import Draft, FailureContext, Interaction, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 
+pytestmark = pytest.mark.slow
+
 COUNT = 40
 GIVEN = ("--set", "tasks.initial_count=100", "--set")
 """What goes before tasks.initial=FILE, because the small recipe asks for another number of tasks."""

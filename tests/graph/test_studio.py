@@ -27,6 +27,8 @@ from graph.run_iteration import open_run
 from graph.studio import app
 from memory.run import RunDirectory, read_json, write_jsonl
 
+pytestmark = [pytest.mark.slow, pytest.mark.external]
+
 START_SECONDS = 60
 
 

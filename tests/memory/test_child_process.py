@@ -15,6 +15,8 @@ from support import ROOT
 from environments.base import InputError
 from memory.processes import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
 
+pytestmark = [pytest.mark.process, pytest.mark.wallclock]
+
 WATCHING = "from memory.processes import watch_parent; watch_parent(); "
 SLEEPER = WATCHING + "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 HOLDER = (

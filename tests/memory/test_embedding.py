@@ -46,6 +46,7 @@ print(HashedNgrams()(["a folder called notes"])[0].tobytes().hex())
 """
 
 
+@pytest.mark.process
 def test_another_process_computes_the_same_vector():
     printed = subprocess.run(
         [sys.executable, "-c", VECTOR],

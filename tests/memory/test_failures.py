@@ -463,6 +463,7 @@ with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
 """
 
 
+@pytest.mark.process
 def test_nothing_is_asked_of_the_network_and_chroma_is_imported_late(tmp_path):
     folder = str(tmp_path / "failures")
     here = str(ROOT / "tests")

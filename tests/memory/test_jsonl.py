@@ -173,6 +173,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("writer", ["write", "append"])
+@pytest.mark.process
 def test_a_file_that_may_not_grow_stays_as_it_was(tmp_path, writer):
     path = tmp_path / "records.jsonl"
     ran = subprocess.run(
@@ -196,6 +197,7 @@ write_atomically(Path(sys.argv[1]), chunks())
 """
 
 
+@pytest.mark.process
 def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_is_cleared(tmp_path):
     path = tmp_path / "deep" / "notes.jsonl"
     write_jsonl(path, [Note(name="old")])
@@ -269,6 +271,7 @@ def test_half_a_line_at_the_end_is_named_with_its_number(tmp_path, text, line):
             check_end(path)
 
 
+@pytest.mark.process
 def test_a_leftover_of_a_process_that_waits_to_be_collected_is_cleared(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it ended, and stays a zombie

@@ -10,6 +10,8 @@ import pytest
 from environments.base import InputError
 from memory.processes import exclusive, holder, shared
 
+pytestmark = pytest.mark.process
+
 HOLD = """
 import sys, time
 from pathlib import Path

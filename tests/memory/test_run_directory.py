@@ -130,6 +130,7 @@ def test_broken_settings_are_told(run, text, told):
         run.section("memory", MemorySettings)
 
 
+@pytest.mark.process
 def test_locking_clears_leftovers_and_excludes_another_process(run):
     leftover = run.iteration(0) / ".signals.jsonl.4194999-1.tmp"  # above Linux's largest process id
     leftover.parent.mkdir(parents=True)
@@ -173,6 +174,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.process
 def test_of_two_processes_that_create_one_run_one_succeeds(tmp_path):
     processes = [
         subprocess.Popen(

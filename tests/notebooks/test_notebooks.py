@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = [pytest.mark.slow, pytest.mark.external]
+
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 
 

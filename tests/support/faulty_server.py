@@ -34,6 +34,8 @@ KEY = "sk-a-secret-of-the-tests-0123456789"
 
 STALL = 60.0
 """Seconds that a stalled request hangs: the client's deadline is what ends it."""
+PATIENCE = 60.0
+"""Seconds that requests wait for each other."""
 MEGABYTE = 2**20
 
 
@@ -148,6 +150,8 @@ class FaultyServer:
             serve`` does); what ``answer`` gives for an ignored one is sent as a text.
         retry_after: the header of status 429.
         stall: seconds of a stall.
+        together: how many requests must have been in flight at once before any is answered; each waits for that for
+            ``PATIENCE`` at most.
     """
 
     def __init__(
@@ -159,6 +163,7 @@ class FaultyServer:
         formats: Formats = "both",
         retry_after: str = "0.05",
         stall: float = STALL,
+        together: int = 0,
     ) -> None:
         self._answer = answer
         self._latency = latency
@@ -166,6 +171,7 @@ class FaultyServer:
         self._formats = formats
         self._retry_after = retry_after
         self._stall = stall
+        self._together = together
         self.requests: list[ChatRequest] = []
         self.injected: Counter[Fault] = Counter()
         self.most_in_flight = 0
@@ -210,6 +216,9 @@ class FaultyServer:
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
+            end = time.monotonic() + PATIENCE
+            while self.most_in_flight < self._together and time.monotonic() < end:
+                await asyncio.sleep(0.01)
             return await self._respond(request, http)
         finally:
             self._in_flight -= 1

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Environment, InputError, Record
+from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
 from memory.processes import hold_lock
 from memory.records import Trajectory
@@ -171,15 +172,16 @@ class _Round:
     def _train(self, plan: RoundPlan, start: RoundStart) -> None:
         stopwatch = Stopwatch(before=start.seconds)
         os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-        import torch
-        from transformers.utils import logging
+        with heavy_imports():
+            import torch
+            from transformers.utils import logging
 
-        from environments.base import recorded
-        from environments.registry import open_environment
-        from training.grpo.group_rollouts import GroupRollouts
-        from training.grpo.trainer import RoundCallback, train, trainer_config
-        from training.rollout.in_process import InProcessSampler
-        from training.rollout.policy import load_starter
+            from environments.base import recorded
+            from environments.registry import open_environment
+            from training.grpo.group_rollouts import GroupRollouts
+            from training.grpo.trainer import RoundCallback, train, trainer_config
+            from training.rollout.in_process import InProcessSampler
+            from training.rollout.policy import load_starter
 
         settings = self.settings
         torch.set_num_threads(settings.training.threads)

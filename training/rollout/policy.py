@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 
 from environments.base import InputError, Record
+from environments.heavy_imports import heavy_imports
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact_text import CompactSettings
 from training.rendering.base import Rendering
@@ -62,6 +63,7 @@ class Policy:
         return positions if isinstance(positions, int) and positions > 0 else None
 
 
+@heavy_imports()
 def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinking: bool | None = None) -> Policy:
     """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
 

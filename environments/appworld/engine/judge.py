@@ -7,6 +7,7 @@ rows: no other database can be attached by one. The process is behind the same w
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -103,6 +104,7 @@ def operations() -> dict[str, Operation]:
 
 def main() -> None:
     """Warm up and serve; the first message says where."""
+    gc.disable()  # until it has settled
     control = inherited_control()
     given = Given.receive(control)
     wall = given.wall()

@@ -16,7 +16,7 @@ from typing import Any
 
 from environments.appworld.engine.protocol import said
 from environments.appworld.engine.verdicts import told
-from environments.appworld.engine.world import World
+from environments.appworld.engine.world import EngineWorld
 
 
 class StandIn:
@@ -31,7 +31,7 @@ class StandIn:
         self.task_id = appworld.task_id
         self._appworld = appworld
         self._episode = episode
-        self._world = World()  # adopts the server's, which has no limits
+        self._world = EngineWorld()  # adopts the server's, which has no limits
         self._operations: dict[str, Callable[..., Any]] = {
             "open": self._open,
             "execute": self._world.execute,

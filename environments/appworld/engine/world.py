@@ -19,7 +19,7 @@ MAX_CALLS = 2_000  # API calls of one execution that are told; the package's own
 _FAILED = "Execution failed. Traceback:\n"
 
 
-class World:
+class EngineWorld:
     """The operations of a worker's child; ``open`` comes first, once, or ``adopt`` does."""
 
     def __init__(self) -> None:

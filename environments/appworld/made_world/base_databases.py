@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.appworld.made_world.content import CONTENT, Owners
-from environments.appworld.made_world.plan import Plan
+from environments.appworld.made_world.plan import WorldPlan
 
 MAIL_APPS = ("amazon", "file_system", "spotify", "venmo", "gmail", "splitwise", "simple_note", "todoist")
 PHONE_APP = "phone"
@@ -15,7 +15,7 @@ COMPANIES = (*MAIL_APPS, PHONE_APP)
 _IN_MEMORY = ":memory:made_base"
 
 
-def write_base_databases(data: Path, plan: Plan) -> None:
+def write_base_databases(data: Path, plan: WorldPlan) -> None:
     """Write ``data/base_dbs``. The API documentation must be there already; the time is the package's default."""
     from appworld.apps import get_all_apps
     from appworld.apps.api_lib import CompanyNotifier
@@ -63,7 +63,7 @@ def _documentation_rows(models: Any) -> None:  # noqa: ANN401 - the package has 
         )
 
 
-def _people(models: Any, plan: Plan) -> list[dict[str, Any]]:  # noqa: ANN401
+def _people(models: Any, plan: WorldPlan) -> list[dict[str, Any]]:  # noqa: ANN401
     """Register every person with the admin app and sign them up everywhere: their user of each app."""
     users = []
     for index, person in enumerate(plan.people):
@@ -104,7 +104,7 @@ def _user(models: Any, main_id: int, app: str, person: Any, names: dict[str, str
     return model.create_save(**names, **address, password=password, **extra)
 
 
-def _tokens(apis: Any, plan: Plan) -> list[dict[str, str]]:  # noqa: ANN401
+def _tokens(apis: Any, plan: WorldPlan) -> list[dict[str, str]]:  # noqa: ANN401
     from appworld.common.datetime import DateTime
 
     login: Callable[[str, Any], str] = lambda app, person: apis[app].login(  # noqa: E731

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from environments.appworld.made_world.plan import ARTISTS, SONGS_AN_ALBUM, Plan
+from environments.appworld.made_world.plan import ARTISTS, SONGS_AN_ALBUM, WorldPlan
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Owners:
     tokens: list[dict[str, str]]
 
 
-def file_system(owners: Owners, plan: Plan) -> None:
+def file_system(owners: Owners, plan: WorldPlan) -> None:
     """A home folder each."""
     for tokens in owners.tokens:
         for folder in ("/", "~/documents"):
@@ -29,7 +29,7 @@ def file_system(owners: Owners, plan: Plan) -> None:
             )
 
 
-def simple_note(owners: Owners, plan: Plan) -> None:
+def simple_note(owners: Owners, plan: WorldPlan) -> None:
     """Every person's notes."""
     for person, tokens in zip(plan.people, owners.tokens, strict=True):
         for title, content in person.notes.items():
@@ -38,7 +38,7 @@ def simple_note(owners: Owners, plan: Plan) -> None:
             )
 
 
-def phone(owners: Owners, plan: Plan) -> None:
+def phone(owners: Owners, plan: WorldPlan) -> None:
     """Contacts and alarms, and a text message to every contact."""
     for person, users, tokens in zip(plan.people, owners.users, owners.tokens, strict=True):
         for contact in person.contacts:
@@ -61,7 +61,7 @@ def phone(owners: Owners, plan: Plan) -> None:
             )
 
 
-def spotify(owners: Owners, plan: Plan) -> None:
+def spotify(owners: Owners, plan: WorldPlan) -> None:
     """The catalogue, then everybody's player, library, likes and playlists."""
     songs = _catalogue(owners.models.spotify, plan)
     apis = owners.apis.spotify
@@ -86,7 +86,7 @@ def spotify(owners: Owners, plan: Plan) -> None:
                 apis.add_song_to_playlist(playlist_id=playlist, song_id=songs[song], **token)
 
 
-def _catalogue(models: Any, plan: Plan) -> list[int]:  # noqa: ANN401 - the package has no types
+def _catalogue(models: Any, plan: WorldPlan) -> list[int]:  # noqa: ANN401 - the package has no types
     """Artists, albums and songs; the id of each of the plan's songs."""
     from appworld.common.datetime import DateTime
 
@@ -115,7 +115,7 @@ def _catalogue(models: Any, plan: Plan) -> list[int]:  # noqa: ANN401 - the pack
     return ids
 
 
-def todoist(owners: Owners, plan: Plan) -> None:
+def todoist(owners: Owners, plan: WorldPlan) -> None:
     """Everybody's projects and their tasks, some of which are done."""
     apis = owners.apis.todoist
     for person, tokens in zip(plan.people, owners.tokens, strict=True):
@@ -128,7 +128,7 @@ def todoist(owners: Owners, plan: Plan) -> None:
                     apis.update_task(task_id=task["task_id"], is_completed=True, **token)
 
 
-def venmo(owners: Owners, plan: Plan) -> None:
+def venmo(owners: Owners, plan: WorldPlan) -> None:
     """Friends and the plan's payments at their own times."""
     from appworld.common.datetime import DateTime
 
@@ -155,4 +155,4 @@ def _date(at: datetime) -> tuple[int, int, int, int, int]:
     return at.year, at.month, at.day, at.hour, at.minute
 
 
-CONTENT: tuple[Callable[[Owners, Plan], None], ...] = (file_system, simple_note, phone, spotify, todoist, venmo)
+CONTENT: tuple[Callable[[Owners, WorldPlan], None], ...] = (file_system, simple_note, phone, spotify, todoist, venmo)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from environments.appworld.made_world.plan import Plan
+from environments.appworld.made_world.plan import WorldPlan
 from environments.appworld.made_world.scenario import Scenario, Variant, first_variants, people_from
 
 _TITLES = ("Paint colours", "Packing list", "Car service")
@@ -12,24 +12,24 @@ _CONTENTS = ("sage green for the hall", "passport, charger, raincoat", "oil and 
 _MESSAGES = ("I am running ten minutes late.", "Dinner is at seven on Sunday.", "Please bring the blue folder.")
 
 
-def _new_note(plan: Plan) -> Iterator[Variant]:
+def _new_note(plan: WorldPlan) -> Iterator[Variant]:
     for (index, _), title, content in zip(people_from(plan, 0), _TITLES, _CONTENTS, strict=False):
         text = f"Create a note titled '{title}' with the content '{content}' in Simple Note."
         yield Variant(index, text, {"title": title, "content": content})
 
 
-def _network_password(plan: Plan) -> Iterator[Variant]:
+def _network_password(plan: WorldPlan) -> Iterator[Variant]:
     for (index, person), network in zip(people_from(plan, 3), ("guest", "office", "main"), strict=False):
         text = f"What is the password of the {network} network, according to my 'Home Wifi' note in Simple Note?"
         yield Variant(index, text, {"network": network}, person.networks[network])
 
 
-def _alarm_off(plan: Plan) -> Iterator[Variant]:
+def _alarm_off(plan: WorldPlan) -> Iterator[Variant]:
     for (index, _), label in zip(people_from(plan, 6), ("Gym", "Laundry", "Medicine"), strict=False):
         yield Variant(index, f"Disable the phone alarm that I labelled '{label}'.", {"label": label})
 
 
-def _text_message(plan: Plan) -> Iterator[Variant]:
+def _text_message(plan: WorldPlan) -> Iterator[Variant]:
     for position, ((index, person), message) in enumerate(zip(people_from(plan, 9), _MESSAGES, strict=False)):
         contact = person.contacts[position]
         number = plan.people[contact.person].phone_number
@@ -37,7 +37,7 @@ def _text_message(plan: Plan) -> Iterator[Variant]:
         yield Variant(index, text, {"relationship": contact.relationship, "message": message, "phone_number": number})
 
 
-def _urgent_chores(plan: Plan) -> Iterator[Variant]:
+def _urgent_chores(plan: WorldPlan) -> Iterator[Variant]:
     for index, person in people_from(plan, 2):
         project = next(iter(person.projects))
         titles = sorted(c.title for c in person.projects[project] if c.priority == "high" and not c.done)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from environments.appworld.made_world.plan import ARTISTS, PAYMENTS, Plan
+from environments.appworld.made_world.plan import ARTISTS, PAYMENTS, WorldPlan
 from environments.appworld.made_world.scenario import Scenario, Variant, first_variants, people_from
 
 
-def _like_a_playlist(plan: Plan) -> Iterator[Variant]:
+def _like_a_playlist(plan: WorldPlan) -> Iterator[Variant]:
     for index, person in people_from(plan, 4):
         for title, songs in person.playlists.items():
             missing = sorted(plan.songs[song].title for song in songs if song not in person.liked)
@@ -19,7 +19,7 @@ def _like_a_playlist(plan: Plan) -> Iterator[Variant]:
                 break
 
 
-def _songs_of_a_genre(plan: Plan) -> Iterator[Variant]:
+def _songs_of_a_genre(plan: WorldPlan) -> Iterator[Variant]:
     for index, person in people_from(plan, 7):
         counts = Counter(plan.songs[song].genre for song in person.library)
         genre, count = counts.most_common()[-1]
@@ -28,7 +28,7 @@ def _songs_of_a_genre(plan: Plan) -> Iterator[Variant]:
             yield Variant(index, text, {"genre": genre}, count)
 
 
-def _favourite_artist(plan: Plan) -> Iterator[Variant]:
+def _favourite_artist(plan: WorldPlan) -> Iterator[Variant]:
     for index, person in people_from(plan, 10):
         ranking = Counter(ARTISTS[plan.songs[song].artist] for song in person.liked).most_common()
         if ranking[0][1] > ranking[1][1]:
@@ -36,7 +36,7 @@ def _favourite_artist(plan: Plan) -> Iterator[Variant]:
             yield Variant(index, text, {}, ranking[0][0])
 
 
-def _send_money(plan: Plan) -> Iterator[Variant]:
+def _send_money(plan: WorldPlan) -> Iterator[Variant]:
     for position, (index, person) in enumerate(people_from(plan, 1)):
         contact = person.contacts[position % len(person.contacts)]
         amount, what = 12 + 7 * (position % 5), PAYMENTS[position % len(PAYMENTS)]
@@ -46,7 +46,7 @@ def _send_money(plan: Plan) -> Iterator[Variant]:
         yield Variant(index, text, values | {"email": plan.people[contact.person].email})
 
 
-def _money_received(plan: Plan) -> Iterator[Variant]:
+def _money_received(plan: WorldPlan) -> Iterator[Variant]:
     for index, person in people_from(plan, 5):
         other = person.contacts[0].person
         giver = plan.people[other]

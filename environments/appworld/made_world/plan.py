@@ -97,7 +97,7 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorldPlan:
     """A whole made world."""
 
     seed: int
@@ -106,12 +106,12 @@ class Plan:
     payments: tuple[Payment, ...]
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int) -> WorldPlan:
     """The world of ``seed``: as many people as there are first names, one catalogue of songs, payments between them."""
     draw = random.Random(seed)
     songs = _songs(draw)
     people = tuple(_person(draw, index, len(songs)) for index in range(len(FIRST_NAMES)))
-    return Plan(seed=seed, people=people, songs=songs, payments=_payments(draw, people))
+    return WorldPlan(seed=seed, people=people, songs=songs, payments=_payments(draw, people))
 
 
 def _songs(draw: random.Random) -> tuple[Song, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from environments.appworld.made_world.plan import Person, Plan
+from environments.appworld.made_world.plan import Person, WorldPlan
 
 VARIANTS = 3
 
@@ -34,12 +34,12 @@ class Scenario:
     split: str
     difficulty: int
     apps: tuple[str, ...]
-    variants: Callable[[Plan], list[Variant]]
+    variants: Callable[[WorldPlan], list[Variant]]
     solution: str
     checks: str
 
 
-def people_from(plan: Plan, first: int) -> Iterator[tuple[int, Person]]:
+def people_from(plan: WorldPlan, first: int) -> Iterator[tuple[int, Person]]:
     """Everybody once, beginning with person ``first``, so that scenarios are not all about the same three."""
     count = len(plan.people)
     for offset in range(count):

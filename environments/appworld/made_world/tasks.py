@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
-from environments.appworld.made_world.plan import Plan
+from environments.appworld.made_world.plan import WorldPlan
 from environments.appworld.made_world.scenario import Scenario, Variant
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place
@@ -54,7 +54,7 @@ def task_id(scenario: Scenario, position: int) -> str:
     return f"{scenario.id}_{position + 1}"
 
 
-def write_tasks(data: Path, plan: Plan, scenarios: Iterable[Scenario]) -> list[str]:
+def write_tasks(data: Path, plan: WorldPlan, scenarios: Iterable[Scenario]) -> list[str]:
     """Write every task's specification and databases, its ground truth but for the test labels, and the data sets.
 
     Returns the ids. The base databases must be there already.

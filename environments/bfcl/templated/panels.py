@@ -79,7 +79,7 @@ class Strata(Record):
     rarity: Literal["common", "rare", "unseen"]
 
 
-class PanelTask(Record):
+class TemplatedPanelTask(Record):
     """One held-out task. ``cluster`` is the smallest index of the panel that begins in the same state."""
 
     id: str
@@ -138,7 +138,7 @@ def panel_hash(name: str) -> str:
     return panel_file(name).sha256
 
 
-def load_panel(name: str) -> tuple[PanelTask, ...]:
+def load_panel(name: str) -> tuple[TemplatedPanelTask, ...]:
     """The tasks of a panel, in its fixed random order. For ``evaluation`` only.
 
     Raises InputError for an unknown name, and when the file is missing, or was altered, or the installed data give
@@ -174,7 +174,7 @@ def panel_file(name: str) -> PanelFile:
     return file
 
 
-def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[PanelFile, tuple[PanelTask, ...]]:
+def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[PanelFile, tuple[TemplatedPanelTask, ...]]:
     """Cut, verify, sample and label the tasks of a panel. Equal arguments give equal panels."""
     split = _SPLITS[name]
     slices = _slices(name, environment, seed)
@@ -194,7 +194,9 @@ def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[Pane
     return file, tasks
 
 
-def write_panel(folder: Path, file: PanelFile, tasks: Sequence[PanelTask], *, force: bool = False) -> tuple[Path, Path]:
+def write_panel(
+    folder: Path, file: PanelFile, tasks: Sequence[TemplatedPanelTask], *, force: bool = False
+) -> tuple[Path, Path]:
     """Write a panel's file and what it publishes. Raises InputError when one exists and ``force`` is not set."""
     paths = (folder / f"{file.panel}.json", folder / f"{file.panel}{SUFFIX}")
     for path in paths:
@@ -270,7 +272,7 @@ def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int
     )
 
 
-def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[PanelTask, ...]:
+def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[TemplatedPanelTask, ...]:
     official = {task.index: task for task in base_tasks(indices(_SPLITS[name]))}
     if strange := [entry.index for entry in entries if entry.index not in official]:
         raise InputError(f"panel {name}: index {strange[0]} is not of its split: check its file out again")
@@ -280,7 +282,7 @@ def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[PanelTask, ...]:
     for index, begin in sorted(zip((entry.index for entry in entries), begins, strict=True)):
         first.setdefault(begin, index)
     return tuple(
-        PanelTask(
+        TemplatedPanelTask(
             id=f"{name}-{entry.index}-{entry.start}-{entry.length}",
             cluster=str(first[begin]),
             strata=entry.strata,
@@ -295,7 +297,7 @@ def _by_turn(entry: PanelEntry) -> tuple[tuple[bool, ...], ...]:
     return (entry.forced,) if first is None else (entry.forced[:first], entry.forced[first:])
 
 
-def _digest(tasks: Sequence[PanelTask]) -> str:
+def _digest(tasks: Sequence[TemplatedPanelTask]) -> str:
     content = [task.model_dump(mode="json") for task in tasks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 

@@ -13,7 +13,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import SecretStr
 from support.faulty_server import KEY
 
-from agents.chat.http import Endpoint
+from agents.chat.endpoint import Endpoint
 from agents.chat.model import open_model
 from agents.chat.structured import StructuredModel
 from agents.settings import BudgetSettings, RoleSettings, RolesSettings

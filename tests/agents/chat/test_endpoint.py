@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.chat.http import OPENAI_URL, model_of, resolve
+from agents.chat.endpoint import OPENAI_URL, model_of, resolve
 from agents.settings import RoleSettings
 from environments.base import InputError
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from support.installed_appworld import installed_appworld
 
 from agents.chat.abstractor import ChatAbstractor, ProgramAbstractor
 from agents.chat.explorer import ChatExplorer
@@ -16,7 +13,6 @@ from agents.settings import ExplorationSettings
 from environments.appworld.benchmark import BENCHMARK
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.records import Limits
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.settings import VerificationSettings
 from environments.verification.verify import verify
@@ -57,9 +53,8 @@ def run(code: str) -> ToolCall:
 
 
 @pytest.fixture(scope="module")
-def appworld() -> Iterator[AppWorldEnvironment]:
-    with AppWorldEngine(installed_appworld(), Limits(execute=30, grace=10.0, megabytes=256)) as engine:
-        yield AppWorldEnvironment(engine=engine)
+def appworld(engine: AppWorldEngine) -> AppWorldEnvironment:
+    return AppWorldEnvironment(engine=engine)
 
 
 @pytest.fixture

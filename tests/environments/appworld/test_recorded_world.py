@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.records import Difference, Opening, Supervisor
+from environments.appworld.records import Difference, Supervisor, WorldOpening
 from environments.appworld.worlds import RecordedWorld, WorldRecord
 from environments.base import (
     Environment,
@@ -39,9 +39,9 @@ class CountingWorld:
         self.lost: str | None = None
 
     @property
-    def opening(self) -> Opening:
+    def opening(self) -> WorldOpening:
         who = Supervisor(first_name="A", last_name="B", email="a@example.com", phone_number="1")
-        return Opening(instruction="", now="2023-05-18T12:00:00", supervisor=who, apps={})
+        return WorldOpening(instruction="", now="2023-05-18T12:00:00", supervisor=who, apps={})
 
     def run(self, call: ToolCall) -> Observation:
         self.executed.append(call.name)

@@ -90,6 +90,7 @@ def test_who_waits_for_an_episode_is_more_patient_than_who_waits_for_an_answer(u
         later.result(30).give_back()
 
 
+@pytest.mark.process
 def test_another_process_keeps_its_server_until_it_ends(urls: tuple[str, str]) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, urls[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -39,6 +39,7 @@ def test_without_mpmath_the_command_is_told(monkeypatch):
         package.simulator_class.__wrapped__("MathAPI")
 
 
+@pytest.mark.process
 def test_importing_the_environment_imports_neither_the_package_nor_its_settings():
     program = (
         "import sys; import environments.registry, environments.bfcl.environment, environments.bfcl.official;"

@@ -18,6 +18,8 @@ from environments.bfcl.package import CATEGORIES, category_entries
 from environments.bfcl.simulators import Simulators
 from memory.jsonl import derive_seed
 
+pytestmark = pytest.mark.slow
+
 EVERY_SPLIT = ("train", "dev", "test", "reserved")
 
 READS = {

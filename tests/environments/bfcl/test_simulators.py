@@ -144,6 +144,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.process
 def test_processes_agree_whatever_their_hash_seed_and_time_zone():
     printed = {
         subprocess.run(

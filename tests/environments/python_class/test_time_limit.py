@@ -11,6 +11,8 @@ import pytest
 
 from environments.python_class.time_limit import OutOfTime, time_limit
 
+pytestmark = pytest.mark.wallclock
+
 SECONDS = 0.01
 PATIENCE = 60.0  # for what takes no time when it works
 

@@ -20,6 +20,8 @@ from environments.verification.canonical import canonical, part_digest, words
 from environments.verification.decontamination import held_out
 from environments.verification.verify import Refusal, can_train, verify
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = BFCLEnvironment()
 SETS = ("panel", "dev", "test", "reserved")
 EACH = 2

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import ROOT
+from support.commands import run_here, run_process
 from typer.testing import CliRunner
 
 from environments.base import InputError
@@ -26,6 +27,8 @@ from evaluation.test_access import StudyAccess, committed, log_study_access, rea
 from memory.run import read_json
 from training.embedded.compact_text import cue_words
 from training.warm_start import WarmStartRecord
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 BASE = """\
 iterations: 1
@@ -56,12 +59,15 @@ def made_recipe(folder: Path, text: str = STUDY) -> Path:
 
 def command(recipe: Path, *options: str) -> list[str]:
     place = ["--output", str(recipe.parent / "out"), "--work", str(recipe.parent / "work")]
-    return [sys.executable, "-m", "evaluation.study", str(recipe), *place, *options]
+    return ["evaluation.study", str(recipe), *place, *options]
 
 
 def study(recipe: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    argv = command(recipe, *options)
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    return run_process(*command(recipe, *options), timeout=240)
+
+
+def study_here(recipe: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return run_here("evaluation.study.__main__", *command(recipe, *options)[1:])
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
@@ -77,7 +83,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of two arms and two seeds that was stopped in the middle, then went on in two commands."""
     recipe = made_recipe(tmp_path_factory.mktemp("study"))
     with (recipe.parent / "stopped.txt").open("w") as said:
-        first = subprocess.Popen(command(recipe, "--jobs", "2"), cwd=ROOT, stdout=said, stderr=said)
+        first = subprocess.Popen(
+            [sys.executable, "-m", *command(recipe, "--jobs", "2")], cwd=ROOT, stdout=said, stderr=said
+        )
         end = time.monotonic() + 60
         while not (recipe.parent / "work" / "grpo-100" / "run" / "settings.yaml").exists():
             assert time.monotonic() < end
@@ -203,7 +211,7 @@ def test_the_former_option_works_with_a_warning_that_names_the_new_one(tmp_path:
 
 @pytest.mark.parametrize(("options", "told"), [(("--seeds", "3"), "from 100"), (("--seeds", "x"), "0,2-4")])
 def test_wrong_seeds_are_one_sentence(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
-    done = study(made_recipe(tmp_path), *options)
+    done = study_here(made_recipe(tmp_path), *options)
     assert done.returncode == 2
     assert told in done.stderr
 
@@ -227,7 +235,7 @@ def test_the_test_panel_opens_for_a_committed_recipe_only(repository: Path) -> N
         if prepare == "change":
             git(repository.parent, "commit", "--quiet", "-m", "recipe")
             repository.write_text(repository.read_text() + "# tuned a little\n")
-        done = study(repository, "--split", "test")
+        done = study_here(repository, "--split", "test")
         assert (done.returncode, done.stdout) == (2, ""), prepare
         assert "commit it" in done.stderr, prepare
         assert not (repository.parent / "out").exists(), "nothing was opened, nothing is noted"
@@ -272,8 +280,7 @@ def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None
 
 
 def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:
-    argv = [sys.executable, "-m", "evaluation.run", "--evaluation-set", "templated-test", "--limit", "1"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = run_here("evaluation.run", "--evaluation-set", "templated-test", "--limit", "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "evaluation.study" in done.stderr
 

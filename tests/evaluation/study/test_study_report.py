@@ -16,7 +16,7 @@ from support.made_results import RECIPE, figures, made_study, result
 from environments.base import InputError
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
-from evaluation.study.plots import Row, Series, difference_chart, line_chart, ticks
+from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart, ticks
 from evaluation.study.recipe import load_study
 from evaluation.study.records import ArmHeader, read_result
 from evaluation.study.report import write_report
@@ -141,7 +141,7 @@ def test_what_seal_saw_and_showed_is_in_the_report(study, place):
 
 def test_a_long_name_of_an_arm_has_room_in_the_plot():
     name = "no-verification-perturbed (n = 3)"
-    drawn = difference_chart("templated-dev", [Row(name=name, mean=1.0, interval=None, values=(1.0,))])
+    drawn = difference_chart("templated-dev", [DifferenceRow(name=name, mean=1.0, interval=None, values=(1.0,))])
     (end,) = re.findall(rf'x="([0-9.]+)"[^>]*>{re.escape(name)}<', drawn)
     assert float(end) >= 7 * len(name)
 
@@ -291,8 +291,8 @@ def test_charts_are_svg_with_every_name_and_value_inside():
     assert {"success", "steps", "grpo", "a < b & c"} <= set(texts)
     assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
     rows = [
-        Row(name="full", mean=3.0, interval=(-2.0, 8.0), values=(1.0, 5.0)),
-        Row(name="one", mean=-40.0, interval=None, values=(-40.0,)),
+        DifferenceRow(name="full", mean=3.0, interval=(-2.0, 8.0), values=(1.0, 5.0)),
+        DifferenceRow(name="one", mean=-40.0, interval=None, values=(-40.0,)),
     ]
     chart = ElementTree.fromstring(difference_chart("points", rows))
     circles = list(chart.iter("{http://www.w3.org/2000/svg}circle"))

@@ -14,6 +14,8 @@ from graph.run import interruption as module
 from graph.run.interruption import Interrupted, Interruption
 from memory.processes import run_child
 
+pytestmark = [pytest.mark.process, pytest.mark.wallclock]
+
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_cancels_the_work_and_gives_the_shells_status(number: signal.Signals, status: int) -> None:

@@ -16,6 +16,8 @@ from memory.jsonl import write_jsonl
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 RECIPE = """
 iterations: 1
 environment: {options: {classes: [GorillaFileSystem]}}

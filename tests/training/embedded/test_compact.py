@@ -203,6 +203,7 @@ def said(value: object) -> str:
 
 @settings(deadline=None)
 @given(valid_calls())
+@pytest.mark.slow
 def test_any_valid_call_whose_values_are_said_reads_back(made: ToolCall) -> None:
     spoken = dialogue("do " + " and ".join(said(value) for value in made.arguments.values()))
     ids = spoken.demonstrate(made)

@@ -22,6 +22,8 @@ from training.embedded.tokenizer import train_tokenizer
 from training.seal.interface import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
 
+pytestmark = pytest.mark.slow
+
 BARE, CUED = CompactSettings(), CompactSettings(cues=True)
 ENVIRONMENT = BFCLEnvironment(CLASSES)
 TOOLS = tool_specs(CLASSES[0])

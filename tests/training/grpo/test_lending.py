@@ -28,6 +28,8 @@ from memory.tasks import admit
 from training.grpo.record import RoundRecord
 from training.run_round import app
 
+pytestmark = pytest.mark.slow
+
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")
 

@@ -17,6 +17,8 @@ from memory.tasks import admit
 from training.grpo.round import run_round
 from training.rollout.policy import load_policy
 
+pytestmark = pytest.mark.slow
+
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")
 

@@ -36,6 +36,8 @@ from training.grpo.record import RoundProgress, RoundRecord, RoundSeconds
 from training.grpo.task_sampler import draw_steps
 from training.run_round import app
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 INTERRUPTED = """
 import os, signal, time
 import training.grpo.round as round

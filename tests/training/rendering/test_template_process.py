@@ -18,6 +18,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from training.rendering import template_process
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 
+pytestmark = pytest.mark.wallclock
+
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 HOSTILE = {
     "two loops": (LOOP, "CPU time"),

@@ -25,6 +25,7 @@ from training.rollout.policy import PolicyCard, load_policy, load_starter
 from training.settings import LoraSettings, PolicySettings
 
 CARD = PolicyDirectory.card.name
+pytestmark = pytest.mark.slow
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = pytest.importorskip("torch")

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from support.installed_appworld import installed_appworld
 
 from agents.cuts import call_of
 from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
+from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.base import StartState
 from environments.settings import VerificationSettings
 from environments.verification.verify import verify
 from memory.records import FailureContext
 
+pytestmark = pytest.mark.slow
+
 EXPLORATION = ExplorationSettings(rounds=1, steps=12, drafts_per_context=2, max_reference_calls=8)
 
 
 @pytest.fixture(scope="module")
-def environment() -> AppWorldEnvironment:
-    installed_appworld()
-    return AppWorldEnvironment()
+def environment(engine: AppWorldEngine) -> AppWorldEnvironment:
+    return AppWorldEnvironment(engine=engine)
 
 
 def context_at(start: StartState, tool: str = "") -> FailureContext:

@@ -13,7 +13,15 @@ from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, split_of
 from environments.bfcl.templated import panels
-from environments.bfcl.templated.panels import PanelTask, Strata, held_out, load_panel, main, panel_hash, panel_names
+from environments.bfcl.templated.panels import (
+    Strata,
+    TemplatedPanelTask,
+    held_out,
+    load_panel,
+    main,
+    panel_hash,
+    panel_names,
+)
 from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks
 from environments.bfcl.templated.text import caused_errors, forced_calls
 from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, panels_folder, read_publication
@@ -42,7 +50,7 @@ LENGTHS = {"templated": {"1", "2", "3"}, "longer": {"4", "5", "6"}, "turns": {"2
 @dataclass(frozen=True)
 class Loaded:
     name: str
-    tasks: tuple[PanelTask, ...]
+    tasks: tuple[TemplatedPanelTask, ...]
     seconds: float
 
 
@@ -231,6 +239,7 @@ def test_an_unknown_or_missing_panel_is_refused(copies):
         load_panel("templated-dev")
 
 
+@pytest.mark.slow
 def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatch, capsys):
     monkeypatch.setattr(panels, "_SPLITS", {"templated-dev": "dev"})
     with pytest.raises(SystemExit, match=r"^2$"):

@@ -10,6 +10,8 @@ from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks, hu
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import verify
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
 SOME = (0, 3, 5, 51, 58, 60)
 

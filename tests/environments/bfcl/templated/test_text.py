@@ -177,6 +177,7 @@ def test_a_call_of_another_class_is_refused():
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(documented_calls(), min_size=1, max_size=3), st.sampled_from(["train", "panel"]), st.integers(0, 999))
+@pytest.mark.slow
 def test_no_rendered_text_names_a_function_or_parameter(calls, wordings, seed):
     """Ten renderings an example: thousands of texts."""
     task = spec(calls)

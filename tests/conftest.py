@@ -1,0 +1,115 @@
+"""Tiers by marker, which worker runs what, and a word about what was left out."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from support.installed_appworld import installed_appworld
+
+from environments.appworld.client import AppWorldEngine
+from environments.appworld.installation import Installation
+from environments.appworld.records import Limits
+
+hypothesis.settings.register_profile("suite", deadline=None)  # an example's time is its machine's
+hypothesis.settings.load_profile("suite")
+
+MAY_START_PROGRAMS = ("process", "appworld", "external")
+ENGINE = "installation"
+"""The fixture that every test of AppWorld's engine asks for, most through another one."""
+
+# Files whose longest set-ups or waits decide when a parallel run ends: they begin first.
+FIRST = (
+    "graph/test_kill_matrix.py",
+    "evaluation/study/test_study.py",
+    "appworld",
+    "training/grpo/test_run_round.py",
+    "graph/test_seal_iterations.py",
+    "graph/test_own_environment.py",
+    "evaluation/test_run_appworld.py",
+    "graph/run/test_loop.py",
+    "benchmarks/test_appworld_worlds.py",
+)
+ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
+_started: list[str] = []
+
+
+def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and (name := Path(str(arguments[0])).name) not in ASKED_BY_LIBRARIES:
+        _started.append(name)
+
+
+sys.addaudithook(_note_programs)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for AppWorld's engine, keep files together (--dist loadgroup), and put the longest first."""
+    # The session's engine takes a worker longer to start than most files that share it to run.
+    one_engine = {_file(item) for item in items if "engine" in _fixtures(item)}
+    groups = {}
+    for item in items:
+        if ENGINE in _fixtures(item):
+            item.add_marker("appworld")
+        groups[item] = "appworld" if _file(item) in one_engine else _file(item)
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    items.sort(key=lambda item: FIRST.index(groups[item]) if groups[item] in FIRST else len(FIRST))
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    """The real AppWorld; where it is not installed, whoever asks for it skips, with the reason."""
+    return installed_appworld()
+
+
+@pytest.fixture(scope="session")
+def engine(installation: Installation) -> Iterator[AppWorldEngine]:
+    """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
+    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+        yield engine
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier whose set-up starts a program."""
+    yield from _watched(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier that starts a program."""
+    yield from _watched(item)
+
+
+def _watched(item: pytest.Item) -> Iterator[None]:
+    _started.clear()
+    yield
+    if _started and not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
+        pytest.fail(f"it starts {', '.join(_started)}: mark it with @pytest.mark.process", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which tests were left out and why, when AppWorld's engine is not there."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        if "appworld" in report.keywords:
+            reasons[_reason(report)] += 1
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"{count} tests of AppWorld's engine were left out: {reason}", yellow=True)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    told = report.longrepr
+    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")

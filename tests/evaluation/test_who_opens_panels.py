@@ -1,0 +1,53 @@
+"""Which files open held-out sets, by what they import and name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from support.module_shape import PACKAGES as ROOMS
+from support.module_shape import imported as imports
+
+PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.panels")
+TEST_SPLITS = {"test_normal", "test_challenge"}
+# Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
+NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def within(name: str, modules: set[str]) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in modules)
+
+
+@pytest.mark.parametrize("module", PANEL_MODULES)
+def test_only_evaluation_opens_panels(module: str) -> None:
+    openers = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sources(room)
+        if any(within(name, {module}) for name in imports(path))
+    }
+    assert openers, "nobody opens a panel: the test looks for the wrong module"
+    assert all(path.startswith("evaluation/") for path in openers), openers
+
+
+def test_only_evaluation_names_appworlds_test_splits() -> None:
+    """Whoever opens one must name it somewhere; help texts and sentences are no names."""
+    named = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sources(room)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in TEST_SPLITS
+    }
+    assert named >= NAME_TEST_SPLITS
+    assert all(path.startswith("evaluation/") for path in named - NAME_TEST_SPLITS), named
+
+
+def test_warm_start_calls_no_role() -> None:
+    assert not any(name.split(".")[0] in {"agents", "graph"} for name in imports(ROOT / "training" / "warm_start.py"))
