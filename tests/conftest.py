@@ -47,6 +47,7 @@ def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_note_programs)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for AppWorld's engine, keep files together (--dist loadgroup), and put the longest first."""
     # The session's engine takes a worker longer to start than most files that share it to run.
