@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.catalogue import BENCHMARKS, Benchmark, chosen
+from benchmarks.catalogue import BENCHMARKS, CatalogueEntry, chosen
 from environments.base import InputError
 from environments.command import FAILURE, MISTAKE, OneSentence, check_output, exit_statuses
 
@@ -61,7 +61,7 @@ def main(
     raise typer.Exit(status)
 
 
-def _check_run(run: Path, benchmarks: Sequence[Benchmark]) -> None:
+def _check_run(run: Path, benchmarks: Sequence[CatalogueEntry]) -> None:
     if not any(benchmark.reads_run for benchmark in benchmarks):
         raise InputError("--run has no effect on what --only names: leave it out")
     from memory.run import RunDirectory
@@ -69,7 +69,9 @@ def _check_run(run: Path, benchmarks: Sequence[Benchmark]) -> None:
     RunDirectory.open(run)
 
 
-def _measure_all(benchmarks: Sequence[Benchmark], repeats: int, run: Path | None, path: Path, *, named: bool) -> int:
+def _measure_all(
+    benchmarks: Sequence[CatalogueEntry], repeats: int, run: Path | None, path: Path, *, named: bool
+) -> int:
     """Write the table and the lines after each benchmark, print the table, and return the exit status.
 
     ``named``: whether the user asked for these. An optional one that was not named may fail for a missing requirement.
@@ -99,7 +101,7 @@ def _measure_all(benchmarks: Sequence[Benchmark], repeats: int, run: Path | None
 
 
 def _measure(
-    benchmark: Benchmark, repeats: int, run: Path | None, folder: Path
+    benchmark: CatalogueEntry, repeats: int, run: Path | None, folder: Path
 ) -> tuple[list[Measurement], tuple[int, str] | None]:
     """Return the rows of one benchmark; on failure none, but the exit status and the end of its log."""
     from benchmarks.measurement import Measurement

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from environments.base import InputError
 
-__all__ = ["BENCHMARKS", "Benchmark", "chosen"]
+__all__ = ["BENCHMARKS", "CatalogueEntry", "chosen"]
 
 
-class Benchmark(NamedTuple):
+class CatalogueEntry(NamedTuple):
     """``module`` has its ``measure``; ``takes`` is the duration of five repeats on two cores.
 
     ``reads_run``: its ``measure`` also takes ``run``, the directory of an existing run. ``optional``: skipped with the
@@ -26,39 +26,39 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = (
-    Benchmark(
+    CatalogueEntry(
         "environment",
         "benchmarks.environment",
         "replay and evaluation, against bfcl_eval's own executor and checker",
         "1 min",
     ),
-    Benchmark(
+    CatalogueEntry(
         "rollouts",
         "benchmarks.rollouts",
         "the rollout phase in sampled tokens per second, against TRL's environment path",
         "2 min",
     ),
-    Benchmark("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "4 min"),
-    Benchmark(
+    CatalogueEntry("grpo-step", "benchmarks.grpo_step", "one GRPO step, against plain TRL", "4 min"),
+    CatalogueEntry(
         "deduplication",
         "benchmarks.deduplication",
         "the failure memory at 300, 3,000 and 30,000 contexts, against a filtered Chroma query",
         "3 min, and some more the first time",
     ),
-    Benchmark(
+    CatalogueEntry(
         "iterations",
         "benchmarks.iterations",
         "a whole iteration with 100, 1,000 and 10,000 tasks",
         "9 min",
     ),
-    Benchmark(
+    CatalogueEntry(
         "evolution-share",
         "benchmarks.evolution_share",
         "the graph's part of an iteration's time",
         "a second with --run, else 3 min",
         reads_run=True,
     ),
-    Benchmark(
+    CatalogueEntry(
         "appworld",
         "benchmarks.appworld_worlds",
         "eight worlds of our AppWorld worker, against a pool of `appworld serve environment`",
@@ -68,7 +68,7 @@ BENCHMARKS = (
 )
 
 
-def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
+def chosen(names: Sequence[str]) -> tuple[CatalogueEntry, ...]:
     """Return the benchmarks of these names in the order of the catalogue, all where none is named.
 
     Raises InputError for an unknown name.

@@ -172,7 +172,7 @@ def _writing(folder: Path, size: int, repeats: int) -> list[Measurement]:
     """Measure remembering a batch, on a copy, opening, and the size on disk."""
     opened, remembered = [], []
     with tempfile.TemporaryDirectory() as copies:
-        copy = Path(copies) / "failures"
+        copy = Path(copies) / "copy"
         shutil.copytree(folder, copy)
         for repeat in range(repeats):
             now = _now(size) + repeat

@@ -14,7 +14,7 @@ from support.installed_appworld import installed_appworld
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
-from environments.appworld.records import Limits
+from environments.appworld.records import EngineLimits
 
 hypothesis.settings.register_profile("suite", deadline=None)  # an example's time is its machine's
 hypothesis.settings.load_profile("suite")
@@ -78,7 +78,7 @@ def installation() -> Installation:
 @pytest.fixture(scope="session")
 def engine(installation: Installation) -> Iterator[AppWorldEngine]:
     """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
-    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+    with AppWorldEngine(installation, EngineLimits(execute=30, grace=10.0, megabytes=256)) as engine:
         yield engine
 
 

@@ -13,7 +13,7 @@ from environments.appworld import sandbox
 from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
-from environments.appworld.records import Difference, Evaluation, Executed, Limits, WorldOpening
+from environments.appworld.records import Difference, EngineLimits, Evaluation, Executed, WorldOpening
 from environments.base import Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
@@ -38,10 +38,14 @@ class AppWorldEngine:
     """A world for each episode, as many as the memory holds."""
 
     def __init__(
-        self, installation: Installation | None = None, limits: Limits | None = None, *, trust_agent_code: bool = False
+        self,
+        installation: Installation | None = None,
+        limits: EngineLimits | None = None,
+        *,
+        trust_agent_code: bool = False,
     ) -> None:
         self.installation = installation or find_installation()
-        self.limits = limits or Limits()
+        self.limits = limits or EngineLimits()
         self.walled = sandbox.missing(self.installation) is None
         if not (self.walled or trust_agent_code):
             sandbox.require(self.installation)

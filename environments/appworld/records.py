@@ -115,8 +115,8 @@ class Evaluation(Record):
     failures: tuple[Check, ...]
 
 
-class Limits(Record):
-    """Limits of the engine.
+class EngineLimits(Record):
+    """EngineLimits of the engine.
 
     Seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the benchmark's 100;
     the code is told), ``grace`` on top before a world that does not answer is killed, ``answer`` of everything else,

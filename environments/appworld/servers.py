@@ -44,7 +44,7 @@ from filelock import FileLock, Timeout
 from environments.appworld.backend import after_code
 from environments.appworld.engine.protocol import parsed
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
-from environments.appworld.records import Difference, Evaluation, Executed, Limits, WorldOpening
+from environments.appworld.records import Difference, EngineLimits, Evaluation, Executed, WorldOpening
 from environments.base import EnvironmentFault, InputError, ToolSpec
 
 # Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline.
@@ -269,10 +269,10 @@ class AppWorldServers:
     """
 
     def __init__(
-        self, urls: Sequence[str], installation: Installation | None = None, limits: Limits | None = None
+        self, urls: Sequence[str], installation: Installation | None = None, limits: EngineLimits | None = None
     ) -> None:
         self.installation = installation or find_installation()
-        self.limits = limits or Limits()
+        self.limits = limits or EngineLimits()
         self._pool = ServerPool(urls)
 
     @property
@@ -309,7 +309,7 @@ class ServedWorld:
     code, and WorldLost from then on. The world is gone then.
     """
 
-    def __init__(self, loan: Loan, task_id: str, own: str, instruction: str | None, limits: Limits) -> None:
+    def __init__(self, loan: Loan, task_id: str, own: str, instruction: str | None, limits: EngineLimits) -> None:
         self.task_id = task_id
         self._loan = loan
         self._limits = limits

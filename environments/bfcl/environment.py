@@ -24,7 +24,7 @@ from environments.bfcl import package
 from environments.bfcl.answers import ERROR_PREFIX
 from environments.bfcl.checker import ExpectedTurn, check_turn, judge, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
-from environments.bfcl.official import OfficialTask, load_category
+from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.simulators import Simulators, not_defined
 
 # One attempt at one BFCL task: user turns, actions, observations and the official outcome.
@@ -176,7 +176,7 @@ class BFCLEnvironment:
         restricted = (self._start(task) for task in load_category("base", ("train",)))
         return tuple(start for start in restricted if start is not None)
 
-    def _start(self, task: OfficialTask) -> StartState | None:
+    def _start(self, task: CategoryTask) -> StartState | None:
         initial_state = {
             name: task.spec.initial_state[name]
             for name in task.spec.classes

@@ -64,7 +64,7 @@ def in_seal_test(index: int) -> bool:
     return split_of(index) == "test" and index % 50 <= _SEAL_LAST
 
 
-class OfficialTask(Record):
+class CategoryTask(Record):
     """One task of an official category; ``index`` is shared by the four categories, ``id`` is "CATEGORY-INDEX"."""
 
     id: str
@@ -75,7 +75,7 @@ class OfficialTask(Record):
 
 def load_category(
     category: str, splits: Sequence[Split] = ("train", "dev", "test"), *, equality_test: bool = False
-) -> tuple[OfficialTask, ...]:
+) -> tuple[CategoryTask, ...]:
     """The tasks of ``category`` (base, miss_func, miss_param or long_context) in ``splits``, in official order.
 
     Raises InputError for an unknown category, and for the split "reserved" unless ``equality_test`` is set, which
@@ -93,7 +93,7 @@ def load_category(
     )
 
 
-def _task(category: str, index: int, entry: dict[str, Any], answers: list[list[str]]) -> OfficialTask:
+def _task(category: str, index: int, entry: dict[str, Any], answers: list[list[str]]) -> CategoryTask:
     classes = tuple(entry["involved_classes"])
     withheld = {int(turn): tuple(names) for turn, names in entry.get("missed_function", {}).items()}
     spec = TaskSpec(
@@ -107,7 +107,7 @@ def _task(category: str, index: int, entry: dict[str, Any], answers: list[list[s
         withheld=withheld,
         long_context="long_context" in entry["id"],
     )
-    return OfficialTask(id=f"{category}-{index}", index=index, category=category, spec=spec)
+    return CategoryTask(id=f"{category}-{index}", index=index, category=category, spec=spec)
 
 
 def _user_text(messages: list[dict[str, str]], reveals: bool) -> str:

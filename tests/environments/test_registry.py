@@ -85,6 +85,8 @@ def test_appworld_takes_its_official_limit_and_no_panel():
     assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5
 
 
+@pytest.mark.process
+@pytest.mark.appworld
 def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("COEVOLVE_APPWORLD", str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="make appworld"):

@@ -45,6 +45,7 @@ print(CliRunner().invoke(app, ["--temperature", "10"]).stderr)
 """
 
 
+@pytest.mark.process
 def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
     """One field more in ``AttemptSettings``: a recipe's key, an option, and what a run hands to the command."""
     argv = [sys.executable, "-c", A_NEW_SETTING, str(tmp_path / "settings.json")]
@@ -61,6 +62,7 @@ def test_each_setting_of_a_recipe_reaches_the_evaluation_of_a_run(name: str) -> 
     assert getattr(settings, name) == 37
 
 
+@pytest.mark.process
 def test_a_file_of_settings_is_what_the_options_are_and_options_replace_its_values(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     write_json(file, ScoringSettings(evaluation_set=("templated-dev",), limit=9, device="cpu"))

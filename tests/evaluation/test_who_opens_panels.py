@@ -11,6 +11,8 @@ from support.module_shape import PACKAGES as ROOMS
 from support.module_shape import imported as imports
 
 PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.panels")
+# The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
+OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
 TEST_SPLITS = {"test_normal", "test_challenge"}
 # Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
 NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
@@ -25,14 +27,29 @@ def within(name: str, modules: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("module", PANEL_MODULES)
-def test_only_evaluation_opens_panels(module: str) -> None:
-    openers = {
+def test_only_the_benchmark_itself_reads_its_panels(module: str) -> None:
+    package = module.split(".")[1]
+    readers = {
         str(path.relative_to(ROOT))
         for room in ROOMS
         for path in sources(room)
         if any(within(name, {module}) for name in imports(path))
     }
-    assert openers, "nobody opens a panel: the test looks for the wrong module"
+    allowed = {f"environments/{package}/benchmark.py", f"environments/{package}/held_out_record.py"}
+    assert f"environments/{package}/benchmark.py" in readers, "the test looks for the wrong module"
+    assert readers <= allowed, readers
+
+
+def test_only_evaluation_opens_panels() -> None:
+    """Through the methods of a benchmark that open them, whether they are called or handed on."""
+    openers = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sources(room)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in OPENERS
+    }
+    assert openers >= {"evaluation/panels.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
     assert all(path.startswith("evaluation/") for path in openers), openers
 
 

@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["policy.thinking=true"], "policy.thinking: "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),
         (["training.max_tokens=5000"], "training.max_tokens is 5000 and "),
-        (["evaluation.set=nope"], "evaluation.set: no panel is called 'nope'"),
+        (["evaluation.set=nope"], "evaluation.set: no evaluation set is called 'nope'"),
         (["evaluation.set=templated-test"], "evaluation.set: templated-test is held out"),
         (["evaluation={set: null, tasks: '{}/none.jsonl'}"], "{}/none.jsonl does not exist"),
         (["evaluation={set: null, tasks: '{}/torn.jsonl'}"], "{}/torn.jsonl, line 1: "),
@@ -123,7 +123,7 @@ def test_nothing_is_written_before_all_of_it_was_looked_at(command, options, tmp
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command.app, [*options, "--set", "evaluation.set=nope"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: evaluation.set: no panel is called 'nope'")
+    assert result.stderr.startswith("error: evaluation.set: no evaluation set is called 'nope'")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,10 +15,12 @@ from support.tiny_benchmark.benchmark import BENCHMARK
 from environments.base import InputError
 from environments.registry import benchmark_of, open_named
 from environments.verification.fingerprints import fingerprint
-from evaluation.test_access import SplitOpening
+from evaluation.test_access import SplitAccess
 from graph.recipe import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 NAME = "support.tiny_benchmark.benchmark:BENCHMARK"
 RECIPE = f"""
@@ -30,7 +32,7 @@ tasks: {{initial_count: 8}}
 training: {{steps: 2, tasks_per_step: 4, rollouts_per_task: 4, max_new_tokens: 24, max_tokens: 256}}
 signals: {{contexts_per_iteration: 3, rare_percent: 100}}
 roles: {{exploration: {{rounds: 1, steps: 6, drafts_per_context: 2}}}}
-evaluation: {{panel: dev}}
+evaluation: {{set: dev}}
 """
 
 
@@ -79,16 +81,16 @@ def test_no_held_out_task_is_trained_on(folder: Path) -> None:
 
 
 def test_the_held_out_set_opens_for_a_ledger(folder: Path) -> None:
-    scored = ("--environment", NAME, "--panel", "test", "--model", "run/policy/checkpoint-2", "--json")
+    scored = ("--environment", NAME, "--evaluation-set", "test", "--model", "run/policy/checkpoint-2", "--json")
     refused = command(folder, "evaluation.run", *scored)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--panel test: it is held out: add --openings FILE" in refused.stderr
-    done = command(folder, "evaluation.run", *scored, "--openings", "openings.jsonl", "--option", "houses=3")
+    assert "--evaluation-set test: it is held out: add --access-log FILE" in refused.stderr
+    done = command(folder, "evaluation.run", *scored, "--access-log", "openings.jsonl", "--option", "houses=3")
     assert done.returncode == 0, done.stderr
     (score,) = json.loads(done.stdout)["scores"]
     assert (score["group"], score["n"]) == ("test", 6)
     assert set(score["metrics"]) >= {"whole_houses"}
-    (opening,) = read_jsonl(folder / "openings.jsonl", SplitOpening)
+    (opening,) = read_jsonl(folder / "openings.jsonl", SplitAccess)
     assert (opening.panel, opening.tasks) == ("test", 6)
     assert opening.sha256 == BENCHMARK.evaluation_set("test").sha256
 
@@ -107,8 +109,8 @@ def test_its_options_are_strict_and_its_environment_leads_back_to_it() -> None:
     ("change", "says"),
     [
         ("environment.options.rooms=3", "environment.options: 'rooms' is not an option, lamps would ignore it"),
-        ("evaluation.panel=test", "evaluation.panel: test is held out"),
-        ("evaluation.panel=dave", "choose one of dev, test"),
+        ("evaluation.set=test", "evaluation.set: test is held out"),
+        ("evaluation.set=dave", "choose one of dev, test"),
         ("tasks.initial=official", "has no official tasks"),
     ],
 )

@@ -20,9 +20,7 @@ from memory.settings import TaskSettings
 from training.grpo.task_weights import Attempt, learnability, retire
 from training.signals import GroupScore
 
-__all__ = ["SCORES_FILE", "draw_steps", "earlier_attempts", "round_tasks"]
-
-SCORES_FILE = "scores.jsonl"
+__all__ = ["draw_steps", "earlier_attempts", "round_tasks"]
 
 
 class _Dealing(Protocol):

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.bfcl.docs import tool_names
-from environments.bfcl.official import OfficialTask, load_category, split_of
+from environments.bfcl.official import CategoryTask, load_category, split_of
 from environments.bfcl.templated.text import forced_calls, render_turns
 from environments.bfcl.templated.wordings import Wordings
 from environments.verification.fingerprints import fingerprint
@@ -79,14 +79,14 @@ def human_pairs(
     return _verified(environment, cuts, seed, wordings)
 
 
-def base_tasks(indices: Sequence[int]) -> tuple[OfficialTask, ...]:
+def base_tasks(indices: Sequence[int]) -> tuple[CategoryTask, ...]:
     """The base tasks at ``indices``, ascending. Raises InputError for a reserved or unknown index."""
     if reserved := [index for index in indices if split_of(index) == "reserved"]:
         raise InputError(f"index {reserved[0]} is reserved: no task is cut from it, leave it out")
     return tuple(task for task in load_category("base") if task.index in set(indices))
 
 
-def slice_task(task: OfficialTask, start: int, length: int, first_turn: int | None = None) -> TaskSpec:
+def slice_task(task: CategoryTask, start: int, length: int, first_turn: int | None = None) -> TaskSpec:
     """The task of one slice with an empty text, restricted to the templated classes.
 
     Of two user turns where ``first_turn`` says how many calls the first asks for. Raises InputError for a slice that
@@ -113,7 +113,7 @@ def slice_task(task: OfficialTask, start: int, length: int, first_turn: int | No
     )
 
 
-def _within(task: OfficialTask) -> int:
+def _within(task: CategoryTask) -> int:
     """How many calls of the human path come before the first that leaves the templated classes."""
     templated = set(tool_names(TEMPLATED_CLASSES))
     path = [call.name for turn in task.spec.reference for call in turn]

@@ -14,7 +14,7 @@ from support.solutions import solve
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
-from environments.appworld.records import Limits
+from environments.appworld.records import EngineLimits
 from environments.base import EnvironmentFault
 
 EPISODES = 8
@@ -25,7 +25,7 @@ def test_every_episode_is_accounted_for(installation: Installation) -> None:
     draw = random.Random(3)
     outcomes: Counter[tuple[str, str]] = Counter()
     ids = installation.task_ids("train")
-    with AppWorldEngine(installation, Limits(episodes=100)) as engine:
+    with AppWorldEngine(installation, EngineLimits(episodes=100)) as engine:
         for number in range(EPISODES):
             kind = KINDS[number % len(KINDS)]
             outcomes[kind, play(engine, ids[number % len(ids)], kind, draw.uniform(0.0, 0.4))] += 1

@@ -25,7 +25,7 @@ from environments.appworld import client, sandbox
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.installation import REPOSITORY, Installation
-from environments.appworld.records import Limits
+from environments.appworld.records import EngineLimits
 
 SECRET = "made02_1"  # a question whose answer is a word that its owner's note holds, and nothing of another person's
 UNHARMED = "print(apis.supervisor.show_profile()['email'])"
@@ -137,7 +137,7 @@ class Lost:
 
 @pytest.fixture(scope="module")
 def lost(installation: Installation) -> Iterator[Lost]:
-    with AppWorldEngine(installation, Limits(execute=30, grace=10.0, megabytes=256)) as engine:
+    with AppWorldEngine(installation, EngineLimits(execute=30, grace=10.0, megabytes=256)) as engine:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "_WORKER", "tests.support.lost_worker")
             patch.setattr(sandbox, "PROGRAMS", (*sandbox.PROGRAMS, "tests"))

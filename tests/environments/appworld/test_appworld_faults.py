@@ -18,7 +18,7 @@ from support.solutions import note, solve
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.installation import REPOSITORY, Installation
-from environments.appworld.records import ExecutionStatus, Limits
+from environments.appworld.records import EngineLimits, ExecutionStatus
 from environments.base import EnvironmentFault
 
 BUSY = "while True: pass"
@@ -29,7 +29,7 @@ WAIT = 20.0  # seconds within which what must happen has happened
 @pytest.fixture(scope="module")
 def quick(installation: Installation) -> Iterator[AppWorldEngine]:
     """An engine of its own, which tests may hurt; code has two seconds, its world two more."""
-    with AppWorldEngine(installation, Limits(execute=2, grace=2.0)) as engine:
+    with AppWorldEngine(installation, EngineLimits(execute=2, grace=2.0)) as engine:
         yield engine
 
 
@@ -172,7 +172,7 @@ def test_nesting_that_breaks_the_interpreter_costs_that_episode_at_most(quick: A
 
 
 def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(installation: Installation) -> None:
-    with AppWorldEngine(installation, Limits(episodes=2)) as engine:
+    with AppWorldEngine(installation, EngineLimits(episodes=2)) as engine:
         first = engine.open("made01_1")
         engine.open("made01_1").close()
         old = first.process.pid

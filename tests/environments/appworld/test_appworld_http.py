@@ -22,13 +22,13 @@ from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
 from environments.appworld.outcomes import STATE_MISMATCH
-from environments.appworld.records import ExecutionStatus, Limits
+from environments.appworld.records import EngineLimits, ExecutionStatus
 from environments.appworld.servers import AppWorldServers
 from environments.base import EnvironmentFault, InputError, TaskSpec
 from environments.verification.replay import replay
 
-LIMITS = Limits(execute=30, grace=10.0)
-QUICK = Limits(execute=1, grace=10.0)
+LIMITS = EngineLimits(execute=30, grace=10.0)
+QUICK = EngineLimits(execute=1, grace=10.0)
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +157,8 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
 
 def test_a_server_that_hangs_costs_its_episode_and_is_used_again_when_it_answers(installation, servers) -> None:  # type: ignore[no-untyped-def]
     (url, pid, _), (spare, *_) = servers[:2]
-    alone = AppWorldServers([url], installation, Limits(execute=1, grace=1.0))
-    hasty = AppWorldServers([url], installation, Limits(open=0.5))
+    alone = AppWorldServers([url], installation, EngineLimits(execute=1, grace=1.0))
+    hasty = AppWorldServers([url], installation, EngineLimits(open=0.5))
     either = AppWorldServers([url, spare], installation, LIMITS)
     world = alone.open(WORLD)
     os.kill(pid, signal.SIGSTOP)
@@ -227,7 +227,7 @@ def test_an_episode_that_was_abandoned_leaves_nothing_to_the_next(quick: AppWorl
 
 
 def test_a_server_plays_one_episode_at_a_time(installation, servers) -> None:  # type: ignore[no-untyped-def]
-    hasty = AppWorldServers([servers[0].url], installation, Limits(queue=0.3))
+    hasty = AppWorldServers([servers[0].url], installation, EngineLimits(queue=0.3))
     patient = AppWorldServers([servers[0].url], installation, LIMITS)
     said: list[str] = []
 

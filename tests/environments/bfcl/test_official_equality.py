@@ -13,7 +13,7 @@ from support.official_runs import official_texts, official_verdict, replayed, te
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.checker import FORCE_TERMINATED, RESPONSE_MISMATCH
 from environments.bfcl.docs import all_tools
-from environments.bfcl.official import OfficialTask, load_category
+from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.package import CATEGORIES, category_entries
 from environments.bfcl.simulators import Simulators
 from memory.jsonl import derive_seed
@@ -37,7 +37,7 @@ Turns = list[list[ToolCall]]
 
 
 @functools.cache
-def official(category: str) -> tuple[tuple[OfficialTask, list[list[str]]], ...]:
+def official(category: str) -> tuple[tuple[CategoryTask, list[list[str]]], ...]:
     """Each task with the package's own reference texts."""
     tasks = load_category(category, EVERY_SPLIT, equality_test=True)
     return tuple(zip(tasks, (answers for _, answers in category_entries(category)), strict=True))
@@ -183,7 +183,7 @@ def test_threads_do_not_disturb_each_other():
     """Four threads over the two categories whose simulators write to tables of their module."""
     tasks = [task for category in ("base", "long_context") for task, _ in official(category)]
 
-    def succeeds(task: OfficialTask) -> bool:
+    def succeeds(task: CategoryTask) -> bool:
         return replayed(task.spec, task.spec.reference)[1].success
 
     with ThreadPoolExecutor(4) as threads:

@@ -138,7 +138,7 @@ class Empty:
         (Variadic, "Variadic.act: the parameter 'texts' cannot be given by name"),
         (Exotic, "Exotic.act: the type of 'when' is not one of str"),
         (Mixed, "Mixed.act: the type of 'what' is not one"),
-        (Defaulted, "Defaulted.act: the default of 'what' is no value"),
+        (Defaulted, "Defaulted.act: the default of 'what' is not a JSON value"),
         (Deferred, r"Deferred.act \(test_documentation.py:\d+\) is async or a generator"),
         (Generating, r"Generating.act \(test_documentation.py:\d+\) is async or a generator"),
         (Empty, "the class Empty has no public method"),

@@ -108,7 +108,7 @@ def test_a_round_says_so_before_it_loads_the_policy(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     settings = RunSettings(
         environment=EnvironmentSettings(name="environments.example:depot"),
-        evaluation=EvaluationSettings(panel=None),
+        evaluation=EvaluationSettings(set=None),
         policy=PolicySettings(path=str(tmp_path / "empty"), device="cpu"),
         training=TrainingSettings(reward="checks"),
     )
