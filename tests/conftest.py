@@ -1,4 +1,4 @@
-"""Tiers by marker, which worker runs what, and a word about what was left out."""
+"""Tiers by marker, what runs first, the shared engine, and a word about what was left out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ ENGINE = "installation"
 FIRST = (
     "graph/test_kill_matrix.py",
     "evaluation/study/test_study.py",
-    "appworld",
+    "environments/appworld/test_appworld_environment.py",
+    "environments/appworld/test_appworld_http.py",
+    "environments/appworld/test_appworld_faults.py",
     "training/grpo/test_run_round.py",
     "graph/test_seal_iterations.py",
     "graph/test_own_environment.py",
@@ -47,18 +49,12 @@ def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_note_programs)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for AppWorld's engine, keep files together (--dist loadgroup), and put the longest first."""
-    # The session's engine takes a worker longer to start than most files that share it to run.
-    one_engine = {_file(item) for item in items if "engine" in _fixtures(item)}
-    groups = {}
+    """Mark what asks for AppWorld's engine, and put the longest files first."""
     for item in items:
         if ENGINE in _fixtures(item):
             item.add_marker("appworld")
-        groups[item] = "appworld" if _file(item) in one_engine else _file(item)
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
-    items.sort(key=lambda item: FIRST.index(groups[item]) if groups[item] in FIRST else len(FIRST))
+    items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:
