@@ -63,7 +63,7 @@ def test_one_iteration_is_scored_on_its_evaluation_set(folder: Path) -> None:
     report = next(json.loads(line) for line in log.splitlines() if line.startswith('{"environment"'))
     (score,) = report["scores"]
     assert (score["group"], score["n"], score["clusters"]) == ("dev", 6, 3)
-    assert 0.0 <= score["metrics"]["whole_houses"] <= score["success"] <= 1.0
+    assert 0.0 <= score["metrics"]["whole_houses"] <= score["metrics"]["success"] <= 1.0
     assert load_recipe(run.settings_path).environment.options == {"houses": 12}
 
 

@@ -86,6 +86,7 @@ def test_every_thread_has_its_own_limit() -> None:
     assert ended == ["ended"] * 4
 
 
+@pytest.mark.process
 def test_the_interpreter_is_left_as_it_was() -> None:
     done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "done\n"
