@@ -106,6 +106,7 @@ def test_rows_of_the_rollout_phase(slow: float, ratio: float, met: bool, monkeyp
     assert "prompts of 100 tokens" in wall.note
 
 
+@pytest.mark.process
 def test_the_embedded_policy_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollouts, "TASKS", 1)
     monkeypatch.setattr(rollouts, "K", 2)

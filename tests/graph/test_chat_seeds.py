@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 import graph.run.initial_tasks
 from agents.spending import read_requests
 from environments.base import InputError
+from environments.benchmark import ExplorationHints
+from environments.bfcl.benchmark import BENCHMARK
 from graph.recipe import load_recipe
 from graph.report.costs import cost_of
 from graph.report.summary import Summary
@@ -43,7 +45,7 @@ def unguided(
 ) -> RunDirectory:
     """A run without tasks whose D_0 a chat abstractor shall write, from four start states at a time."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 4)
+    monkeypatch.setattr(type(BENCHMARK), "exploration", ExplorationHints(seed_chunk=4))
     options = [*settings_of(table, ("abstractor",)), f"roles.budget.calls={request.param}", "roles.concurrency=1"]
     return RunDirectory.create(tmp_path / "run", settings_for(tmp_path / "recipe", *options))
 
@@ -106,7 +108,7 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 2)
+    monkeypatch.setattr(type(BENCHMARK), "exploration", ExplorationHints(seed_chunk=2))
     monkeypatch.setattr(graph.run.initial_tasks, "BARREN_CHUNKS", 1)
     output = tmp_path / "d0.jsonl"
     ledger = output.with_name("d0.jsonl.spending.jsonl")

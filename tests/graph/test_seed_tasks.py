@@ -17,6 +17,8 @@ import graph.run.initial_tasks
 from agents.assembly import unguided_context
 from agents.scripted.unguided import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
+from environments.benchmark import ExplorationHints
+from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.templated.panels import load_panel
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
@@ -125,7 +127,7 @@ def test_mistakes_are_told_in_one_sentence(
 
 def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph.run.initial_tasks, "BARREN_CHUNKS", 1)
-    monkeypatch.setattr(graph.run.initial_tasks, "CHUNK", 1)
+    monkeypatch.setattr(type(BENCHMARK), "exploration", ExplorationHints(seed_chunk=1))
     monkeypatch.setattr(graph.run.initial_tasks, "unguided_context", _always_the_first)
     result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
     assert result.exit_code == 2

@@ -80,7 +80,7 @@ def install(folder: IterationDirectory, faults: dict[int, str], log: Path) -> No
 
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    sys.path[:0] = [str(Path(__file__).resolve().parents[parent]) for parent in (2, 1)]
     from graph.run.interruption import Interrupted
     from memory.run import RunDirectory
     from support.made_run import run_graph

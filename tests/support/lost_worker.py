@@ -8,10 +8,10 @@ from typing import Any
 
 from environments.appworld.engine import worker
 from environments.appworld.engine.protocol import encodable
-from environments.appworld.engine.world import World
+from environments.appworld.engine.world import EngineWorld
 
 
-class LostWorld(World):
+class LostWorld(EngineWorld):
     """Executes code without a filter, a namespace, a guard of the package or a frozen clock.
 
     The code has the name ``world``; what it puts into ``told`` is what the judge is told was saved.
@@ -34,7 +34,7 @@ class LostWorld(World):
         return super().saved() if self.told is None else self.told
 
 
-worker.World = LostWorld  # type: ignore[misc]
+worker.EngineWorld = LostWorld  # type: ignore[misc]
 
 if __name__ == "__main__":
     worker.main()

@@ -137,6 +137,7 @@ def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: 
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
 
 
+@pytest.mark.process
 def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
     code = (
         "import asyncio, time\nfrom graph import interruption\ninterruption.HUNG_SECONDS = 0.3\n"

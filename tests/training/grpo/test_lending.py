@@ -286,6 +286,7 @@ def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
     return SimpleNamespace(runs=runs, killed=killed.returncode, logged=logged, results=results)
 
 
+@pytest.mark.process
 def test_lent_references_survive_a_kill(rounds: SimpleNamespace) -> None:
     assert rounds.killed == -9
     assert [result.exit_code for result in rounds.results] == [0, 0], rounds.results

@@ -87,6 +87,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.process
 def test_no_process_outlives_a_parent_that_was_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

@@ -217,8 +217,9 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
     """An adapter that adds nothing scores as its base does; one that says nothing sensible does not."""
     from peft import LoraConfig, get_peft_model
 
+    from environments.benchmark import Limits
     from environments.registry import open_named
-    from evaluation.attempts import GENERAL, evaluate
+    from evaluation.attempts import evaluate
     from evaluation.panels import open_panel
     from evaluation.settings import ScoringSettings
 
@@ -226,7 +227,7 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def score(path: str) -> list[bool]:
         settings = ScoringSettings(model=path, device="cpu", batch=8)
-        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), settings, GENERAL)
+        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), settings, Limits())
         return [outcome.success for outcome in outcomes]
 
     scores = []
