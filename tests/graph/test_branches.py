@@ -132,6 +132,7 @@ def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_ri
     assert records(run.root) == undisturbed
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("fault", "status"), [("SIGKILL", -9), ("SIGTERM", 143)])
 def test_a_process_stopped_in_the_fan_out_resumes_to_the_same_records(
     tmp_path: Path, undisturbed: dict[str, str], fault: str, status: int

@@ -140,7 +140,7 @@ def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: 
 @pytest.mark.process
 def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
     code = (
-        "import asyncio, time\nfrom graph import interruption\ninterruption.HUNG_SECONDS = 0.3\n"
+        "import asyncio, time\nfrom graph.run import interruption\ninterruption.HUNG_SECONDS = 0.3\n"
         "async def work():\n"
         "    async with asyncio.timeout(0.1):\n"
         "        await asyncio.to_thread(time.sleep, 60)\n"
