@@ -150,6 +150,12 @@ from environments.base import Outcome
 from memory.records import SignalKind, Trajectory
 from training.settings import SignalSettings
 from training.signals import choose, extract
+from types import SimpleNamespace
+
+from agents.chat.reflector import _signal_text
+from environments.base import TaskSpec, ToolCall
+from environments.settings import VerificationSettings
+from environments.verification.verify import Refusal, verify
 
 def rollout(task, sample, success):
     outcome = Outcome(success=success, turns=())
@@ -161,9 +167,15 @@ played = [rollout("never", 0, False), rollout("never", 1, False), rollout("once"
 found = [one for one in extract(played, {}, settings, iteration=0).signals if one.kind is SignalKind.HOPELESS]
 assert [(one.task_id, one.trajectory_id) for one in found] == [("never", "never-0")], found
 assert choose(found, settings, seed=0).chosen == tuple(found)
+assert _signal_text(SimpleNamespace(signal=found[0])) == "No attempt at this task succeeded."
 roles = RolesSettings.model_validate({"explorer": {"kind": "reader"}})
 assert type(build_roles(roles, Ledger(Path("spending.jsonl"), roles.budget)).explorer).__name__ == "Reader"
-print("both work")
+calls = ((ToolCall(name="look"),),) * 2
+shape = {"environment": "any", "split": "train", "classes": (), "initial_state": {}, "tools": ("look",)}
+draft = TaskSpec(turns=("Look.",) * 2, reference=calls, **shape)
+refused = verify(draft, None, (), (), VerificationSettings(max_turns=1))
+assert (refused.reason, refused.detail) == (Refusal.TOO_LONG, "The draft has 2 user turns, 1 are allowed.")
+print("all work")
 """
 
 
@@ -179,16 +191,16 @@ def changed(source: str, change: str) -> str:
 
 
 @pytest.mark.process
-def test_the_changes_for_a_signal_and_a_role(tmp_path: Path) -> None:
+def test_the_changes_for_a_signal_a_role_and_an_option(tmp_path: Path) -> None:
     for package in ("agents", "environments", "memory", "training"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "reader.py").write_text(FILES["reader.py"])
     changes = [text for language, text in BLOCKS if language == "diff"]
-    assert len(changes) == 5
+    assert len(changes) == 8
     for change in changes:
         path = tmp_path / change.split()[1].removeprefix("a/")
         path.write_text(changed(path.read_text(), change))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     argv = [sys.executable, "-c", CHANGED]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "both work\n", done.stderr
+    assert done.stdout == "all work\n", done.stderr
