@@ -48,8 +48,8 @@ class AppWorldOptions(Options):
     trust_agent_code: bool | None = Field(
         None,
         validate_default=True,
-        description="true says that agents' code may run where the kernel does not wall it in: on a machine without "
-        "bubblewrap, or on servers, where neither the tasks' solutions nor their user's files are out of its reach",
+        description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, or on "
+        "servers, where it can reach the tasks' solutions and the user's files",
     )
 
     @field_validator("servers")

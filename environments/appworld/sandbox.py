@@ -61,9 +61,9 @@ def require(installation: Installation) -> None:
     reason = missing(installation)
     if reason is not None:
         raise InputError(
-            f"agents' code cannot be walled in here ({reason}): run `make appworld` as root, or install {PACKAGES} "
+            f"agents' code cannot be sandboxed here ({reason}): run `make appworld` as root, or install {PACKAGES} "
             "where user namespaces are allowed, or set environment.options.trust_agent_code: true (--trust-agent-code) "
-            "if you trust whatever code the agent writes with this user's files, processes and network"
+            "if you trust the code that the agent writes with this user's files, processes and network"
         )
 
 

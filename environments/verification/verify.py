@@ -78,10 +78,10 @@ _SHOWN = 200  # characters of an error that a refusal quotes
 class Refusal(StrEnum):
     """Why a draft is refused, in the order in which the checks run.
 
-    ``empty_reference``: there is no call at all. ``empty_turn``: a turn has no call or no text. ``too_long``: more
+    ``empty_reference``: the reference has no call. ``empty_turn``: a turn has no call or no text. ``too_long``: more
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``verification.decontamination``).
+    choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
     ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
@@ -89,9 +89,9 @@ class Refusal(StrEnum):
     task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
     the turns, nor in earlier observations, nor in the docs.
 
-    Two are never rulings of ``verify``. ``solver``: a model that tried an accepted draft solved it too rarely or too
-    often for the gate that the settings set, or could not be asked (``graph.nodes.verify``). ``over_quota``: the draft
-    was accepted, and the iteration admits no more (``tasks.admissions``).
+    ``verify`` never returns the last two. ``solver``: a model that tried an accepted draft solved it too rarely or too
+    often for the gate in the settings, or did not answer (``graph.nodes.verify``). ``over_quota``: the draft was
+    accepted, and the iteration admits no more (``tasks.admissions``).
     """
 
     EMPTY_REFERENCE = "empty_reference"

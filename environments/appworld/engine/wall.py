@@ -54,7 +54,7 @@ _ALLOWED = (
     *("rt_sigsuspend", "rt_sigtimedwait", "sigaltstack", "restart_syscall", "pause", "kill", "tkill", "tgkill"),
     *("futex", "set_robust_list", "get_robust_list", "set_tid_address", "rseq", "membarrier", "sched_yield"),
     *("sched_getaffinity", "gettid", "exit", "exit_group", "wait4", "arch_prctl"),
-    # what the process is
+    # identity of the process
     *("getpid", "getppid", "getpgrp", "getpgid", "getsid", "getuid", "geteuid", "getgid", "getegid", "getgroups"),
     *("getresuid", "getresgid", "getrlimit", "setrlimit", "prlimit64", "getrusage", "sysinfo", "uname", "getrandom"),
 )
