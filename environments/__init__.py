@@ -1,1 +1,1 @@
-"""Where agents act: the contract, verification, and the benchmarks that implement it."""
+"""Environments that agents act in: the interface, verification, and the benchmarks that implement it."""

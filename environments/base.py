@@ -1,8 +1,12 @@
-"""The contract between agents and the places they act in: tasks, calls, observations, outcomes, episodes.
+"""Define the interface between agents and environments: tasks, calls, observations, outcomes, episodes.
 
-An ``Environment`` opens single-use ``Episode`` objects. An episode is driven by actions, answers each with an
+An ``Environment`` opens single-use ``Episode`` objects. An episode takes actions, answers each with an
 ``Observation``, and ends in an ``Outcome`` that holds the checks of every user turn. Everything else in the project
 (verification, roles, training, evaluation) is written against these types.
+
+``Turns`` and ``verdict`` implement the user turns of an episode and the outcome of all of them. Two optional protocols
+extend ``Environment``: ``Limited`` bounds how many episodes are open at a time, and ``Recording`` answers equal calls
+from a cache instead of executing them again.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ class ToolCall(Record):
 
 
 class MalformedCall(Record):
-    """What an agent wrote where a call was expected, and why it is none."""
+    """Text that an agent wrote instead of a call, and the reason why it is not a call."""
 
     text: str
     reason: str
@@ -57,10 +61,10 @@ class Parameter(Record):
     """One parameter of a tool as its documentation states it.
 
     ``type`` is one of string, integer, float, boolean, array, dict, code; ``choices`` are the documented values (for
-    an array: of its items), empty when any value may be given. ``code`` is a text: a program in Python that calls the
-    environment's other tools as ``apis.NAME(parameter=value)``, its values are the program's literals
-    (``verification.programs``). ``trivial`` are values that take no reading of the task to give: verification tries
-    them (``verification.verify``).
+    an array: of its items), empty when any value is allowed. ``code`` is a text: a program in Python that calls the
+    environment's other tools as ``apis.NAME(parameter=value)``; its values are the program's literals
+    (``verification.programs``). ``trivial`` are values that an agent can give without reading the task: verification
+    tries them (``verification.verify``).
     """
 
     name: str
@@ -82,7 +86,7 @@ class ToolSpec(Record):
     parameters: tuple[Parameter, ...] = ()
 
     def parameter(self, name: str) -> Parameter | None:
-        """The parameter called ``name``, or None."""
+        """Return the parameter called ``name``, or None."""
         return next((p for p in self.parameters if p.name == name), None)
 
     @property
@@ -93,7 +97,7 @@ class ToolSpec(Record):
 
 
 class TaskSpec(Record):
-    """What an environment needs to open an episode and to judge it.
+    """A task: the data that an environment needs to open an episode and to check it.
 
     ``reference`` holds one sequence of calls for each user turn in ``turns``. ``setup`` calls run before the first
     user turn: they change the state and their observations are never shown. ``withheld`` maps a turn index to the
@@ -119,7 +123,7 @@ class TaskSpec(Record):
 
 
 class StartState(Record):
-    """An initial state that an explorer may open: where tasks of one split begin."""
+    """An initial state of one split, which an explorer may open."""
 
     id: str
     environment: str
@@ -132,7 +136,7 @@ class StartState(Record):
 class Cue(Record):
     """One line of advice that a wrapper of an environment adds to a user's message or to an observation.
 
-    Cues are kept apart from the text that they go with: renderings join the two, nothing parses them out again. The
+    Cues are kept apart from the text that they belong to: renderings join the two, no code parses them out again. The
     wording of the joined line is ours. ``kind`` is one word. Raises ValueError for a ``text`` of several lines.
     """
 
@@ -148,7 +152,7 @@ class Cue(Record):
 
 
 def guided_text(guidelines: Sequence[Cue], text: str) -> str:
-    """Return a user's message behind its guidelines, one line each."""
+    """Return a user's message after its guidelines, one line per guideline."""
     return "".join(f"[guideline: {cue.kind}] {cue.text}\n" for cue in guidelines) + text
 
 
@@ -157,9 +161,9 @@ class UserTurn(Record):
 
     ``guidelines`` are general advice from a wrapper of the environment, in front of the message; none by default.
 
-    ``preface`` is what the environment tells an agent before the first message: whom it works for, what time it is,
-    how to act; empty in later turns, and in environments that have nothing to tell. Language models are shown it, the
-    compact rendering leaves it out, and nothing in it counts as seen (``environments.verification.grounding``).
+    ``preface`` is the environment's introduction before the first message: the user, the time, how to act. It is empty
+    in later turns, and in environments without an introduction. Language models are shown it, the pointer-copy
+    rendering leaves it out, and its values do not count as seen (``environments.verification.grounding``).
     """
 
     index: int
@@ -175,7 +179,7 @@ class UserTurn(Record):
 
 
 class ObservationStatus(StrEnum):
-    """How an action went.
+    """Status of an executed action.
 
     ``ok``: ran and returned or changed something. ``empty``: ran, changed nothing and returned nothing ("no matches",
     null). ``error``: the tool refused or raised. ``malformed``: the action was not a call.
@@ -190,7 +194,7 @@ class ObservationStatus(StrEnum):
 class Observation(Record):
     """The environment's answer to one action, with the tool calls that it ran.
 
-    ``hint`` says how to recover from an error, where a wrapper of the environment adds one.
+    ``hint`` advises how to recover from an error; a wrapper of the environment adds it.
     """
 
     text: str
@@ -210,10 +214,10 @@ class Observation(Record):
 
 
 class TurnOutcome(Record):
-    """The checks of one user turn, all evaluated, none hidden behind an earlier failure.
+    """The checks of one user turn; all are evaluated, also after an earlier failure.
 
     A check is None when it does not apply (the reference of the turn is empty) or could not be evaluated
-    (``checker_error`` says why).
+    (``checker_error`` has the reason).
     """
 
     calls: int
@@ -234,9 +238,9 @@ class Outcome(Record):
     """Whether the episode succeeded by the environment's official rule, and each turn's checks.
 
     ``failure`` is the official error type of the first failure, None on success. ``failed_turn`` is its turn index,
-    None on success and where no single turn is to blame. ``partial`` is how far it got, in [0, 1]: the share of the
-    checks that doing nothing fails which pass (ours). None, and not written, in an environment that does not report
-    checks.
+    None on success and where the failure does not belong to a single turn. ``partial`` is the progress, in [0, 1]: of
+    the checks that an agent without actions fails, the share that passes (ours). It is None, and not written, in an
+    environment that does not report checks.
     """
 
     success: bool
@@ -259,15 +263,15 @@ class Episode(Protocol):
         ...
 
     def end_turn(self) -> UserTurn | None:
-        """The agent is done with this turn: the next user turn, or None when the episode is over."""
+        """End the current turn and return the next user turn, or None when the episode is over."""
         ...
 
     def state(self) -> str:
-        """Canonical text of the state that the official check compares; equal texts mean equal states."""
+        """Return the canonical text of the state that the official check compares; equal texts mean equal states."""
         ...
 
     def outcome(self) -> Outcome:
-        """Judge what was done so far, turns not reached included. Pure: calling it changes nothing."""
+        """Check the actions so far, with turns not reached included. Pure: calling it changes nothing."""
         ...
 
     def close(self) -> None:
@@ -282,23 +286,20 @@ class Environment(Protocol):
     name: str
 
     def open(self, task: TaskSpec) -> Episode:
-        """A fresh episode of ``task``. Raises InputError for a task that this environment cannot open."""
+        """Open a fresh episode of ``task``. Raises InputError for a task that this environment cannot open."""
         ...
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Documentation of the named tools, in the given order. Raises InputError for a name it does not have."""
+        """Return the documentation of the named tools, in the given order. Raises InputError for an unknown name."""
         ...
 
     def starts(self) -> tuple[StartState, ...]:
-        """The initial states that explorers may open: training split only."""
+        """Return the initial states that explorers may open: training split only."""
         ...
 
 
-# An episode's user turns: which is open, which tools it has, what is out of order, and the verdict on all of them.
-
-
 class FailureNames(NamedTuple):
-    """What an environment calls a turn's failures: of its state, of its response, and that it was not reached."""
+    """An environment's names for failures of a turn: of its state, of its response, and that it was not reached."""
 
     state: str
     response: str
@@ -306,10 +307,10 @@ class FailureNames(NamedTuple):
 
 
 def verdict(turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None) -> Outcome:
-    """The outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
+    """Return the outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
 
-    The first turn with a failed check is to blame, its state before its response; without one, the first turn that was
-    not reached.
+    The failure is that of the first turn with a failed check, its state before its response; without one, that of the
+    first turn that was not reached.
     """
     checked = tuple(turns)
     for index, turn in enumerate(checked):
@@ -336,7 +337,7 @@ class Turns:
         self._shown = tuple(name for name in task.tools if name not in withheld)
 
     def expect_new(self) -> None:
-        """Raises RuntimeError when the first turn was opened already."""
+        """Raise RuntimeError when the first turn was opened already."""
         if self.index >= 0:
             raise RuntimeError("the episode has already started: open another one")
 
@@ -346,7 +347,7 @@ class Turns:
         return self._open()
 
     def end(self) -> UserTurn | None:
-        """End the open turn: the next one, or None when the episode is over."""
+        """End the open turn and return the next one, or None when the episode is over."""
         self.expect_open()
         if self.index + 1 == len(self._task.turns):
             self.over = True
@@ -354,12 +355,12 @@ class Turns:
         return self._open()
 
     def expect_started(self) -> None:
-        """Raises RuntimeError before ``start``."""
+        """Raise RuntimeError before ``start``."""
         if self.index < 0:
             raise RuntimeError("the episode has not started: call start() first")
 
     def expect_open(self) -> None:
-        """Raises RuntimeError unless a turn is open."""
+        """Raise RuntimeError unless a turn is open."""
         self.expect_started()
         if self.over:
             raise RuntimeError("the episode is over: its last turn has ended")
@@ -370,12 +371,9 @@ class Turns:
         return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
 
 
-# How many episodes an environment can have open at a time.
-
-
 @runtime_checkable
 class Limited(Protocol):
-    """An environment whose episodes hold something that there are few of, such as a server."""
+    """An environment whose episodes each hold a scarce resource, such as a server."""
 
     @property
     def at_once(self) -> int | None:
@@ -384,26 +382,23 @@ class Limited(Protocol):
 
 
 def at_once(environment: Environment) -> int | None:
-    """The episodes that can be open at a time; None where nothing but the machine's memory limits them."""
+    """Return the number of episodes that can be open at a time; None where only the machine's memory limits it."""
     return environment.at_once if isinstance(environment, Limited) else None
-
-
-# Environments that remember what equal calls did, so that they need not be executed again.
 
 
 @runtime_checkable
 class Recording(Protocol):
-    """An environment that is deterministic and dear enough to remember what was done in it."""
+    """A deterministic environment that is expensive enough to cache the results of calls."""
 
     def recorded(self) -> Environment:
-        """The same environment, whose episodes may be answered from what equal calls from equal starts did before."""
+        """Return the same environment with a cache: equal calls from equal starts are answered from it."""
         ...
 
 
 def recorded(environment: Environment) -> Environment:
-    """``environment`` with its memory where it has one, else itself.
+    """Return ``environment`` with its cache where it has one, else itself.
 
-    For rollouts and for the many attempts of verification. Never for the replays that show whether an environment is
-    deterministic: a memory would answer them.
+    Use it for rollouts and for the many attempts of verification. Never use it for the replays that test whether an
+    environment is deterministic: the cache would answer them.
     """
     return environment.recorded() if isinstance(environment, Recording) else environment

@@ -1,4 +1,4 @@
-"""Everything a run asks of a benchmark, with the answers of an environment that is not one.
+"""Define the interface of a benchmark, with defaults for an environment that does not belong to one.
 
 A benchmark subclasses ``Benchmark`` and overrides what differs. It is found by its name when it is
 ``environments/<name>/benchmark.py`` with the attribute ``BENCHMARK``, and by ``module:attribute`` anywhere else
@@ -35,7 +35,7 @@ class Limits(Record):
     """Limits of one attempt in an evaluation where the user gives none (ours, but for a benchmark's official actions).
 
     ``actions`` in one user turn. ``new_tokens`` of one message and ``tokens`` of one episode, for a model with a chat
-    template and for the compact rendering. ``batch`` episodes are open at a time.
+    template and for the pointer-copy rendering. ``batch`` episodes are open at a time.
     """
 
     actions: int = 20
@@ -47,7 +47,7 @@ class Limits(Record):
 
 
 class CompactCaps(Record):
-    """Caps of the compact rendering (``training.embedded.compact_text.CompactSettings`` explains them)."""
+    """Caps of the pointer-copy rendering (``training.embedded.compact_text.CompactSettings`` explains them)."""
 
     references: int = 9
     references_per_observation: int = 4
@@ -56,11 +56,11 @@ class CompactCaps(Record):
 
 
 class ExplorationHints(Record):
-    """How scripted exploration suits the environment (ours).
+    """Parameters of scripted exploration for the environment (ours).
 
     ``seed_chunk``: start states explored in one invocation of the seed graph. ``unguided_as_guided``: unguided
     exploration has the steps and drafts of the guided explorer in one round, instead of the budget that D_0 was
-    measured with. ``compact``: caps of the compact rendering.
+    measured with. ``compact``: caps of the pointer-copy rendering.
     """
 
     seed_chunk: int = 32
@@ -85,7 +85,7 @@ class OfficialTask(NamedTuple):
 
 
 class OfficialTasks(Record):
-    """Training tasks that fit the options. ``total`` counts those that do not fit too; ``why`` says what they need."""
+    """Training tasks that fit the options. ``total`` also counts those that do not fit; ``why`` is the reason."""
 
     tasks: tuple[OfficialTask, ...]
     total: int
@@ -120,7 +120,7 @@ class EvaluationTask(Record):
 
 
 TestAccess = Literal["study", "ledger"]
-"""How a held-out set opens: by a committed study alone, or for whoever names a ledger that notes each access."""
+"""How a held-out set opens: for a committed study only, or for a command that names a test access log."""
 
 
 class Benchmark(Generic[Section]):
@@ -160,9 +160,9 @@ class Benchmark(Generic[Section]):
         """Open the environment. Raises InputError when what it needs is not installed.
 
         The environment has the benchmark's ``name``. One of another package gets the attribute ``benchmark``, which
-        whatever wraps it keeps (``environments.registry.benchmark_of``).
+        wrappers of it keep (``environments.registry.benchmark_of``).
         """
-        raise NotImplementedError(f"{type(self).__name__} opens no environment")
+        raise NotImplementedError(f"{type(self).__name__} does not open an environment")
 
     def adapt(
         self,
@@ -172,8 +172,8 @@ class Benchmark(Generic[Section]):
         trust_agent_code: bool = False,
         tasks: Sequence[TaskSpec] = (),
     ) -> Section:
-        """Return ``options`` as a command needs them: a limit of actions in a user turn, agents' code trusted, what
-        ``tasks`` need. What the benchmark has no option for is left out."""
+        """Return ``options`` adapted to a command: a limit of actions in a user turn, agents' code trusted, the needs
+        of ``tasks``. A value that the benchmark has no option for is ignored."""
         return options
 
     def max_actions(self, options: Section) -> int | None:
@@ -196,7 +196,7 @@ class Benchmark(Generic[Section]):
 
     @property
     def has_official_tasks(self) -> bool:
-        """Whether ``official_tasks`` returns tasks; nothing is read to find out."""
+        """Return whether ``official_tasks`` returns tasks, without reading them."""
         return type(self).official_tasks is not Benchmark.official_tasks
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
@@ -213,17 +213,17 @@ class Benchmark(Generic[Section]):
         return ()
 
     def never_ran(self, observation: Observation) -> bool:
-        """Whether the action was not run because the turn or the task was over: its error is not the policy's."""
+        """Return whether the action was not run because the turn or the task was over (not the policy's error)."""
         return False
 
     def refused_by_tool(self, observation: Observation) -> bool:
-        """Whether a failed program made a documented call that the tool refused: the program itself is valid."""
+        """Return whether a failed program made a documented call that the tool refused: the program itself is valid."""
         return False
 
     # Decontamination.
 
     def held_out(self) -> HeldOut:
-        """Return what training data are compared with. Raises InputError when a file is missing or was altered."""
+        """Return the held-out sets for decontamination. Raises InputError when a file is missing or was altered."""
         from environments.verification.decontamination import HeldOut
 
         return HeldOut()
@@ -258,15 +258,15 @@ class Benchmark(Generic[Section]):
         return self.open(options)
 
     def category_notes(self) -> tuple[str, ...]:
-        """Return what a reader of a category's scores must know."""
+        """Return notes for a reader of a category's scores."""
         return ()
 
     def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
-        """Return what a reader of a set's scores must know; ``unjudged`` attempts ended in an infrastructure error."""
+        """Return notes for a reader of a set's scores; ``unjudged`` attempts ended in an infrastructure error."""
         return ()
 
     def published_error(self, error: str) -> str:
-        """Return what may be written of an infrastructure error's text (a licence can forbid some of it)."""
+        """Return the publishable part of an infrastructure error's text (a licence can forbid some of it)."""
         return error
 
 
@@ -276,7 +276,7 @@ PLAIN: AnyBenchmark = Benchmark()
 
 
 def explain(error: ValidationError) -> str:
-    """Return the first complaint of a validation error, without the key."""
+    """Return the first message of a validation error, without the key."""
     return error.errors()[0]["msg"].removeprefix("Value error, ")
 
 

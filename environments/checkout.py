@@ -1,6 +1,6 @@
-"""Files that ship with the project, found from any working directory.
+"""Find the files that ship with the project from any working directory.
 
-The package is installed editable from a checkout, so recipes and initial policies lie beside it. Defaults name them by
+The package is installed editable from a checkout, so recipes and initial policies are beside it. Defaults name them by
 their path in the checkout. A path that a user types is looked up in the working directory, like any other path.
 """
 
@@ -12,16 +12,16 @@ ROOT = Path(__file__).resolve().parents[1]
 """The checkout that this process runs."""
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
-"""The recipe of a run that names none."""
+"""The default recipe of a run."""
 
 INITIAL_POLICY = "recipes/starter"
-"""The initial policy of a run that names none, as records spell it: the same on every machine."""
+"""The default initial policy of a run, as records spell it: the same on every machine."""
 
 _SHIPPED = "recipes"
 
 
 def shipped_policy(path: str) -> Path | None:
-    """Return the folder of the checkout that ``path`` names, None for a path that names no policy shipped with it.
+    """Return the folder of the checkout that ``path`` names, None for any other path.
 
     ``recipes/starter`` names the shipped folder in every working directory, also where that holds a folder of the same
     name: a default must not change its meaning with the folder that a command is started in. ``./recipes/starter`` is

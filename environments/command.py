@@ -1,4 +1,7 @@
-"""How every command ends: one sentence on stderr, and an exit status that says whose move it is."""
+"""End every command alike: one sentence on stderr, and an exit status for the kind of failure.
+
+Wrong options of a command are reported in the same way (``OneSentence``).
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ FAILURE = 1
 """Exit status of work that failed though its input was right."""
 
 MISTAKE = 2
-"""Exit status of what the user can put right: the input, or the place that is written to."""
+"""Exit status of an error that the user can correct: wrong input, or an output path that is not writable."""
 
 NOTHING = 4
-"""Exit status of work that ended as it should and made nothing: no task, and no policy that learnt anything."""
+"""Exit status of work that ended without an error and without a result: no task, and no trained policy."""
 
 _ADVICE = {
     errno.ENOSPC: "free some space there and go on",
@@ -49,7 +52,7 @@ _ADVICE = {
 }
 _ROOM = "make room there (disk space, ulimit -f) and go on"
 _IN_WORDS = {
-    # SQLite, also inside Chroma, and torch's writer of weights say it without the operating system's number.
+    # SQLite, also inside Chroma, and torch's writer of weights omit the operating system's error number.
     "database or disk is full": _ROOM,
     "disk I/O error": _ROOM,
     "PytorchStreamWriter failed writing": _ROOM,
@@ -63,14 +66,14 @@ _REPR = re.compile(r"\w*Error\((\d+), ")
 
 
 class StorageError(RuntimeError):
-    """The place that is written to took no more. What was there before is whole, so that the work can go on."""
+    """A write failed for lack of space or permission. Files written before are intact, so the work can go on."""
 
 
 def storage_refusal(error: BaseException | str) -> str | None:
-    """One sentence when ``error`` says that a disk is full, a file's size limited or a path not writable, else None.
+    """Return one sentence for a full disk, a limit on a file's size or a path that is not writable, else None.
 
-    The sentence names the file where the error does. A text is what is known of an error of another process: its
-    sentence, or its ``repr``.
+    The sentence names the file where the error does. A text is the error of another process: its sentence, or its
+    ``repr``.
     """
     text = " ".join(str(error).split())
     if isinstance(error, StorageError):
@@ -94,7 +97,7 @@ def storage_refusal(error: BaseException | str) -> str | None:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Raise StorageError that names ``place`` where a library says that it took no more, without saying where."""
+    """Raise StorageError that names ``place`` where a library's error about storage does not name a path."""
     try:
         yield
     except Exception as error:
@@ -105,9 +108,9 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def check_output(option: str, path: Path, kind: Literal["file", "folder", "ledger"] = "file") -> None:
-    """Before long work: raises InputError where ``path``, which a user named, could not be written at its end.
+    """Check before long work that ``path``, which a user named, can be written at its end; else raise InputError.
 
-    Nothing that is there is written over: a file and a folder must be new. A ledger is a file that grows.
+    Existing files are not overwritten: a file and a folder must be new. A "ledger" is a log that grows.
     """
     if kind != "folder" and path.is_dir():
         raise InputError(f"{option} {path} is a folder: name a file")
@@ -122,9 +125,9 @@ def check_output(option: str, path: Path, kind: Literal["file", "folder", "ledge
 
 @contextmanager
 def exit_statuses(*failures: type[Exception]) -> Iterator[None]:
-    """End the process as every command does when the block raises an expected error; only bugs end with a traceback.
+    """End the process with one sentence when the block raises an expected error; only bugs end with a traceback.
 
-    Status 2 for an InputError and for a disk that refuses, 1 for an EnvironmentFault and the given ``failures``. The
+    Status 2 for an InputError and for a failed write, 1 for an EnvironmentFault and the given ``failures``. The
     sentence follows "error: " on stderr.
     """
     work: tuple[type[Exception], ...] = (EnvironmentFault, *failures)
@@ -147,8 +150,6 @@ def _leave(status: int, sentence: str) -> NoReturn:
     raise SystemExit(status) from None
 
 
-# How every command says that its options are wrong: in one sentence on stderr, as it says everything else.
-
 _UNKNOWN = re.compile(r"No such option: --([\w-]+)")
 
 
@@ -158,7 +159,7 @@ def one_sentence(command: TyperCommand | TyperGroup) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The library's class of such errors has no public name; what its errors can do has.
+        # The library's class of such errors has no public name, so its methods identify it.
         told = getattr(error, "format_message", None)
         if told is None or getattr(error, "exit_code", None) != MISTAKE or not told():
             raise
@@ -177,10 +178,12 @@ def _sentence(command: TyperCommand | TyperGroup, told: str) -> str:
 
 
 class OneSentence(TyperCommand):
-    """A command that reports wrong options in one sentence, like any other mistake, instead of in a box:
-    ``app.command(cls=...)``."""
+    """A command that reports wrong options in one sentence, like any other mistake, instead of in a box.
+
+    Use it as ``app.command(cls=OneSentence)``.
+    """
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
-        """Raises SystemExit with status 2 for options that are wrong."""
+        """Raise SystemExit with status 2 for options that are wrong."""
         with one_sentence(self):
             return super().make_context(*arguments, **options)

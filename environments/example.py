@@ -1,4 +1,4 @@
-"""An environment of your own, complete in one file: a parcel depot (README, "Add your own environment").
+"""Define a complete environment in one file: a parcel depot (README, "Add your own environment").
 
 Copy it, change the class and the start states, and run ``tests/environments/contract.py`` on the result.
 """
@@ -68,7 +68,7 @@ class Depot:
 
 
 def depot(starts: int = 40) -> PythonEnvironment:
-    """The environment that ``environment.name: environments.example:depot`` opens; arguments are its options."""
+    """Return the environment that ``environment.name: environments.example:depot`` opens; arguments are options."""
     rng = random.Random(0)
     waiting = [{label: {"kilograms": rng.randint(1, 15)} for label in rng.sample(LABELS, 4)} for _ in range(starts)]
     return PythonEnvironment("depot", Depot, [{"parcels": one, "gate_open": rng.random() < 0.2} for one in waiting])

@@ -1,4 +1,4 @@
-"""Import torch, TRL and their like in less time."""
+"""Import torch, TRL and similar packages in less time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The type of a benchmark's metrics: functions from the attempts at a group of tasks to one number."""
+"""Define the type of a benchmark's metrics: functions from the attempts at a group of tasks to one number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SUCCESS = "success"
 
 
 class Attempted(NamedTuple):
-    """One attempt at one task that could be judged.
+    """One completed attempt at one task.
 
-    ``id`` is the task's. ``group`` names what the benchmark scores as a whole, such as the scenario that the task is a
-    variant of; None for a task on its own. ``success`` is the official verdict. ``group_judged`` is False where an
-    infrastructure error ended another attempt of the group: the attempts at hand are then not all of the group.
+    ``id`` is the task's. ``group`` is the unit that the benchmark scores as a whole, such as the scenario that the
+    task is a variant of; None for a task on its own. ``success`` is the official result. ``group_judged`` is False
+    where an infrastructure error ended another attempt of the group, so that the given attempts are not all of it.
     """
 
     id: str
@@ -25,9 +25,10 @@ class Attempted(NamedTuple):
 
 
 Metric: TypeAlias = Callable[[Sequence[Attempted]], float]
-"""Returns its number in the benchmark's own unit, or nan where it is not defined (it is then left out of the score).
+"""Return a number in the benchmark's own unit, or nan where it is not defined (it is then left out of the score).
 
-It gets the judged attempts of one group of tasks, in order, at least one. A benchmark maps names to such functions.
+The argument has the completed attempts of one group of tasks, in order, at least one. A benchmark maps names to such
+functions.
 """
 
 

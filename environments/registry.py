@@ -1,4 +1,4 @@
-"""Finds benchmarks and opens environments by name: a benchmark's package, or a user's own by import path."""
+"""Find benchmarks and open environments by name: a benchmark's package, or a user's own by import path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
 
 DEFAULT = "bfcl"
-"""The benchmark of a recipe or command that names none."""
+"""The default benchmark of a recipe or command."""
 
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -38,11 +38,11 @@ class Chosen(Protocol):
 
 
 class Arguments(RootModel[dict[str, JsonValue]]):
-    """The arguments of a ``module:callable``; which it takes is seen when it is called."""
+    """The arguments of a ``module:callable``; they are checked when it is called."""
 
 
 class PlainEnvironment(Benchmark[Arguments]):
-    """An environment of the user's, ``module:callable``: every answer is the default one."""
+    """A user's environment, ``module:callable``, with the defaults of ``Benchmark``."""
 
     options_type = Arguments
 
@@ -51,22 +51,22 @@ class PlainEnvironment(Benchmark[Arguments]):
         self._factory = factory
 
     def open(self, options: Arguments) -> Environment:
-        """Return what the callable returns when it is given the options. Raises InputError when that fails."""
+        """Call the callable with the options and return its result. Raises InputError when that fails."""
         try:
             inspect.signature(self._factory).bind(**options.root)
         except TypeError as error:
             raise InputError(f"environment.options: {self._path} does not take them ({error})") from error
-        except ValueError:  # a callable without a signature says itself what it does not take
+        except ValueError:  # a callable without a signature raises its own error for wrong arguments
             pass
         return _opened(self._path, lambda: self._factory(**options.root))
 
     def evaluation_options(self, options: Arguments) -> dict[str, JsonValue]:
-        """Return all of them: without, the callable might not open."""
+        """Return all options: the callable may fail without them."""
         return options.root
 
 
 def is_import_path(name: str) -> bool:
-    """Whether ``name`` is written as ``module:attribute``, as an environment of the user's is."""
+    """Return whether ``name`` is written as ``module:attribute``, as a user's environment is."""
     return _IMPORT_PATH.fullmatch(name) is not None
 
 
@@ -88,12 +88,12 @@ def packaged(name: str) -> AnyBenchmark | None:
 def find_benchmark(name: str) -> AnyBenchmark:
     """Return the benchmark that a recipe or command names, by package or ``module:attribute``.
 
-    Raises InputError for a name that is neither and for an import path that leads nowhere.
+    Raises InputError for a name that is neither and for an import path that cannot be imported.
     """
     if not is_import_path(name):
         found = packaged(name)
         if found is None:
-            raise InputError(f"{name!r} is no environment: write {', '.join(packaged_names())}, or module:callable")
+            raise InputError(f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable")
         return found
     attribute = find_attribute(name)
     if isinstance(attribute, Benchmark):
@@ -125,7 +125,7 @@ def parse_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue]) -> Ba
 
 
 def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], source: str) -> BaseModel:
-    """``parse_options`` whose errors are InputErrors that begin with ``source`` and name the option."""
+    """Call ``parse_options``; its errors become InputErrors that begin with ``source`` and name the option."""
     try:
         return parse_options(benchmark, given)
     except ValidationError as error:
@@ -138,8 +138,8 @@ def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], sou
 def open_environment(settings: Chosen) -> Environment:
     """Open the environment that ``settings`` names.
 
-    An own environment is what the callable ``module:callable`` returns when it is given ``settings.options``; the
-    module is looked for where Python looks, the current folder included. Raises InputError when what is needed is not
+    For ``module:callable`` the callable is called with ``settings.options`` and returns the environment. Python's
+    import path, which includes the current folder, finds the module. Raises InputError when a requirement is not
     installed, cannot be imported, or does not return an Environment.
     """
     benchmark = find_benchmark(settings.name)
@@ -154,7 +154,7 @@ def open_named(
     trust_agent_code: bool = False,
     tasks: Sequence[TaskSpec] = (),
 ) -> Environment:
-    """Open the environment that a command's ``--environment`` names, with what ``Benchmark.adapt`` makes of the rest.
+    """Open the environment that a command's ``--environment`` names, with the options from ``Benchmark.adapt``.
 
     Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
     """
@@ -163,11 +163,11 @@ def open_named(
 
 
 def named_benchmark(name: str) -> AnyBenchmark:
-    """``find_benchmark`` for a command's ``--environment``, which its errors name."""
+    """Call ``find_benchmark`` for a command's ``--environment``, which its errors name."""
     if not is_import_path(name) and packaged(name) is None:
         names = ", ".join(packaged_names())
         raise InputError(
-            f"--environment: {name!r} is no environment: write {names}, or module:callable of your own, "
+            f"--environment: {name!r} is not an environment: write {names}, or module:callable of your own, "
             "for example environments.example:depot"
         )
     return find_benchmark(name)
@@ -180,7 +180,7 @@ def named_options(
     trust_agent_code: bool,
     tasks: Sequence[TaskSpec] = (),
 ) -> BaseModel:
-    """The options that a command gives, adapted to what it asks. Raises InputError naming ``--option``."""
+    """Return a command's options after ``Benchmark.adapt``. Raises InputError naming ``--option``."""
     parsed = checked_options(benchmark, options, "--option")
     adapted: BaseModel = benchmark.adapt(
         parsed, max_actions=max_actions, trust_agent_code=trust_agent_code, tasks=tasks
@@ -189,9 +189,9 @@ def named_options(
 
 
 def find_attribute(name: str) -> object:
-    """Return what ``module:attribute`` names, None where the module has no such attribute.
+    """Return the object that ``module:attribute`` names, None where the module has no such attribute.
 
-    Raises InputError that names the module which is not there, or what failed in it.
+    Raises InputError that names the missing module, or the error in it.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -242,7 +242,7 @@ def _opened(name: str, factory: Callable[[], Any]) -> Environment:
         opened = factory()
     except (InputError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit too: no run was made, which the user has to hear
+    except BaseException as error:  # SystemExit too: the user must see that no run was made
         raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
     if not isinstance(opened, Environment):
         raise InputError(
@@ -258,7 +258,7 @@ def _cannot_call(name: str) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The error in one line, with the place in the user's code that raised it."""
+    """Return the error in one line, with the place in the user's code that raised it."""
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else said

@@ -1,4 +1,4 @@
-"""Settings of the environment and of verification."""
+"""Define the settings of the environment and of verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS = ("name", "options")
 
 
 class EnvironmentSettings(BaseModel):
-    """Which environment, and its options; a benchmark's are written out with their defaults."""
+    """The environment's name and its options; a benchmark's options are written out with their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -42,7 +42,7 @@ class EnvironmentSettings(BaseModel):
     def _openable(cls, name: str) -> str:
         if not is_import_path(name) and packaged(name) is None:
             raise ValueError(
-                f"{name!r} is no environment: write {', '.join(packaged_names())}, or module:callable of your own, "
+                f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable of your own, "
                 "for example environments.example:depot"
             )
         return name
@@ -51,7 +51,7 @@ class EnvironmentSettings(BaseModel):
     @classmethod
     def _options_of_the_benchmark(cls, value: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
         benchmark = packaged(info.data.get("name", ""))
-        if benchmark is None:  # of an import path, which is imported when it is opened
+        if benchmark is None:  # an import path is imported when the environment is opened
             return value
         written: dict[str, JsonValue] = parse_options(benchmark, value).model_dump(mode="json")
         return written
@@ -74,7 +74,7 @@ class EnvironmentSettings(BaseModel):
 
     @property
     def for_evaluation(self) -> dict[str, JsonValue]:
-        """The options that the evaluations of a run need too."""
+        """The options that the evaluations of a run also need."""
         benchmark = self.benchmark
         return benchmark.evaluation_options(parse_options(benchmark, self.options))
 
@@ -83,7 +83,7 @@ def with_options(section: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str,
     """Return the section ``environment`` of a recipe with a benchmark's options below ``options``, and their keys.
 
     Up to 0.1 they were keys beside ``name``. That spelling works for one more release. Raises InputError for an option
-    that is given in both.
+    that is given in both spellings.
     """
     known = _options_of(section.get("name", DEFAULT))
     old = tuple(key for key in section if key in known and key not in _KEYS)
@@ -110,7 +110,7 @@ def _options_of(name: object) -> Collection[str]:
 
 
 class VerificationSettings(BaseModel):
-    """What a draft must pass beside the checks that are never off: held-out panels, duplicates, whether it opens."""
+    """Checks of a draft, beside those that are never off: decontamination, duplicates, whether it opens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -118,8 +118,8 @@ class VerificationSettings(BaseModel):
     max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together")
     enabled: bool = Field(
         True,
-        description="false: every draft of an iteration that can be opened becomes a task, unless it is a panel's or a "
-        "duplicate; D_0 is verified all the same (ours, ablation)",
+        description="false: every draft of an iteration that can be opened becomes a task, unless it is held out or a "
+        "duplicate; D_0 is always verified (ours, ablation)",
     )
     perturbed: float = Field(
         0.0,

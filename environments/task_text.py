@@ -1,7 +1,13 @@
-"""User turns written from a reference: which of its calls are said, and how their clauses are put together.
+"""Write user turns from a reference: choose the calls that the text asks for, and join their clauses.
 
-A call that a precondition forces is not said (the doors to lock before the engine starts): that it is needed shows in
-an error or in the documentation. Everything else is said, as a goal with its values.
+The text leaves out a call that a precondition forces (the doors to lock before the engine starts): an error or the
+documentation shows that the call is needed. The text asks for every other call, as a goal with its values.
+
+``render_documented`` writes user turns from the documentation of the tools, in any environment without wordings of its
+own. A clause is the first sentence of the tool's description, with each value after the beginning of its parameter's
+description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
+and parameters are left out. Documented choices that are plain words are written bare, other strings as JSON literals
+in double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
 """
 
 from __future__ import annotations
@@ -18,13 +24,6 @@ from pydantic import JsonValue
 from environments.base import Environment, InputError, Parameter, TaskSpec, ToolCall, ToolSpec
 from environments.verification.grounding import Seen, documented
 
-# User turns for tools that have no wordings of their own: written from the tools' documentation, in any environment.
-#
-# A clause is the first sentence of the tool's description, with each value behind the beginning of its parameter's
-# description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
-# and parameters are left out. Documented choices that are plain words are written bare, other strings as JSON literals
-# in double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
-
 _SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _DETAIL = re.compile(r"\s*[,;:.(\[]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -32,7 +31,7 @@ _OPENINGS = ("", "please ", "i want you to ")
 
 
 def render_documented(environment: Environment, spec: Spec, rng: random.Random) -> Spec:
-    """``spec`` with its user turns written, drawn with ``rng``; equal arguments give equal text.
+    """Return ``spec`` with its user turns written, drawn with ``rng``; equal arguments give equal text.
 
     Raises InputError for a task that the environment cannot open, a tool that it does not have and a turn without
     calls.
@@ -45,9 +44,9 @@ def render_documented(environment: Environment, spec: Spec, rng: random.Random) 
 def clause(
     call: ToolCall, tools: Mapping[str, ToolSpec], rng: random.Random, words: Mapping[str, str | None] | None = None
 ) -> str:
-    """The call as one clause with all of its values. An argument that equals its documented default is left out.
+    """Return the call as one clause with all of its values. An argument that equals its documented default is left out.
 
-    ``words`` has phrases that say some arguments, by name, instead, and None for those that are left out.
+    ``words`` replaces the text of some arguments, by name; None leaves an argument out.
     """
     tool = tools[call.name]
     words = words or {}
@@ -65,7 +64,7 @@ def clause(
 
 
 def _start(end: re.Pattern[str], text: str) -> str:
-    """The text up to the first ``end``, with a small first letter unless it begins with an abbreviation."""
+    """Return the text up to the first ``end``, with a lower-case first letter unless it begins with an abbreviation."""
     start = end.split(text.strip(), maxsplit=1)[0]
     return start[:1].lower() + start[1:] if not start[1:2].isupper() else start
 
@@ -79,12 +78,12 @@ def _words(value: JsonValue, parameter: Parameter) -> str:
 
 
 CONNECTIVES = (", then ", ", after that ", " and ")
-"""What joins the clauses of a user turn."""
+"""Texts that join the clauses of a user turn."""
 
 Spec = TypeVar("Spec", bound=TaskSpec)
 
 Say = Callable[[ToolCall, random.Random], str]
-"""Puts one call into a clause; raises InputError for a call that it has no words for."""
+"""Write one call as a clause; raise InputError for a call that it has no words for."""
 
 
 def _no_error(error: str) -> bool:
@@ -94,11 +93,11 @@ def _no_error(error: str) -> bool:
 def forced_calls(
     environment: Environment, spec: TaskSpec, tells_values: Callable[[str], bool] = _no_error
 ) -> tuple[tuple[bool, ...], ...]:
-    """For each turn and call of the reference, whether a precondition forces the call (our choice of rule).
+    """Return, for each turn and call of the reference, whether a precondition forces the call (our rule).
 
-    It does when a later call of the same turn fails without it, and its arguments are all documented (choices,
-    booleans, numbers in the description) or appear in that error, where ``tells_values`` says that the error names
-    what is missing. The last call of a turn is therefore never forced. Nothing is asked of the text of ``spec``: it
+    A call is forced when a later call of the same turn fails without it, and all of its arguments are documented
+    (choices, booleans, numbers in the description) or appear in that error. ``tells_values`` returns whether an error
+    names the missing values. The last call of a turn is therefore never forced. The text of ``spec`` is not read: it
     may be empty.
 
     Raises InputError for a task that the environment cannot open or a tool that it does not have.
@@ -114,7 +113,7 @@ def forced_calls(
 
 
 def caused_errors(environment: Environment, spec: TaskSpec, turn: int, position: int) -> tuple[str, ...]:
-    """Errors of later calls of ``turn`` that appear when the call at ``position`` is left out, in order.
+    """Return the errors of later calls of ``turn`` that appear when the call at ``position`` is left out, in order.
 
     Calls that fail in the complete reference as well do not count. Raises InputError like ``Environment.open``.
     """
@@ -128,9 +127,9 @@ def caused_errors(environment: Environment, spec: TaskSpec, turn: int, position:
 
 
 def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], say: Say, rng: random.Random) -> Spec:
-    """``spec`` with its user turns written: each call that is not ``forced`` as a clause of its turn.
+    """Return ``spec`` with its user turns written: each call that is not ``forced`` as a clause of its turn.
 
-    Raises InputError for a call that ``say`` has no words for and a turn that would say nothing.
+    Raises InputError for a call that ``say`` has no words for and for a turn without a clause.
     """
     turns = []
     for t, (calls, flags) in enumerate(zip(spec.reference, forced, strict=True), start=1):
@@ -157,7 +156,7 @@ def _can_be_had(call: ToolCall, tool: ToolSpec, error: str) -> bool:
 
 
 def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int | None) -> dict[int, str]:
-    """Texts of the errors in one turn of the reference, by position, with the call at ``left_out`` not made."""
+    """Return the errors in one turn of the reference, by position, without the call at ``left_out``."""
     errors = {}
     with closing(environment.open(spec)) as episode:
         episode.start()

@@ -1,4 +1,4 @@
-"""What the environment asks of whatever runs AppWorld worlds: the engine of this project, or servers of the user's."""
+"""Define the interface of a backend that runs AppWorld worlds: the project's engine, or a user's servers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from environments.base import EnvironmentFault, ToolSpec
 
 
 class WorldLost(Exception):
-    """Agents' code ended or spoilt the world that it ran in: the agent's failure, and no fault of the environment.
+    """Agents' code ended or damaged the world that it ran in: the agent's failure, not a fault of the environment.
 
-    Whatever fails after a world was given code counts as such: nobody can tell a process that code ended from one that
-    ended by itself, and code that could choose would choose to be a fault.
+    Every failure after a world was given code counts as such: a process that code ended cannot be distinguished from
+    one that ended by itself, and code could otherwise avoid a failure by causing a fault.
     """
 
 
 @contextmanager
 def after_code(given: bool) -> Iterator[None]:
-    """Read a world's answer: what fails in the block is WorldLost where the world was ``given`` code, else a fault.
+    """Read a world's answer in the block: an error becomes WorldLost where the world was ``given`` code.
 
-    A fault is EnvironmentFault. What cannot be read as the record that was asked for counts like no answer.
+    Otherwise it is an EnvironmentFault. An answer that does not parse as the requested record counts as no answer.
     """
     try:
         yield
@@ -46,12 +46,12 @@ class BackendWorld(Protocol):
 
     @property
     def opening(self) -> WorldOpening:
-        """What is known at the start."""
+        """The supervisor, the time and the apps at the start."""
         ...
 
     @property
     def alive(self) -> bool:
-        """Whether the world is there, as far as can be told without asking it."""
+        """Whether the world still exists, as far as is known without a request to it."""
         ...
 
     def execute(self, code: str) -> Executed:
@@ -59,15 +59,15 @@ class BackendWorld(Protocol):
         ...
 
     def state(self) -> str:
-        """Canonical text of how the world differs from its task's start."""
+        """Return the canonical text of how the world differs from its task's start."""
         ...
 
     def judged_diff(self) -> Difference:
-        """How the world differs from its task's start, as the backend's judge tells it."""
+        """Return how the world differs from its task's start, computed by the backend's judge."""
         ...
 
     def evaluate(self) -> Evaluation:
-        """The official verdict on the world as it is."""
+        """Return the official evaluation of the current world."""
         ...
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Backend(Protocol):
 
     @property
     def installation(self) -> Installation:
-        """Where the documentation, the tasks and the references are read."""
+        """The installation with the documentation, the tasks and the references."""
         ...
 
     @property
@@ -90,11 +90,11 @@ class Backend(Protocol):
 
     @property
     def at_once(self) -> int | None:
-        """How many worlds can be open at a time; None where only the machine's memory sets a limit."""
+        """Worlds that can be open at a time; None where only the machine's memory sets a limit."""
         ...
 
     def open(self, task_id: str, instruction: str | None = None) -> BackendWorld:
-        """A fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
+        """Open a fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
 
         Raises InputError for an unknown task, EnvironmentFault when no world could be opened in time.
         """

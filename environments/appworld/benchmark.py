@@ -1,4 +1,4 @@
-"""AppWorld as a benchmark: its options, limits, panels and figures (task and scenario goal completion)."""
+"""Define AppWorld as a benchmark: options, limits, evaluation sets, metrics (task and scenario goal completion)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class AppWorldOptions(Options):
     trust_agent_code: bool | None = Field(
         None,
         validate_default=True,
-        description="true says that agents' code may run where the kernel does not wall it in: on a machine without "
-        "bubblewrap, or on servers, where neither the tasks' solutions nor their user's files are out of its reach",
+        description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, or on "
+        "servers, where it can reach the tasks' solutions and the user's files",
     )
 
     @field_validator("servers")
@@ -60,7 +60,7 @@ class AppWorldOptions(Options):
         urls = tuple(url.rstrip("/") for url in value)
         for url in urls:
             if not SERVER_URL.fullmatch(url):
-                raise ValueError(f"{url!r} is no base URL of a server: write it as http://localhost:8000")
+                raise ValueError(f"{url!r} is not a base URL of a server: write it as http://localhost:8000")
             if urls.count(url) > 1:
                 raise ValueError(f"{url} is named twice: a server plays one episode at a time, name it once")
         return urls
@@ -68,7 +68,7 @@ class AppWorldOptions(Options):
     @field_validator("trust_agent_code")
     @classmethod
     def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        # Servers that are wrong themselves are not in ``data``: that error is enough.
+        # Invalid servers are not in ``data``: that error is enough.
         if info.data.get("servers") is not None and value is not True:
             raise ValueError(
                 "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
@@ -78,17 +78,16 @@ class AppWorldOptions(Options):
 
 
 class AppWorld(Benchmark[AppWorldOptions]):
-    """AppWorld on its own engine. Anybody may open a test split; each opening is a line in a ledger that they name.
+    """AppWorld on its own engine. A test split opens for every command that names a test access log.
 
-    Ids and figures may be written down. The benchmark's licence forbids it for instructions and for what its apps
-    answer.
+    Ids and scores may be published. The benchmark's licence forbids it for instructions and for answers of its apps.
     """
 
     name = NAME
     options_type = AppWorldOptions
     # An open episode is a process of 70 MB, its answers are long, and a message is a block of code.
     limits = Limits(actions=MAX_STEPS, new_tokens=2048, tokens=32768, compact_tokens=2048, batch=8)
-    # Verifying what comes of one start state takes half a minute; references begin by signing in, so that they are as
+    # Verifying the drafts of one start state takes half a minute; references begin by signing in, so that they are as
     # long as guided ones. Answers name more values (nine accounts at once).
     exploration = ExplorationHints(
         seed_chunk=8,
@@ -104,7 +103,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
     def open(self, options: AppWorldOptions) -> Environment:
         """Open the environment, on servers where ``options`` names some.
 
-        Raises InputError when AppWorld is not installed or agents' code cannot be walled in and is not trusted.
+        Raises InputError when AppWorld is not installed, or agents' code cannot be sandboxed and is not trusted.
         """
         if options.servers is None:
             return AppWorldEnvironment(options.max_steps, trust_agent_code=options.trust_agent_code is True)
@@ -136,20 +135,20 @@ class AppWorld(Benchmark[AppWorldOptions]):
         return {"trust_agent_code": True} if options.trust_agent_code else {}
 
     def never_ran(self, observation: Observation) -> bool:
-        """Whether the observation answers an action after the turn or the task was over."""
+        """Return whether the observation answers an action after the turn or the task was over."""
         return came_too_late(observation.text)
 
     def refused_by_tool(self, observation: Observation) -> bool:
-        """Whether an app refused a documented call of the program."""
+        """Return whether an app refused a documented call of the program."""
         return refused_by_an_app(observation.text)
 
     def evaluation_set(self, name: str) -> EvaluationSet:
-        """Describe a panel by its ids. Raises InputError where AppWorld or the panel's tasks are not installed."""
+        """Describe an evaluation set by its ids. Raises InputError where AppWorld or its tasks are not installed."""
         panel = read_panel(find_installation(), name)
         return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=panel.sha256, tasks=len(panel.ids))
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the tasks of a panel, without references: test splits have none."""
+        """Return the tasks of an evaluation set, without references: test splits have none."""
         installation = find_installation()
         return tuple(
             EvaluationTask(
@@ -164,21 +163,21 @@ class AppWorld(Benchmark[AppWorldOptions]):
         )
 
     def evaluation_environment(self, options: AppWorldOptions, name: str | None) -> Environment:
-        """Open the environment of one panel's worlds, or for a file of tasks the training one."""
+        """Open the environment of one evaluation set's worlds, or for a file of tasks the training one."""
         if name is None:
             return self.open(options)
         panel = read_panel(find_installation(), name)
         return PanelEnvironment(panel, options.max_steps, trust_agent_code=options.trust_agent_code is True)
 
     def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
-        """Explain both figures, and what they leave out."""
+        """Explain both metrics and their exclusions."""
         notes = ("TGC and SGC in percent, of tasks and of scenarios with every attempted variant solved",)
         if not unjudged:
             return notes
         return (*notes, f"{unjudged} attempts could not be judged: TGC leaves them out, SGC their scenarios")
 
     def published_error(self, error: str) -> str:
-        """Return none of the error's words: they hold a log, and so perhaps what apps answered."""
+        """Return a text without the error's words: they quote a log, which may hold answers of apps."""
         return UNTOLD
 
 

@@ -1,4 +1,4 @@
-"""Drives the AppWorld engine: opens worlds, executes code in them, and has their states judged."""
+"""Drive the AppWorld engine: open worlds, execute code in them, and evaluate their states."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _STATE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class AppWorldEngine:
     """A worker and a judge, each started when first needed, replaced when it died.
 
-    The worker is also replaced after ``limits.episodes`` episodes; those that are open go on until they are closed.
-    Use one for many episodes, from several threads if you like (one thread a world); close it when done. A process
-    that forgets to, or is killed, takes the engine with it.
+    The worker is also replaced after ``limits.episodes`` episodes; open ones continue until they are closed. Use one
+    engine for many episodes, also from several threads (one thread per world); close it when done. The engine also
+    ends with this process.
 
-    ``trust_agent_code`` lets it run without the wall (``sandbox``) where there is none: agents' code can then do what
-    this user can. Raises InputError when AppWorld is not installed, there is no world, or the wall is missing and code
-    is not trusted. Implements ``backend.Backend``.
+    ``trust_agent_code`` allows it to run without the sandbox (``sandbox``) where that is missing: agents' code then has
+    this user's permissions. Raises InputError when AppWorld is not installed, there is no world, or the sandbox is
+    missing and code is not trusted. Implements ``backend.Backend``.
     """
 
     at_once: int | None = None
-    """A world for each episode, as many as the memory holds."""
+    """No limit: one world per episode, as many as the memory holds."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class AppWorldEngine:
 
     @cached_property
     def api_docs(self) -> dict[str, ToolSpec]:
-        """Every API's documentation by ``app.api``, as the world's own files state it."""
+        """Every API's documentation by ``app.api``, as the world's own files document it."""
         return read_api_documentation(self.installation)
 
     def open(self, task_id: str, instruction: str | None = None) -> World:
-        """A fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
+        """Open a fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
 
         Raises InputError for an unknown task, EnvironmentFault when no world could be opened in time.
         """
         self.installation.require_task(task_id)
-        with self._lock:  # so that nobody replaces the worker in between
+        with self._lock:  # so that no other thread replaces the worker in between
             connection = self._live_worker().connect()
         return World(self, connection, task_id, instruction)
 
     def judge(self) -> Connection:
-        """A fresh child of the judge. Raises EnvironmentFault."""
+        """Open a fresh child of the judge. Raises EnvironmentFault."""
         with self._lock:
             self._require_open()
             if self._judge is not None and not self._judge.alive():
@@ -98,7 +98,7 @@ class AppWorldEngine:
         self.close()
 
     def release(self, process: EngineProcess) -> None:
-        """Tell that one of ``process``'s worlds was closed: one that was replaced ends with its last world."""
+        """Record that one of ``process``'s worlds was closed: a replaced worker ends with its last world."""
         with self._lock:
             if process not in self._retired or process.busy:
                 return
@@ -106,7 +106,7 @@ class AppWorldEngine:
         process.end()
 
     def _live_worker(self) -> EngineProcess:
-        """The worker to open an episode on; the lock is held."""
+        """Return the worker to open an episode on; the caller holds the lock."""
         self._require_open()
         worker = self._worker
         if worker is not None and worker.opened >= self.limits.episodes:
@@ -157,17 +157,17 @@ class World:
 
     @property
     def process(self) -> EngineProcess:
-        """The worker that it is a child of."""
+        """The worker whose child this is."""
         return self._connection.process
 
     @property
     def pid(self) -> int:
-        """Its process's id on this machine. Raises psutil.NoSuchProcess."""
+        """The process id on this machine. Raises psutil.NoSuchProcess."""
         return self._connection.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there and can be asked."""
+        """Whether the process runs and can answer."""
         return self._connection.alive
 
     def execute(self, code: str) -> Executed:
@@ -197,19 +197,22 @@ class World:
             self._connection.ask("restore", self._limits.answer, name=name)
 
     def diff(self) -> Difference:
-        """How the world differs from its task's start, as the world's own process says."""
+        """Return how the world differs from its task's start, computed by the world's own process."""
         return self._ask(Difference, "difference", self._limits.answer)
 
     def state(self) -> str:
-        """Canonical text of ``diff``: equal texts mean equal states of one task, but for ids, times and codes."""
+        """Return the canonical text of ``diff``.
+
+        Equal texts mean equal states of one task, except for ids, times and codes.
+        """
         return json.dumps(self.diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     def evaluate(self) -> Evaluation:
-        """The official verdict on the world as it is after the last execution or restore."""
+        """Return the official evaluation of the world after the last execution or restore."""
         return self._judged(Evaluation, "evaluate")
 
     def judged_diff(self) -> Difference:
-        """``diff`` as the judge computes it from the saved changes."""
+        """Return ``diff`` computed by the judge from the saved changes."""
         return self._judged(Difference, "difference")
 
     def close(self) -> None:
@@ -228,7 +231,7 @@ class World:
             return kind.model_validate(self._connection.ask(operation, seconds, **arguments))
 
     def _judged(self, kind: type[_R], operation: str) -> _R:
-        """What the judge says of the saved state; only that there is no judge is a fault whatever the code did."""
+        """Return the judge's answer on the saved state; a missing judge is always an EnvironmentFault."""
         with after_code(self._given_code):
             saved = self._connection.ask("saved", self._limits.answer)
         judge = self._engine.judge()

@@ -1,4 +1,4 @@
-"""Starts one of the engine's processes, talks to it within deadlines, and ends it with everything it started."""
+"""Start one of the engine's processes, exchange messages within deadlines, and end it with all its children."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from environments.appworld.sandbox import sandboxed
 from environments.base import EnvironmentFault, InputError
 
 LOG_TAIL = 4000  # bytes of a log that a fault quotes
-MAX_REPLY = 16 * 1024 * 1024  # bytes of what a world answers
+MAX_REPLY = 16 * 1024 * 1024  # bytes of a world's answer
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
-_ZYGOTE = 2  # its number behind the wall, where bubblewrap's own process is the first
+_ZYGOTE = 2  # its process id in the sandbox, where bubblewrap's own process is the first
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
@@ -37,7 +37,7 @@ class EngineProcess:
         installation: whose Python runs it.
         root: the AppWorld root it works on.
         warm_up: seconds until it must be ready.
-        walled: whether it runs behind the wall (``sandbox``).
+        walled: whether it runs in the sandbox (``sandbox``).
 
     Safe to use from several threads. Raises EnvironmentFault, with the end of its log, when it does not become ready.
     """
@@ -49,7 +49,7 @@ class EngineProcess:
         self.opened = 0  # connections, over its whole life
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nobody has to remove it
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, so it needs no removal
         self._control, theirs = socket.socketpair()
         arguments = ["-W", "ignore", "-m", module, str(theirs.fileno())]
         with theirs:
@@ -86,7 +86,7 @@ class EngineProcess:
         return len(self._connections)
 
     def alive(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         if self._process.poll() is not None:
             return False
         try:
@@ -96,7 +96,7 @@ class EngineProcess:
             return False
 
     def connect(self) -> Connection:
-        """A fresh child of its own. Raises EnvironmentFault."""
+        """Open a connection to a fresh child. Raises EnvironmentFault."""
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
             try:
@@ -115,9 +115,9 @@ class EngineProcess:
         return connection
 
     def kill(self, connection: Connection) -> None:
-        """Kill a child and its group, through the zygote that knows it or, when that is gone, directly.
+        """Kill a child and its group, through its zygote or, when that is gone, directly.
 
-        Behind the wall a child's number means nothing here, and no child outlives its zygote.
+        In the sandbox a child has another process id than here, and every child ends with its zygote.
         """
         with self._lock, suppress(EnvironmentFault):
             if self._connections.pop(connection.number, None) is None:
@@ -130,7 +130,7 @@ class EngineProcess:
 
     def end(self) -> None:
         """End it and all its children, and remove what they wrote. Idempotent."""
-        self._control.close()  # which is what it waits for: it kills its children then
+        self._control.close()  # the zygote waits for this and then kills its children
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -142,20 +142,20 @@ class EngineProcess:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def fault(self, what: str, trace: str = "") -> EnvironmentFault:
-        """The fault that says ``what`` happened, where (``trace``), and how the log ends."""
+        """Return the fault with ``what`` happened, where (``trace``), and the end of the log."""
         status = self._process.poll()
         ended = "" if status is None else f" (it ended with status {status})"
         return EnvironmentFault(f"AppWorld's {self.name}{ended}: {what}; the end of its log:\n{self._tail()}{trace}")
 
     def _ask(self, message: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
-        """One exchange over the control connection; without a message, only the answer."""
+        """Exchange one message over the control connection; without a message, only receive the answer."""
         try:
             if message is not None:
                 self._control.settimeout(seconds)
                 send(self._control, message)
             return receive(self._control, seconds)
         except TimeoutError as error:
-            self._kill()  # a zygote that does not answer is of no more use
+            self._kill()  # a zygote that does not answer cannot be used again
             raise self.fault(f"it did not answer within {seconds:g} s") from error
         except (OSError, ValueError) as error:
             with suppress(subprocess.TimeoutExpired):
@@ -163,7 +163,7 @@ class EngineProcess:
             raise self.fault("it ended") from error
 
     def _kill(self) -> None:
-        """Kill the process and, behind the wall, what bubblewrap started: with its first process all others end."""
+        """Kill the process and, in the sandbox, bubblewrap's first process, with which all others end."""
         with suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children() if self.walled else ():
                 child.kill()
@@ -180,7 +180,7 @@ class Connection:
 
     def __init__(self, process: EngineProcess, connection: socket.socket, pid: int) -> None:
         self.process = process
-        self.number = pid  # as the zygote knows it
+        self.number = pid  # in the zygote's namespace
         self._socket = connection
         self._open = True
 
@@ -190,21 +190,21 @@ class Connection:
         if not self.process.walled:
             return self.number
         for child in psutil.Process(self.process.pid).children():
-            if numbers(child.pid)[-1] == self.number:  # it waits for the one that is enclosed
+            if numbers(child.pid)[-1] == self.number:  # it waits for the isolated one
                 return int(next((own.pid for own in child.children()), child.pid))
         raise psutil.NoSuchProcess(self.number)
 
     @property
     def alive(self) -> bool:
-        """Whether the child is there: nothing comes from one that was not asked but the end of its connection."""
+        """Whether the child runs: without a request, only the end of its connection can arrive."""
         if not self._open:
             return False
         heard = select.poll()
         heard.register(self._socket, select.POLLIN)
         return not heard.poll(0)
 
-    def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
-        """Have the child do ``operation``. Raises EnvironmentFault; the child is then gone."""
+    def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
+        """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""
         if not self._open:
             raise self.process.fault(f"{operation} was asked of an episode that is over")
         try:
@@ -225,7 +225,7 @@ class Connection:
         return reply["value"]
 
     def close(self) -> None:
-        """Kill the child: nothing it would still do is wanted. Idempotent."""
+        """Kill the child without waiting for it. Idempotent."""
         if self._open:
             self._open = False
             self._socket.close()
@@ -233,7 +233,10 @@ class Connection:
 
 
 def numbers(pid: int) -> list[int]:
-    """A process's numbers, from this machine's to that of its innermost namespace. Raises psutil.NoSuchProcess."""
+    """Return a process's ids, from this machine's to that of its innermost namespace.
+
+    Raises psutil.NoSuchProcess.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -247,7 +250,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _scratch() -> Path:
-    """A folder for a process's episodes, in the system's place for such folders."""
+    """Make a folder for a process's episodes, in the system's folder for temporary files."""
     scratch = Path(tempfile.mkdtemp(prefix="coevolve-appworld-")).resolve()
     if "memory" in str(scratch):
         shutil.rmtree(scratch)
@@ -256,6 +259,6 @@ def _scratch() -> Path:
 
 
 def _variables(root: Path) -> dict[str, str]:
-    """The process's variables: what Python needs, and nothing of the user's that agents' code should not see."""
+    """Return the process's environment variables: those that Python needs, without the user's own."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return kept | {"APPWORLD_ROOT": str(root), "PYTHON_DOTENV_DISABLED": "1", "PYTHONDONTWRITEBYTECODE": "1"}

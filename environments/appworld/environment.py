@@ -1,4 +1,8 @@
-"""The AppWorld environment: opens episodes on the real engine and names the training split's initial states."""
+"""Implement the AppWorld environment: open episodes on the real engine and list the training start states.
+
+Everything in this process that plays the same world shares one engine, which ends with the process. An API only reads
+when its documentation names the HTTP method GET.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,9 @@ from environments.base import InputError, Parameter, StartState, TaskSpec, ToolC
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
 from environments.verification.programs import called
 
-# Which of a world's APIs only read, by the HTTP method that their documentation names.
-
 
 def read_apis(installation: Installation) -> frozenset[str]:
-    """Names (``app.api``) of the APIs that are called by GET."""
+    """Return the names (``app.api``) of the APIs that are called by GET."""
     folder = installation.blind / "data" / "api_docs" / "standard"
     return frozenset(
         f"{path.stem}.{api}"
@@ -39,17 +41,15 @@ def read_apis(installation: Installation) -> frozenset[str]:
     )
 
 
-# One engine for everything in this process that plays the same world, ended with the process.
-
 _engines: dict[tuple[int, Path], AppWorldEngine] = {}
 _lock = threading.Lock()
 
 
 def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
-    """The process's engine for the installation's world; its worker and judge start when they are first needed.
+    """Return the process's engine for the installation's world; its worker and judge start when they are first needed.
 
-    A forked process gets an engine of its own: two processes must not talk over one connection. Raises InputError
-    where the wall is missing and the code is not trusted (``client.AppWorldEngine``).
+    A forked process gets an engine of its own: two processes must not share one connection. Raises InputError
+    where the sandbox is missing and the code is not trusted (``client.AppWorldEngine``).
     """
     key = (os.getpid(), installation.world)
     with _lock:
@@ -67,7 +67,7 @@ def _end(key: tuple[int, Path]) -> None:
 NAME = "appworld"
 MAX_STEPS = 30
 UNKNOWN = "unknown"
-"""What the canonical form says of a world that is of no open split."""
+"""The split in the canonical form of a world that does not belong to an open split."""
 
 ALWAYS = (PYTHON, "api_docs", "supervisor")
 """Classes that every start state has beside the apps that its task needs."""
@@ -98,12 +98,12 @@ class AppWorldEnvironment:
 
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
-        engine: what runs the worlds; by default the process's own for the world that ``find_installation`` names.
+        engine: backend of the worlds; by default the process's own for the world that ``find_installation`` names.
         trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
     Worlds of train and dev open here, those of a test split never (``panels`` has an environment that opens them).
 
-    Raises InputError when AppWorld is not installed, there is no world, or agents' code cannot be walled in.
+    Raises InputError when AppWorld is not installed, there is no world, or agents' code cannot be sandboxed.
     """
 
     name: str = NAME
@@ -118,9 +118,10 @@ class AppWorldEnvironment:
         self._references = PlayedReferences(self._play_recorded)
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
-        """A fresh episode. Raises InputError for a task of another environment, or unknown worlds, apps or tools.
+        """Open a fresh episode.
 
-        Raises EnvironmentFault when the engine cannot open a world.
+        Raises InputError for a task of another environment, or unknown worlds, apps or tools, and EnvironmentFault when
+        the engine cannot open a world.
         """
         if task.environment != NAME:
             raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
@@ -136,36 +137,36 @@ class AppWorldEnvironment:
                 raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
         self._check_calls(task)
         if self._engine.at_once is not None and not start_of(task).official:
-            self._references.of(task)  # now: the verdict must not need a second world while the first is held
+            self._references.of(task)  # now: the outcome must not need a second world while the first is held
         return AppWorldEpisode(task, self._play(task), self._references, self._max_steps)
 
     @property
     def at_once(self) -> int | None:
-        """How many episodes can be open at a time; None where only the machine's memory sets a limit."""
+        """Episodes that can be open at a time; None where only the machine's memory sets a limit."""
         return self._engine.at_once
 
     def recorded(self) -> AppWorldEnvironment:
-        """This environment with a memory (``environments.base``), the same one at every call.
+        """Return this environment with a cache (``environments.base``), the same object at every call.
 
-        Official tasks are played all the same: some of their checks look at the calls that reached the apps.
+        Official tasks are always played: some of their checks read the calls that reached the apps.
         """
         return self._recorded
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Documentation of ``python`` and of APIs by ``app.api``, in the given order. Raises InputError."""
+        """Return the documentation of ``python`` and of APIs by ``app.api``, in the given order. Raises InputError."""
         for name in names:
             if name not in self._tools:
                 raise InputError(f"AppWorld has no tool {name!r}: use {PYTHON}, or an API as app.api")
         return tuple(self._tools[name] for name in names)
 
     def starts(self) -> tuple[StartState, ...]:
-        """Where the tasks of the training split begin, each with the apps that its task needs."""
+        """Return the start states of the tasks of the training split, each with the apps that its task needs."""
         return self._starts
 
     def canonical(self, task: TaskSpec) -> Canonical:
-        """The task's canonical form without a world (``verification.canonical``): its world's id says what it begins
-        in and of which split that is, and the APIs that are called whether a call only reads.
+        """Return the task's canonical form without opening a world (``verification.canonical``).
 
+        The world's id determines the start state and its split; the APIs of a call determine whether it only reads.
         Raises InputError for an initial state that is not AppWorld's.
         """
         world = start_of(task).task
@@ -249,7 +250,7 @@ class AppWorldEnvironment:
                 raise InputError(f"{name!r} is no app of AppWorld: use some of {', '.join(sorted(known))}")
 
     def _check_calls(self, task: TaskSpec) -> None:
-        """Calls of the setup and the reference run outside an agent's reach, where an unknown name cannot be told."""
+        """Check the names of setup and reference calls, whose errors an agent never observes. Raises InputError."""
         for call in (*task.setup, *(call for calls in task.reference for call in calls)):
             if call.name not in self._tools:
                 raise InputError(f"the task calls {call.name!r}, which AppWorld does not have: use app.api")

@@ -1,4 +1,7 @@
-"""One attempt at one AppWorld task: user turns, actions, observations and the outcome."""
+"""Run one attempt at one AppWorld task: user turns, actions, observations and the outcome.
+
+``preface`` writes AppWorld's introduction before a task in our own words: the user, the time, and how to act.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from environments.base import (
     Turns,
     UserTurn,
 )
-
-# Says what AppWorld tells an agent before its task: whom it works for, when it is, and how to act. Our own words.
 
 _WHO = """\
 You work for {first_name} {last_name}, your supervisor, and do in the supervisor's apps what they ask for. Their email \
@@ -42,8 +43,10 @@ Nobody answers questions: decide yourself, and change nothing that was not asked
 
 
 def preface(opening: WorldOpening, *, by_code: bool) -> str:
-    """The text for a world's beginning; ``by_code``: whether the agent has the tool python, else how to act is left
-    to the documentation of its tools.
+    """Return the introduction of a world.
+
+    ``by_code``: whether the agent has the tool python; without it, the text does not explain how to act, which the
+    documentation of the tools does.
     """
     who = _WHO.format(now=opening.now.replace("T", " "), **opening.supervisor.model_dump())
     return f"{who}\n\n{_HOW}" if by_code else who
@@ -52,9 +55,9 @@ def preface(opening: WorldOpening, *, by_code: bool) -> str:
 class AppWorldEpisode:
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
-    An official task is judged by the benchmark's checks, any other against its reference (``outcomes``). An action past
-    ``max_steps`` of a turn is answered and not run, and so is one after the task was marked complete. Methods that are
-    called out of order raise RuntimeError; all but ``close`` raise EnvironmentFault when the world is gone.
+    The benchmark's checks evaluate an official task; any other is compared with its reference (``outcomes``). An action
+    past ``max_steps`` of a turn is answered and not run, and so is one after the task was marked complete. Methods that
+    are called out of order raise RuntimeError; all but ``close`` raise EnvironmentFault when the world is gone.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class AppWorldEpisode:
         self._finished: list[PlayedTurn] = []
 
     def start(self) -> UserTurn:
-        """Run the setup and return the first user turn, with what the benchmark tells an agent before it."""
+        """Run the setup and return the first user turn, with the benchmark's introduction."""
         self._turns.expect_new()
         for call in self._task.setup:
             self._live().run(call)
@@ -92,7 +95,7 @@ class AppWorldEpisode:
         return world.run(action)
 
     def end_turn(self) -> UserTurn | None:
-        """End the turn as it stands and return the next one, or None when the episode is over."""
+        """End the current turn and return the next one, or None when the episode is over."""
         self._turns.expect_open()
         if self._turns.index + 1 < len(self._task.turns):
             self._finished.append(self._current())
@@ -100,11 +103,11 @@ class AppWorldEpisode:
         return self._turns.end()
 
     def state(self) -> str:
-        """Canonical text of what changed since the task's start, with the task's status and answer."""
+        """Return the canonical text of the changes since the task's start, with the task's status and answer."""
         return self._live().state()
 
     def outcome(self) -> Outcome:
-        """The verdict on what was done so far; a turn that was not reached is compared as things stand."""
+        """Return the outcome so far; a turn that was not reached is compared with the current state."""
         self._turns.expect_started()
         if start_of(self._task).official:
             evaluation = self._live().evaluation()

@@ -1,4 +1,8 @@
-"""Where the engine's Python and its world are, and what a root says without running anything."""
+"""Find the engine's Python and its world, and read a root's files without running its code.
+
+``read_api_documentation`` reads the world's own API documentation as tool specifications at run time, because it must
+not be part of the project.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from environments.base import InputError, Parameter, Record, ToolSpec
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORLD = "COEVOLVE_APPWORLD"  # environment variable: the folder that holds full/ and blind/
 OPEN_SPLITS = ("train", "dev")
-"""Data sets whose tasks anybody may open; the others are for ``environments.appworld.panels`` alone."""
+"""Data sets whose tasks every caller may open; only ``environments.appworld.panels`` opens the others."""
 
 _IN_MEMORY = "memory"  # the appworld package takes paths with this word for databases in memory
 
@@ -38,7 +42,7 @@ class Installation(Record):
         return self.world / "blind"
 
     def task_ids(self, split: str) -> tuple[str, ...]:
-        """The ids of train or dev. Raises InputError for any other split, and for one that the world does not have."""
+        """Return the ids of train or dev. Raises InputError for any other split, and for one missing in the world."""
         if split not in OPEN_SPLITS:
             raise InputError(f"the split {split!r} is not open here: use train or dev, test splits are for evaluation")
         path = self.data_set(split)
@@ -47,7 +51,7 @@ class Installation(Record):
         return tuple(path.read_text().split())
 
     def data_set(self, split: str) -> Path:
-        """The file that lists the ids of a split."""
+        """Return the file that lists the ids of a split."""
         return self.full / "data" / "datasets" / f"{split}.txt"
 
     def require_task(self, task_id: str) -> None:
@@ -57,9 +61,9 @@ class Installation(Record):
 
 
 def find_installation(world: Path | None = None) -> Installation:
-    """The project's AppWorld: ``world``, else what ``COEVOLVE_APPWORLD`` names, else the made world in ``.appworld``.
+    """Return the project's AppWorld: ``world``, else ``COEVOLVE_APPWORLD``, else the synthetic world in ``.appworld``.
 
-    Raises InputError saying what to do when the virtual environment or the world is missing.
+    Raises InputError with the command to run when the virtual environment or the world is missing.
     """
     python = REPOSITORY / ".venvs" / "appworld" / "bin" / "python"
     if not python.exists():
@@ -74,16 +78,14 @@ def find_installation(world: Path | None = None) -> Installation:
     return Installation(python=python, world=world)
 
 
-# Reads the world's own API documentation as tool specifications, at run time: none of it is part of the project.
-
 _CHOICES = re.compile(r"value in (\[.*\])")
 _TYPES = {"string": "string", "integer": "integer", "number": "float", "boolean": "boolean", "dict": "dict"}
 
 
 def read_api_documentation(installation: Installation) -> dict[str, ToolSpec]:
-    """Every API by ``app.api``, apps and APIs in the order of the world's files.
+    """Return every API by ``app.api``, apps and APIs in the order of the world's files.
 
-    Raises InputError naming a file that is not as the package writes it.
+    Raises InputError naming a file that is not in the package's format.
     """
     folder = installation.blind / "data" / "api_docs" / "standard"
     tools = {}
@@ -92,7 +94,7 @@ def read_api_documentation(installation: Installation) -> dict[str, ToolSpec]:
             for api, document in json.loads(path.read_text()).items():
                 tools[f"{path.stem}.{api}"] = _tool(path.stem, api, document)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is no API documentation ({error!r}): build the world anew") from error
+            raise InputError(f"{path} is not API documentation ({error!r}): build the world anew") from error
     if not tools:
         raise InputError(f"{folder} has no API documentation: build the world anew with `make appworld`")
     return tools
@@ -123,6 +125,6 @@ def _parameter(document: dict[str, Any]) -> Parameter:
 
 
 def _choices(constraints: list[str]) -> tuple[JsonValue, ...]:
-    """The values that a constraint lists ("value in ['append', 'prepend']"), none where none does."""
+    """Return the values that a constraint lists ("value in ['append', 'prepend']"), () without such a constraint."""
     listed = next((found for constraint in constraints if (found := _CHOICES.fullmatch(constraint.strip()))), None)
     return tuple(ast.literal_eval(listed.group(1))) if listed else ()

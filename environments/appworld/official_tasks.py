@@ -1,6 +1,6 @@
-"""The world's own tasks, as task specifications and as places for exploration to begin, from the split they are in.
+"""Read the world's own tasks as task specifications and as start states for exploration, by split.
 
-They are read from the full root: instructions, apps and solutions of train and dev only. Nothing read here is written
+They are read from the full root: instructions, apps and solutions of train and dev only. Their content is not written
 into the project.
 """
 
@@ -20,7 +20,7 @@ _RUN = "solution(apis, None)"
 
 
 def official_task(installation: Installation, task_id: str, split: str, tools: Sequence[str] = (PYTHON,)) -> TaskSpec:
-    """The benchmark's task ``task_id`` of ``split``, judged by the benchmark's checks.
+    """Return the benchmark's task ``task_id`` of ``split``, which the benchmark's checks evaluate.
 
     The reference is its solution as one block of code. ``tools`` are those that the agent may use by name; the code
     that it writes may call every API. Raises InputError for a split other than train and dev, a task that is not in it,
@@ -35,9 +35,9 @@ def official_task(installation: Installation, task_id: str, split: str, tools: S
 def as_task(
     installation: Installation, task_id: str, split: str, tools: Sequence[str], reference: tuple[ToolCall, ...]
 ) -> TaskSpec:
-    """The benchmark's task with this reference. Raises InputError for files that cannot be read.
+    """Return the benchmark's task with this reference. Raises InputError for files that cannot be read.
 
-    Whoever opens a split decides what may be in it: only that a world has the task is looked at here.
+    This function does not check the split, only that the world has the task: the caller must check the split.
     """
     installation.require_task(task_id)
     specification = _read_json(_folder(installation, task_id) / "specs.json")
@@ -53,17 +53,17 @@ def as_task(
 
 
 def split_ids(installation: Installation, split: str) -> tuple[str, ...]:
-    """Ids of the tasks of train or dev. Raises InputError for a test split: evaluation alone opens those."""
+    """Return the ids of the tasks of train or dev. Raises InputError for a test split, which only evaluation opens."""
     return installation.task_ids(split)
 
 
 def open_worlds(installation: Installation) -> frozenset[str]:
-    """Ids of all tasks whose worlds anybody may open: those of train and dev."""
+    """Return the ids of all tasks whose worlds every caller may open: those of train and dev."""
     return frozenset(task_id for split in OPEN_SPLITS for task_id in installation.task_ids(split))
 
 
 def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:
-    """The apps that the task's author says it needs, in order of name."""
+    """Return the apps that the task requires by its metadata, in order of name."""
     return tuple(sorted(_read_json(_folder(installation, task_id) / "ground_truth" / "required_apps.json")))
 
 
@@ -85,4 +85,4 @@ def _read_json(path: Path) -> Any:  # noqa: ANN401 - the benchmark's file
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): build or download the world anew") from error
     except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error}): build or download the world anew") from error
+        raise InputError(f"{path} is not JSON ({error}): build or download the world anew") from error

@@ -1,4 +1,7 @@
-"""The verdict on an AppWorld episode: against the benchmark's checks, or against what the reference does."""
+"""Compute the outcome of an AppWorld episode by the benchmark's checks, or by comparison with the reference.
+
+Answers to a task are compared by content, which is the benchmark's rule: 5, "5" and "5.0" are one answer.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,11 @@ from pydantic import JsonValue
 from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
 from environments.base import FailureNames, Outcome, Record, TurnOutcome, verdict
 
-# Compares answers to a task by what they say: the benchmark's rule, so that 5, "5" and "5.0" are one answer.
-
 _QUOTES = ("'", '"')
 
 
 def same_answer(one: JsonValue, other: JsonValue) -> bool:
-    """Whether the two say the same.
+    """Return whether two answers are equal by content.
 
     Case, outer white space, a pair of quotes around a text and the order of a list's items do not matter, and neither
     does how a number is written; numbers are compared to two decimals.
@@ -42,13 +43,13 @@ STATE_MISMATCH = "appworld:state_mismatch"
 RESPONSE_MISMATCH = "appworld:answer_mismatch"
 NOT_REACHED = "appworld:turn_not_reached"
 WORLD_LOST = "appworld:world_lost"
-"""The agent's code ended or spoilt its world (``backend.WorldLost``)."""
+"""The agent's code ended or damaged its world (``backend.WorldLost``)."""
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 _ANSWER_CHECK = "assert answers match."  # how the package's evaluations name the check of the answer
 
 
 class PlayedTurn(Record):
-    """A turn as it stands: actions that were calls, actions that were none, and the world's difference after it.
+    """A played turn: numbers of calls and malformed actions, and the world's difference after it.
 
     ``end`` is None when the agent's code lost the world.
     """
@@ -59,9 +60,9 @@ class PlayedTurn(Record):
 
 
 class ReferenceTurn(Record):
-    """What the reference does in a turn: its calls, whether one fails, and the world's difference after it.
+    """A turn of the reference: its calls, whether one fails, and the world's difference after it.
 
-    ``untouched`` is what had changed before the first turn: what the setup does.
+    ``untouched`` is the difference before the first turn, made by the setup.
     """
 
     calls: int
@@ -71,18 +72,18 @@ class ReferenceTurn(Record):
 
     @property
     def answers(self) -> bool:
-        """Whether it has given an answer by the end of the turn; marking a task complete without one is none."""
+        """Whether it has given an answer by the end of the turn; completing a task without one does not count."""
         return self.end.answer is not None and self.end.answer != NOT_GIVEN
 
 
 def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTurn], reached: int) -> Outcome:
-    """The verdict on a task of ours.
+    """Return the outcome of a task of ours.
 
     After every turn that the reference acts in, the databases differ from the start as the reference's do (``state``:
     anything else that changed fails), and the task's status and answer are the reference's (``response``). ``played``
     has an entry for each turn of ``wanted``; ``reached`` is how many the agent was shown.
 
-    ``partial`` counts the checks of state and response that an agent fails who only marks the task complete: a turn's
+    ``partial`` counts the checks of state and response that fail when an agent only marks the task complete: a turn's
     state where the reference has changed something by then, its response where it has given an answer.
     """
     turns = tuple(_compared(*pair) for pair in zip(played, wanted, strict=True))
@@ -94,9 +95,9 @@ def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTu
 
 
 def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation | None) -> Outcome:
-    """The verdict on an official task, whose single turn made ``calls``: success when every check passes.
+    """Return the outcome of an official task, whose single turn made ``calls``: success when every check passes.
 
-    Without an ``evaluation`` the agent's code lost the world: a failure that earned nothing.
+    Without an ``evaluation`` the agent's code lost the world: a failure with ``partial`` 0.
 
     ``response`` is the check of the answer, which the package's evaluations name alike, None where a task has none;
     ``state`` says whether all other checks pass, None where there are none. Checks of the calls that were made, which
@@ -131,7 +132,7 @@ def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
 
 
 def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
-    """Whether each check of the turn passes that doing nothing fails."""
+    """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
     if turn.state is not None and wanted.end.changes != wanted.untouched:
         yield turn.state
     if turn.response is not None and wanted.answers:
@@ -139,7 +140,7 @@ def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
 
 
 def _share(passed: Sequence[bool]) -> float:
-    """The share of what passed; 0 where there is nothing to earn."""
+    """Return the share of checks that passed; 0 without a check."""
     return sum(passed) / len(passed) if passed else 0.0
 
 

@@ -1,7 +1,7 @@
-"""The world's own tasks as evaluation sets (dev, and the held-out test_normal and test_challenge), and their metrics.
+"""Open the world's own tasks as evaluation sets (dev, and the held-out test_normal and test_challenge); their metrics.
 
-Only ``evaluation`` opens a panel; a test holds that against the imports. What everybody else has, ``Installation`` and
-``AppWorldEnvironment``, names and opens tasks of train and dev alone.
+Only ``evaluation`` opens an evaluation set; a test checks the imports. ``Installation`` and ``AppWorldEnvironment``,
+which other code uses, open only tasks of train and dev.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def task_goal_completion(attempts: Sequence[Attempted]) -> float:
 def scenario_goal_completion(attempts: Sequence[Attempted]) -> float:
     """Return SGC: the percentage of the scenarios of which every attempted variant was solved, to one decimal.
 
-    The group of an attempt is its scenario. A scenario counts when each of its variants could be judged (ours: the
-    package has no verdict missing). nan where none counts.
+    The group of an attempt is its scenario. A scenario counts when no infrastructure error ended one of its variants
+    (ours: the package has a result for every task). nan where no scenario counts.
     """
     scenarios: dict[str | None, list[bool]] = defaultdict(list)
     for one in attempts:
@@ -46,11 +46,11 @@ def scenario_goal_completion(attempts: Sequence[Attempted]) -> float:
 
 
 METRICS: Mapping[str, Metric] = {"tgc": task_goal_completion, "sgc": scenario_goal_completion}
-"""The benchmark's own figures of its evaluation sets, in percent."""
+"""The benchmark's own metrics of its evaluation sets, in percent."""
 
 
 def _percentage(successes: Sequence[bool]) -> float:
-    """Rounded twice, as the package does: the share to four decimals, then the percentage to one."""
+    """Return the percentage rounded twice, as the package does: the share to four decimals, the percentage to one."""
     return round(100 * round(sum(successes) / len(successes), 4), 1) if successes else math.nan
 
 
@@ -58,21 +58,21 @@ PANELS = ("dev", "test_normal", "test_challenge")
 
 
 class Panel(Record):
-    """A panel by its ids, in the order of the world's data set; ``sha256`` of them names it. No task is read yet."""
+    """The ids of an evaluation set, in the order of the world's data set; ``sha256`` identifies it. No task is read."""
 
     name: str
     ids: tuple[str, ...]
 
     @property
     def sha256(self) -> str:
-        """Hash of the ids, one a line."""
+        """Hash of the ids, one per line."""
         return hashlib.sha256("\n".join(self.ids).encode()).hexdigest()
 
 
 class PanelTask(Record):
-    """One task of a panel, without a reference: no solution is read, and test splits have none.
+    """One task of an evaluation set, without a reference: no solution is read, and test splits have none.
 
-    ``scenario`` is what its variants share. ``difficulty`` (1 to 3) and ``api_calls``, those of the benchmark's
+    ``scenario`` is the id that its variants share. ``difficulty`` (1 to 3) and ``api_calls``, those of the benchmark's
     solution, are None where the world does not state them.
     """
 
@@ -84,14 +84,14 @@ class PanelTask(Record):
 
 
 def held_out(name: str) -> bool:
-    """Whether the panel is of a test split. Raises InputError for an unknown name."""
+    """Return whether the evaluation set is a test split. Raises InputError for an unknown name."""
     if name not in PANELS:
         raise InputError(f"--evaluation-set {name}: AppWorld has no such set: choose one of {', '.join(PANELS)}")
     return name not in OPEN_SPLITS
 
 
 def read_panel(installation: Installation, name: str) -> Panel:
-    """The panel's ids. Raises InputError for an unknown panel, and where the world has no task of it."""
+    """Read the set's ids. Raises InputError for an unknown name, and where the world has no task of it."""
     held_out(name)
     path = installation.data_set(name)
     ids = tuple(path.read_text().split()) if path.is_file() else ()
@@ -104,12 +104,12 @@ def read_panel(installation: Installation, name: str) -> Panel:
 
 
 def panel_tasks(installation: Installation, panel: Panel, limit: int | None = None) -> tuple[PanelTask, ...]:
-    """The tasks of the panel, the first ``limit`` only if given. Raises InputError for files that cannot be read."""
+    """Read the tasks of the set, the first ``limit`` if given. Raises InputError for files that cannot be read."""
     return tuple(_task(installation, panel.name, task_id) for task_id in panel.ids[:limit])
 
 
 class PanelEnvironment(AppWorldEnvironment):
-    """Opens the worlds of one panel's tasks, and no others."""
+    """An environment that opens only the worlds of one evaluation set's tasks."""
 
     def __init__(
         self,

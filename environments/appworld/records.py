@@ -1,4 +1,4 @@
-"""What the engine's processes answer, as records."""
+"""Define the records of the answers of the engine's processes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ApiCall(Record):
 
 
 class ExecutionStatus(StrEnum):
-    """How an execution went.
+    """Status of an execution.
 
-    ``ok``: it ended. ``failed``: it raised, ran out of its time, or was no Python. ``refused``: by the code filter,
-    nothing of it ran.
+    ``ok``: it ended. ``failed``: it raised, timed out, or was not Python. ``refused``: by the code filter, without
+    running.
     """
 
     OK = "ok"
@@ -57,9 +57,9 @@ class Supervisor(Record):
 
 
 class WorldOpening(Record):
-    """What is known at the start of an episode; ``now`` is the world's frozen time, ISO 8601, ``apps`` describes them.
+    """The start of an episode; ``now`` is the world's frozen time, ISO 8601, ``apps`` describes the apps.
 
-    AppWorld's own prompt tells an agent these things.
+    AppWorld's own prompt contains these values.
     """
 
     instruction: str
@@ -69,14 +69,14 @@ class WorldOpening(Record):
 
 
 class UpdatedRecord(Record):
-    """A record that was there before: the fields that changed, with their new values (None for accidental ones)."""
+    """A record that existed before: the fields that changed, with their new values (None for accidental ones)."""
 
     id: int
     fields: dict[str, JsonValue]
 
 
 class ModelChanges(Record):
-    """What changed in one model: records by their business fields, in an order of their own."""
+    """The changes in one model: records by their business fields, in a canonical order."""
 
     added: tuple[dict[str, JsonValue], ...]
     updated: tuple[UpdatedRecord, ...]
@@ -84,9 +84,9 @@ class ModelChanges(Record):
 
 
 class Difference(Record):
-    """How a state differs from its task's start: by ``app.Model``; and the task's status and answer.
+    """The difference of a state from its task's start, by ``app.Model``, with the task's status and answer.
 
-    Two ways to the same end give equal differences: ids, times and random codes are left out.
+    Different ways to the same end state give equal differences: ids, times and random codes are left out.
     """
 
     changes: dict[str, ModelChanges]
@@ -96,7 +96,7 @@ class Difference(Record):
 
 NO_OP_FAIL = "no_op_fail"
 NOT_GIVEN = "<<NOT_GIVEN>>"
-"""A task's answer as long as nobody has given one."""
+"""A task's answer before one was given."""
 
 
 class Check(Record):
@@ -107,7 +107,7 @@ class Check(Record):
 
 
 class Evaluation(Record):
-    """The official verdict on one task: success when every check passes."""
+    """The official evaluation of one task: success when every check passes."""
 
     success: bool
     difficulty: int | None
@@ -116,12 +116,12 @@ class Evaluation(Record):
 
 
 class EngineLimits(Record):
-    """EngineLimits of the engine.
+    """Limits of the engine.
 
-    Seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the benchmark's 100;
-    the code is told), ``grace`` on top before a world that does not answer is killed, ``answer`` of everything else,
-    ``evaluate``, ``queue`` for a server that others play on. ``api_calls`` in one execution (the benchmark's 1000),
-    ``megabytes`` that a world may grow by, ``episodes`` of a worker before it is replaced by a fresh one.
+    Timeouts in seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the
+    benchmark's 100; the code gets an error), ``grace`` in addition before a world that does not answer is killed,
+    ``answer`` of all other requests, ``evaluate``, ``queue`` for a server that other clients use. ``api_calls`` in one
+    execution (the benchmark's 1000), ``megabytes`` of a world's growth, ``episodes`` of a worker before it is replaced.
     """
 
     warm_up: float = 180.0

@@ -1,4 +1,4 @@
-"""Replays references in worlds of their own and keeps what they do, since a replay costs a world."""
+"""Replay references in worlds of their own and cache the results, because a replay needs a world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
 class PlayedReferences:
-    """What each task's reference does turn by turn; the last ``KEPT`` are kept. Safe to use from several threads.
+    """The turns of each task's reference; the last ``KEPT`` are cached. Safe to use from several threads.
 
     ``play`` opens a fresh world of a task.
     """
@@ -29,7 +29,7 @@ class PlayedReferences:
         self._lock = threading.Lock()
 
     def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        """The turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
+        """Return the turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
         key = json.dumps(
             [task.model_dump(mode="json", include={"initial_state", "setup", "reference"}), task.turns[0]],
             sort_keys=True,
@@ -46,7 +46,7 @@ class PlayedReferences:
         return turns
 
     def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        if not any(task.reference):  # nothing is compared with a turn that calls nothing
+        if not any(task.reference):  # a turn without calls is not compared
             return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
         with closing(self._play(task)) as world:
             for call in task.setup:

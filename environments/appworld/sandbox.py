@@ -1,9 +1,9 @@
-"""Starts the engine's processes behind a wall of the kernel: bubblewrap, and namespaces and seccomp inside it.
+"""Start the engine's processes in a sandbox of the kernel: bubblewrap, and namespaces and seccomp inside it.
 
-What a process does not need is not there: its file system holds the system's programs and libraries, the engine's
-Python, this package's programs and one AppWorld root, read-only, and a file system in memory. It has no network, sees
-no process of the machine, and is not root (one that root starts becomes *nobody*). The worker's root has no solutions,
-so that no code in it can read one. Every episode is enclosed once more (``engine/wall.py``).
+A process has only what it needs: its file system holds the system's programs and libraries, the engine's Python, this
+package's programs and one AppWorld root, read-only, and a file system in memory. It has no network, sees no process of
+the machine, and is not root (one that root starts becomes *nobody*). The worker's root has no solutions, so that code
+in it cannot read one. Every episode is isolated once more (``engine/wall.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from environments.base import InputError
 
 BUBBLEWRAP = "bwrap"
 PACKAGES = "bubblewrap libseccomp2"
-"""Debian's names of what the wall needs beside the engine's own environment."""
+"""Debian packages that the sandbox needs beside the engine's own environment."""
 
 PROGRAMS = ("environments",)  # the engine runs as environments.appworld.engine
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives")
@@ -30,9 +30,9 @@ _PROBE_SECONDS = 60.0
 
 
 def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequence[str]) -> list[str]:
-    """The command that runs the engine's Python with ``arguments`` behind the wall, with ``roots`` in its reach."""
+    """Return the command that runs the engine's Python with ``arguments`` in the sandbox; it can read ``roots``."""
     command = [BUBBLEWRAP, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.geteuid() == 0:  # it becomes nobody itself, for which it needs these two and nothing else
+    if os.geteuid() == 0:  # it becomes nobody itself, for which it needs only these two
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -57,21 +57,21 @@ def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequ
 
 
 def require(installation: Installation) -> None:
-    """Raise InputError where the wall is missing."""
+    """Raise InputError where the sandbox is missing."""
     reason = missing(installation)
     if reason is not None:
         raise InputError(
-            f"agents' code cannot be walled in here ({reason}): run `make appworld` as root, or install {PACKAGES} "
+            f"agents' code cannot be sandboxed here ({reason}): run `make appworld` as root, or install {PACKAGES} "
             "where user namespaces are allowed, or set environment.options.trust_agent_code: true (--trust-agent-code) "
-            "if you trust whatever code the agent writes with this user's files, processes and network"
+            "if you trust the code that the agent writes with this user's files, processes and network"
         )
 
 
 @cache
 def missing(installation: Installation) -> str | None:
-    """Why agents' code cannot be walled in on this machine, in a few words; None where it can.
+    """Return why agents' code cannot be sandboxed on this machine, in a few words; None where it can.
 
-    Tried once in a process: a process starts behind the wall and encloses a child.
+    It is tested once per process: a process starts in the sandbox and isolates a child.
     """
     if sys.platform != "linux":
         return f"it needs Linux, this is {sys.platform}"
@@ -88,12 +88,12 @@ def missing(installation: Installation) -> str | None:
 
 
 def _made(folder: str) -> list[str]:
-    """Make a folder that everybody may pass; those that bubblewrap makes of itself are for its user alone."""
+    """Make a folder that every user may traverse; bubblewrap's implicit folders are for its own user only."""
     return ["--perms", "0755", "--dir", folder]
 
 
 def _python(python: Path) -> tuple[Path, ...]:
-    """The virtual environment and, outside /usr, the installation that its interpreter belongs to."""
+    """Return the virtual environment and, outside /usr, the installation that its interpreter belongs to."""
     environment = python.parent.parent
     interpreter = python.resolve().parent.parent
     return (environment,) if interpreter.is_relative_to("/usr") else (environment, interpreter)

@@ -1,23 +1,24 @@
-"""Plays AppWorld on ``appworld serve environment`` servers that a user already runs, over HTTP.
+"""Play AppWorld on ``appworld serve environment`` servers that a user already runs, over HTTP.
 
-Each server holds one world, so a pool of them plays as many episodes at once as it has servers. They must serve the
-world that this project's installation has: its files tell the APIs, the tasks and their solutions.
+Each server holds one world, so a pool of servers plays one episode per server at a time (``ServerPool`` lends them to
+all threads and processes of this user on this machine). They must serve the world of this project's installation, whose
+files define the APIs, the tasks and their solutions.
 
-A server alone tells what code prints and how a task is judged. The API calls of a step, the state, an instruction of
-ours and the verdict on a task of ours come from ``engine/stand_in.py``, which is sent to the server at the start of an
-episode, runs there through its own ``/execute``, and is gone with the next ``/initialize``. Code is filtered and its
-namespace restricted as in the project's worker.
+A server alone reports only the output of code and the evaluation of a task. The API calls of a step, the state, an
+instruction of ours and the outcome of a task of ours come from ``engine/stand_in.py``, which is sent to the server at
+the start of an episode, runs there through its own ``/execute``, and is removed by the next ``/initialize``. Code is
+filtered and its namespace restricted as in the project's worker.
 
-What the project's worker has and a server has not, which is why ``environment.options.trust_agent_code`` must say so:
+A server has less isolation than the project's worker, so ``environment.options.trust_agent_code`` is required:
 
-- agents' code runs in the process that judges, beside the tasks' solutions and checks: code that gets past filter and
-  namespace can read the answers, and can change what the server reports;
-- it can read and write whatever the server's user can, and has no limit of memory or processor time;
-- code that swallows its time-out occupies the server for good: it must be killed with SIGKILL, since SIGTERM does not
-  end a server whose world is open. The episode is an infrastructure error, and others use the servers that are left.
+- agents' code runs in the process that evaluates, beside the tasks' solutions and checks: code that bypasses filter
+  and namespace can read the answers, and can change the server's reports;
+- it has the file permissions of the server's user, and no limit of memory or processor time;
+- code that catches its timeout occupies the server: it must be killed with SIGKILL, since SIGTERM does not end a
+  server whose world is open. The episode is an infrastructure error, and other episodes use the remaining servers.
 
-``appworld serve environment`` listens on every interface of its machine and asks for no password: whoever reaches the
-port can run code as its user. Keep it behind a firewall, in a container, or on a network of its own.
+``appworld serve environment`` listens on every interface of its machine without a password: every client that reaches
+the port can run code as its user. Keep it behind a firewall, in a container, or on a network of its own.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ from environments.appworld.installation import Installation, find_installation, 
 from environments.appworld.records import Difference, EngineLimits, Evaluation, Executed, WorldOpening
 from environments.base import EnvironmentFault, InputError, ToolSpec
 
-# Exchanges with one ``appworld serve environment`` server: JSON over HTTP, each within its deadline.
-
 QUOTED = 2000  # characters of a server's answer that a fault quotes
 MAX_BYTES = 64 * 1024 * 1024  # of an answer
 _ENVIRONMENT = "/initialize"  # among the paths of a server of environments, and of no other of the package's
 
 
 class NoAnswer(EnvironmentFault):
-    """The server did not answer in time: it is at work, or hangs."""
+    """The server did not answer in time: it is busy, or hangs."""
 
 
 class Server:
-    """A server by its base URL. It is reached directly, whatever proxy this process's variables name.
+    """A server by its base URL, for requests of JSON over HTTP, each with a timeout.
+
+    It is reached directly, without a proxy that this process's variables name.
 
     May be used from several threads. Raises EnvironmentFault, with the server's words where it gave any.
     """
@@ -77,18 +78,18 @@ class Server:
             raise self.fault("it is no server of AppWorld environments")
 
     def greet(self, seconds: float) -> None:
-        """Raise NoAnswer while it is at work, EnvironmentFault when it cannot be reached."""
+        """Raise NoAnswer while it is busy, EnvironmentFault when it cannot be reached."""
         self._exchange("GET", "/", None, seconds)
 
     def ask(self, path: str, message: dict[str, Any], seconds: float) -> Any:  # noqa: ANN401 - JSON, for a record to read
-        """What it answers to ``message`` as ``output``."""
+        """Send ``message`` and return the ``output`` of the answer."""
         answer = self._exchange("POST", path, message, seconds)
         if not isinstance(answer, dict) or "output" not in answer:
             raise self.fault(f"its answer to {path} has no output: {str(answer)[:QUOTED]}")
         return answer["output"]
 
     def fault(self, what: str) -> EnvironmentFault:
-        """The fault that tells ``what`` happened."""
+        """Return the fault that reports ``what`` happened."""
         return EnvironmentFault(f"AppWorld's server {self.url}: {what}")
 
     def _exchange(self, method: str, path: str, message: dict[str, Any] | None, seconds: float) -> Any:  # noqa: ANN401
@@ -123,8 +124,6 @@ class Server:
         return NoAnswer(f"AppWorld's server {self.url}: it did not answer {path} within {seconds:g} s")
 
 
-# Lends servers, each to one episode at a time, among all the threads and processes of this user on this machine.
-
 _GREETING = 5.0  # seconds for the shortest of answers
 _AVOIDED = 10.0  # seconds for which a server that failed is left out
 _POLL = 0.05  # seconds
@@ -134,10 +133,10 @@ _held: dict[tuple[int, str], int] = {}  # (process, server) to the thread that h
 
 
 class ServerPool:
-    """Servers by their base URLs. Raises InputError for one that is none, or cannot be reached.
+    """Servers by their base URLs. Raises InputError for one that is not an AppWorld server, or cannot be reached.
 
-    A server keeps one world, so whoever opens another takes it over. Locks in the system's folder for temporary files
-    keep this user's processes on this machine apart; others are noticed (``served_worlds.ServedWorld``).
+    A server keeps one world, so a client that opens another replaces it. Locks in the system's folder for temporary
+    files exclude this user's other processes on this machine; other clients are detected (``ServedWorld``).
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -147,7 +146,7 @@ class ServerPool:
         for server in self._servers:
             try:
                 server.check(_GREETING)
-            except NoAnswer:  # at work for somebody: it may be free by the time that it is needed
+            except NoAnswer:  # busy for another client: it may be free by the time that it is needed
                 continue
             except EnvironmentFault as fault:
                 raise InputError(
@@ -158,11 +157,11 @@ class ServerPool:
         return len(self._servers)
 
     def lend(self, seconds: float, queue: float) -> Loan:
-        """A server that is free and answers.
+        """Lend a server that is free and answers.
 
-        Raises EnvironmentFault when none answers within about ``seconds``, or those that others play on are not given
-        back within about ``queue`` seconds; InputError at once when this thread holds all of them: nobody could give
-        one back.
+        Raises EnvironmentFault when no server answers within about ``seconds``, or those in use are not given back
+        within about ``queue`` seconds; InputError at once when this thread holds all of them, which would be a
+        deadlock.
         """
         self._refuse_endless_wait()
         began = time.monotonic()
@@ -185,7 +184,7 @@ class ServerPool:
             time.sleep(_POLL)
 
     def _try(self, server: Server, seconds: float) -> tuple[Loan | None, str]:
-        """The server if it answers within ``seconds``, or why it cannot be had now."""
+        """Return the server if it answers within ``seconds``, or why it is not available now."""
         lock = FileLock(_lock_path(server.url), thread_local=False)
         try:
             lock.acquire(timeout=0)
@@ -211,7 +210,7 @@ class ServerPool:
 
 
 class Loan:
-    """A server that one episode has for itself until ``give_back``."""
+    """A server that is reserved for one episode until ``give_back``."""
 
     def __init__(self, server: Server, lock: FileLock) -> None:
         self.server = server
@@ -221,7 +220,7 @@ class Loan:
         _held[self._key] = threading.get_ident()
 
     def give_back(self) -> None:
-        """Let others have it. Idempotent."""
+        """Release the server. Idempotent."""
         if self._out:
             self._out = False
             _held.pop(self._key, None)
@@ -229,7 +228,7 @@ class Loan:
 
 
 def _is_mine(url: str) -> bool:
-    """Whether this thread holds the server, so that nobody else will give it back."""
+    """Return whether this thread holds the server, so that no other thread will give it back."""
     return _held.get((os.getpid(), url)) == threading.get_ident()
 
 
@@ -258,14 +257,14 @@ _DONE = "Execution successful."  # the package's words for code that ended and p
 
 
 class AppWorldServers:
-    """Implements ``backend.Backend``. Use one for many episodes, from several threads if you like.
+    """Implements ``backend.Backend``. Use one for many episodes, also from several threads.
 
     Args:
         urls: base URLs of the servers, such as http://localhost:8000.
-        installation: where the same world is on this machine; by default what ``find_installation`` names.
+        installation: the same world on this machine; by default that of ``find_installation``.
         limits: of time and API calls; those of memory and of a worker's episodes do not apply.
 
-    Raises InputError when a server cannot be reached or is none, and when AppWorld is not installed.
+    Raises InputError when a server cannot be reached or is not an AppWorld server, and when AppWorld is not installed.
     """
 
     def __init__(
@@ -277,16 +276,16 @@ class AppWorldServers:
 
     @property
     def at_once(self) -> int:
-        """One episode a server."""
+        """One episode per server."""
         return len(self._pool)
 
     @cached_property
     def api_docs(self) -> dict[str, ToolSpec]:
-        """Every API's documentation by ``app.api``, as the installation's files state it."""
+        """Every API's documentation by ``app.api``, as the installation's files document it."""
         return read_api_documentation(self.installation)
 
     def open(self, task_id: str, instruction: str | None = None) -> ServedWorld:
-        """A fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
+        """Open a fresh world of ``task_id``; ``instruction`` replaces the task's own, also where the apps show it.
 
         Raises InputError for an unknown task, for servers of another world, and when this thread holds all servers;
         EnvironmentFault when no world could be opened in time.
@@ -347,17 +346,20 @@ class ServedWorld:
             return Executed.model_validate(reply)
 
     def judged_diff(self) -> Difference:
-        """How the world differs from its task's start, as the server says: it has no other judge."""
+        """Return how the world differs from its task's start, by the server's own report (it has no other judge)."""
         reply = self._ask("difference", self._limits.answer)
         with after_code(self._given_code):
             return Difference.model_validate(reply)
 
     def state(self) -> str:
-        """Canonical text of ``judged_diff``: equal texts mean equal states of one task but for ids, times and codes."""
+        """Return the canonical text of ``judged_diff``.
+
+        Equal texts mean equal states of one task, except for ids, times and codes.
+        """
         return json.dumps(self.judged_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     def evaluate(self) -> Evaluation:
-        """The official verdict on the world as it is."""
+        """Return the official evaluation of the current world."""
         reply = self._ask("evaluate", self._limits.evaluate)
         with after_code(self._given_code):
             return Evaluation.model_validate(reply)
@@ -365,7 +367,7 @@ class ServedWorld:
     def close(self) -> None:
         """End the world and free the server. Idempotent."""
         if self._open:
-            with suppress(EnvironmentFault):  # who opens the next world there is told
+            with suppress(EnvironmentFault):  # the next client of this server gets the error
                 self._ask("close", self._limits.answer)
         self._open = False
         self._loan.give_back()
@@ -377,7 +379,7 @@ class ServedWorld:
         self.close()
 
     def _ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
-        """Have the stand-in do ``operation``."""
+        """Request ``operation`` of the stand-in."""
         if not self._open:
             raise self._loan.server.fault(f"{operation} was asked of an episode that is over")
         message = json.dumps({"episode": self._episode, "op": operation, **arguments})
@@ -405,13 +407,13 @@ class ServedWorld:
         raise self._loan.server.fault(what)
 
     def _give_up(self) -> None:
-        """The world is gone: nothing more is asked of it, also not to close."""
+        """Mark the world as gone: no further request is sent to it, also not to close."""
         self._open = False
         self._loan.give_back()
 
 
 def _install_code(episode: str) -> str:
-    """Code that puts the stand-in in the place of the server's world, and leaves no name behind."""
+    """Return code that replaces the server's world by the stand-in and defines no other names."""
     folder = Path(__file__).parent / "engine"
     texts = {f"{_ENGINE}.{name}": (folder / f"{name}.py").read_text() for name in _SENT}
     return f"__import__('builtins').exec({_INSTALL!r}, { ({'texts': texts, 'episode': episode})!r})"

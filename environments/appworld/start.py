@@ -1,4 +1,4 @@
-"""Where an AppWorld episode begins: the initial state of a task, as tasks and start states carry it."""
+"""Read and write the initial state of an AppWorld episode, as tasks and start states hold it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from environments.base import InputError, Record, TaskSpec
 
 KEY = "appworld"
 NO_INSTRUCTION = "(no instruction yet)"
-"""What the apps show as the task's text where a task has none: they refuse an empty one."""
+"""The task's text in the apps where a task has none: they refuse an empty one."""
 
 
 class Start(Record):
-    """The world of the benchmark's task ``task``; ``official``: judged by the benchmark's checks of that task."""
+    """The world of the benchmark's task ``task``; ``official``: the benchmark's checks of that task apply."""
 
     task: str
     official: bool = False
 
     def initial_state(self) -> dict[str, JsonValue]:
-        """As a task carries it."""
+        """Return the initial state in the form of a task."""
         return {KEY: self.model_dump(exclude_defaults=True)}
 
 
 def start_of(task: TaskSpec) -> Start:
-    """Where ``task`` begins. Raises InputError for an initial state that is not AppWorld's."""
+    """Return the start of ``task``. Raises InputError for an initial state that is not AppWorld's."""
     if set(task.initial_state) != {KEY}:
         raise InputError(f'the initial state of an AppWorld task is {{"{KEY}": {{"task": ID}}}}: write it so')
     try:
@@ -37,7 +37,7 @@ def start_of(task: TaskSpec) -> Start:
 
 
 def instruction_of(task: TaskSpec) -> str | None:
-    """The instruction that the apps shall show: the first user turn; None leaves the benchmark's own in place."""
+    """Return the instruction for the apps to show: the first user turn; None keeps the benchmark's own."""
     if start_of(task).official:
         return None
     return task.turns[0] if task.turns[0].strip() else NO_INSTRUCTION

@@ -1,4 +1,14 @@
-"""Plays actions in one world: a block of Python, or one API by name, and what the world is like afterwards."""
+"""Play actions in one world, a block of Python or one API by name, and read the world's state afterwards.
+
+``ParkedWorlds`` keeps a few open worlds by their place in the tree of calls, for a later episode at the same place.
+
+``WorldRecord`` caches the results of calls by name from a start, so that a world is opened only for new calls. Worlds
+are deterministic: time is frozen and the seed is fixed, which verification checks for each reference with fresh worlds.
+The results of a sequence of changing calls, and of reads after it, are therefore kept in a tree, one per start, and an
+episode (``RecordedWorld``) walks it. A world is needed for a request that the tree does not hold: one that an earlier
+episode left at a place on the way, or a new one, first makes the missing changes. Results of code are never cached, and
+neither are results that depend on a task's own words; both get a fresh world.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +28,14 @@ from environments.appworld.observations import may_change, observe, refused
 from environments.appworld.records import Difference, Evaluation, WorldOpening
 from environments.base import EnvironmentFault, Observation, ToolCall, ToolSpec
 
-# Writes the call of one API by name as the line of Python that an agent would write.
-
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
 
 def call_code(name: str, arguments: Mapping[str, JsonValue]) -> str:
-    """Code that calls ``app.api`` with the arguments and prints the answer.
+    """Return the line of Python that calls ``app.api`` with the arguments and prints the answer, as an agent's would.
 
-    Raises ValueError for a name that is not of that form. Arguments that are no parameters' names are passed on too:
-    the app answers what it thinks of them.
+    Raises ValueError for a name that is not of that form. Arguments that are not valid parameter names are passed on
+    too: the app answers with its own error.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} names no API: write app.api")
@@ -50,12 +58,12 @@ PYTHON = "python"
 
 
 class PlayedWorld:
-    """A world and what was last known of its state; for one thread at a time.
+    """A world and its last known state; for one thread at a time.
 
-    ``tools`` documents the tools by name. ``reads`` are the APIs that change nothing: after calls of these alone the
-    state is not looked at anew.
+    ``tools`` documents the tools by name. ``reads`` are the APIs that change nothing: after only such calls the state
+    is not read again.
 
-    A world that agents' code ended or spoilt is ``lost``: the action is answered with an error, further ones are not
+    A world that agents' code ended or damaged is ``lost``: the action is answered with an error, further ones are not
     run, and there is no state to compare. Every method raises EnvironmentFault when the world is gone for another
     reason.
     """
@@ -73,18 +81,18 @@ class PlayedWorld:
 
     @property
     def opening(self) -> WorldOpening:
-        """What is known at the start."""
+        """The supervisor, the time and the apps at the start."""
         return self._world.opening
 
     @property
     def alive(self) -> bool:
-        """Whether the world is there."""
+        """Whether the world still exists."""
         return self._world.alive
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool.
 
-        Once the task is marked complete nothing runs any more, as in the benchmark. A call by name with a parameter
+        After the task is marked complete further calls do not run, as in the benchmark. A call by name with a parameter
         that the API does not have is refused here: the apps would ignore the parameter.
         """
         if self.lost is not None:
@@ -102,19 +110,19 @@ class PlayedWorld:
         return self._execute(code)
 
     def state(self) -> str:
-        """Canonical text of the state, as the world itself says; of a lost one, that it is lost."""
+        """Return the canonical text of the state by the world's own report; for a lost world, a text that says so."""
         if self._state is None:
             self._state = self._unless_lost(self._world.state) or json.dumps({"world": "lost"})
         return self._state
 
     def difference(self) -> Difference | None:
-        """What changed since the start, as the judge says, which no agent's code can reach; None of a lost world."""
+        """Return the changes since the start by the judge, which agents' code cannot reach; None for a lost world."""
         if self._difference is None:
             self._difference = self._unless_lost(self._world.judged_diff)
         return self._difference
 
     def evaluation(self) -> Evaluation | None:
-        """The official verdict on the state; None of a lost world."""
+        """Return the official evaluation of the state; None for a lost world."""
         if self._evaluation is None:
             self._evaluation = self._unless_lost(self._world.evaluate)
         return self._evaluation
@@ -144,14 +152,12 @@ class PlayedWorld:
         return None
 
 
-# Keeps a few open worlds that nobody uses, by where they stand: whoever comes to the same place goes on in one.
-
 MOST = 8
 """Worlds kept open; each has up to 100 MB of its own."""
 
 
 class ParkedWorlds:
-    """Open worlds and the places they stand at, which are compared by identity. May be shared by threads.
+    """Unused open worlds with their places, which are compared by identity. May be shared by threads.
 
     ``most`` worlds are kept; 0 keeps none.
     """
@@ -162,7 +168,7 @@ class ParkedWorlds:
         self._lock = threading.Lock()
 
     def park(self, place: object, world: PlayedWorld) -> None:
-        """Keep ``world``, which stands at ``place``, and end the one that was kept longest when there are too many."""
+        """Keep ``world``, which is at ``place``, and end the one that was kept longest when there are too many."""
         ended = []
         with self._lock:
             self._parked.append((place, world))
@@ -172,7 +178,7 @@ class ParkedWorlds:
             left.close()
 
     def take(self, path: Sequence[object]) -> tuple[int, PlayedWorld] | None:
-        """A world that stands on ``path``, as far along it as possible, with the index of its place; None without one.
+        """Take the world that is furthest along ``path``, with the index of its place; None without one.
 
         Worlds that died meanwhile are dropped.
         """
@@ -188,7 +194,7 @@ class ParkedWorlds:
             world.close()
 
     def _furthest(self, path: Sequence[object]) -> tuple[int, int] | None:
-        """Indices of the furthest place on ``path`` where a world stands, and of the world parked there last."""
+        """Return the indices of the furthest place on ``path`` with a world, and of the world parked there last."""
         for index in reversed(range(len(path))):
             for kept in reversed(range(len(self._parked))):
                 if self._parked[kept][0] is path[index]:
@@ -196,22 +202,14 @@ class ParkedWorlds:
         return None
 
 
-# Remembers what calls by name did from a start, so that a world is opened for what was never done before.
-#
-# Worlds are deterministic: time stands still and the seed is fixed, which verification shows for each reference with
-# fresh worlds. What a sequence of changing calls leads to, and what reads answer there, is therefore kept in a tree,
-# one for a start, and an episode walks it. A world is needed when something is asked that the tree does not hold: one
-# that an earlier episode left at a place on the way, or a new one, does the changes that it lacks first. Code is never
-# remembered, and neither is what depends on a task's own words; both have a world that nobody used before.
-
 _UNREMEMBERED = (PYTHON, "supervisor.show_active_task")
 MOST_CALLS = 20_000
-"""Calls that are kept; beyond them everything is forgotten and kept anew (an answer has 8,000 characters at most)."""
+"""Calls in the cache; when it is full, it is emptied (an answer has 8,000 characters at most)."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """What is known after a sequence of changing calls; ``observation`` is the last one's, None at the start."""
+    """Cached results after a sequence of changing calls; ``observation`` is the last one's, None at the start."""
 
     observation: Observation | None = None
     reads: dict[str, Observation] = field(default_factory=dict)
@@ -221,9 +219,9 @@ class _Node:
 
 
 class WorldRecord:
-    """What was done from every start, by task id. May be shared by threads: at worst something is kept twice.
+    """Cache of the results from every start, by task id. May be shared by threads: a race only repeats a call.
 
-    ``worlds`` are kept open for later episodes, up to that many (``parked_worlds``).
+    At most ``worlds`` worlds are kept open for later episodes (``ParkedWorlds``).
     """
 
     def __init__(self, worlds: int = MOST) -> None:
@@ -233,17 +231,17 @@ class WorldRecord:
         self._calls = 0
 
     def start(self, task_id: str) -> _Node:
-        """The tree of a start."""
+        """Return the tree of a start."""
         return self._starts.setdefault(task_id, _Node())
 
     def opening(self, task_id: str, tell: Callable[[], WorldOpening]) -> WorldOpening:
-        """What is known at a start, told once; it has the words of the first task that asked."""
+        """Return the opening of a start, read once; it has the words of the first task that read it."""
         if task_id not in self._openings:
             self._openings[task_id] = tell()
         return self._openings[task_id]
 
     def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:
-        """Remember one more call; where one stands after it."""
+        """Cache one more call; return the place after it."""
         if self._calls >= MOST_CALLS:
             self._starts.clear()
             self._calls = 0
@@ -255,14 +253,14 @@ class WorldRecord:
 
 
 class RecordedWorld:
-    """A world like ``PlayedWorld`` that opens when something new is asked; for one thread at a time.
+    """A world like ``PlayedWorld`` that opens only for calls that are not cached; for one thread at a time.
 
     Args:
-        record: what is known.
+        record: the cache.
         task_id: the start.
         open_world: opens the world.
         reads: names of the APIs that change nothing.
-        recalls: whether the record answers; otherwise everything is executed, and kept in the record.
+        recalls: whether the record answers; otherwise every call is executed, and added to the record.
 
     Every method but ``close`` raises EnvironmentFault when the world is needed and gone or cannot be opened.
     """
@@ -287,15 +285,15 @@ class RecordedWorld:
         self._changes: list[ToolCall] = []
         self._path = [record.start(task_id)]  # a place before the first of the changes, and one after each
         self._done = 0  # of the changes, in the world
-        self._strayed = False  # something was done that the record cannot hold
+        self._strayed = False  # a call was made that the record cannot hold
 
     @property
     def opening(self) -> WorldOpening:
-        """What is known at the start."""
+        """The supervisor, the time and the apps at the start."""
         return self._record.opening(self._task_id, lambda: self._current().opening)
 
     def run(self, call: ToolCall) -> Observation:
-        """Run one call of a documented tool, or say what it did before."""
+        """Run one call of a documented tool, or return its cached result."""
         reads = call.name in self._reads
         if self._strayed or call.name in _UNREMEMBERED:
             world = self._current(own=True)
@@ -319,7 +317,7 @@ class RecordedWorld:
         return observation
 
     def state(self) -> str:
-        """Canonical text of the state."""
+        """Return the canonical text of the state."""
         if self._strayed:
             return self._current().state()
         place = self._path[-1]
@@ -328,7 +326,7 @@ class RecordedWorld:
         return place.state
 
     def difference(self) -> Difference | None:
-        """What changed since the start; None of a lost world."""
+        """Return the changes since the start; None for a lost world."""
         if self._strayed:
             return self._current().difference()
         place = self._path[-1]
@@ -337,11 +335,11 @@ class RecordedWorld:
         return place.difference
 
     def evaluation(self) -> Evaluation | None:
-        """The official verdict on the state, which is never remembered; None of a lost world."""
+        """Return the official evaluation of the state, which is never cached; None for a lost world."""
         return self._current().evaluation()
 
     def close(self) -> None:
-        """Leave the world to later episodes, or end it where its place cannot be told. Idempotent."""
+        """Keep the world for later episodes, or end it where its place is unknown. Idempotent."""
         self._closed = True
         self._leave()
 
@@ -354,16 +352,19 @@ class RecordedWorld:
 
     @staticmethod
     def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:
-        """What a world of calls by name alone says. Raises EnvironmentFault where it is lost: no code was to blame."""
+        """Return the answer of a world that ran only calls by name.
+
+        Raises EnvironmentFault where it is lost, because agents' code was not the cause.
+        """
         answer = ask(world)
         if world.lost is not None:
             raise EnvironmentFault(f"a world that ran calls by name alone is lost: {world.lost}")
         return answer
 
     def _current(self, *, own: bool = False) -> PlayedWorld:
-        """A world with every change made in it that was made so far.
+        """Return a world in which every change so far was made.
 
-        ``own``: one that shows this task's words and holds nobody else's variables.
+        ``own``: one that shows this task's words and holds no variables of another episode.
         """
         if self._closed:
             raise RuntimeError("the world is closed: open another one")

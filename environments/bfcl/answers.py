@@ -1,4 +1,4 @@
-"""What a simulator returned, as the official text and as the status of an observation."""
+"""Convert a simulator's returned value to the official text and to the status of an observation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from environments.base import ObservationStatus
 
 ERROR_PREFIX = "Error during execution: "
-"""How the official executor begins the answer to a call that raised."""
+"""Beginning of the official executor's answer to a call that raised."""
 
 _NOTHING_FOUND = {
     "get_symbol_by_name": "Stock not found",
@@ -17,11 +17,11 @@ _NOTHING_FOUND = {
     "trading_login": "Already logged in",
     "trading_logout": "No user is currently logged in",
 }
-"""Answers in words that say nothing was found or nothing was done."""
+"""Answers in words that mean that nothing was found or nothing was done."""
 
 
 def answer_text(result: object) -> str:
-    """The official text of a returned value: strings as they are, dicts as JSON where possible, else ``str``.
+    """Return the official text of a returned value: strings as they are, dicts as JSON where possible, else ``str``.
 
     Raises ValueError, as the official executor's code does, where even ``str`` refuses (an integer of more than
     4,300 digits).
@@ -37,11 +37,11 @@ def answer_text(result: object) -> str:
 
 
 def answer_status(tool: str, result: object) -> ObservationStatus:
-    """How a call that returned ``result`` went; failure has many faces.
+    """Return the status of a call that returned ``result``; the simulators report failure in several ways.
 
     Errors are an ``error`` key, an item with one, a string item that begins with "Error", and a status or success
     that is False (except where a login status was asked for). Empty is a dict whose every value is empty, an empty
-    list, or one of the documented phrases. None and ``{}`` are how commands that did their work answer.
+    list, or one of the documented phrases. None and ``{}`` are the answers of commands that succeeded.
     """
     if isinstance(result, dict):
         return _dict_status(tool, result)

@@ -1,4 +1,4 @@
-"""BFCL multi-turn as a benchmark: its options, splits, held-out sets, official tasks and wordings."""
+"""Define BFCL multi-turn as a benchmark: its options, splits, held-out sets, official tasks and wordings."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class BFCLOptions(Options):
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The panels of the split test open for a committed study alone (``environments.bfcl.templated.panels``). The split
-    "seal-test" is the 100 indices of the split test that a test after SEAL's protocol has.
+    The evaluation sets of the split test open only for a committed study (``environments.bfcl.templated.panels``). The
+    split "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
     """
 
     name = "bfcl"
@@ -82,7 +82,7 @@ class BFCL(Benchmark[BFCLOptions]):
         trust_agent_code: bool = False,
         tasks: Sequence[TaskSpec] = (),
     ) -> BFCLOptions:
-        """Return the options with another limit and the classes of ``tasks``; no code of an agent runs here."""
+        """Return the options with another limit and the classes of ``tasks``; agents' code does not run here."""
         classes = tuple(sorted({name for task in tasks for name in task.classes}))
         changed = {"classes": classes or options.classes, "max_steps": max_actions or options.max_steps}
         return options.model_copy(update=changed)
@@ -92,7 +92,7 @@ class BFCL(Benchmark[BFCLOptions]):
         return options.max_steps
 
     def explain_no_starts(self, environment: str) -> str:
-        """Return the key that restricts the start states."""
+        """Return a sentence with the key that restricts the start states."""
         return "environment.options.classes: no initial state of the training split has these classes: name others"
 
     def official_tasks(self, options: BFCLOptions) -> OfficialTasks:
@@ -110,7 +110,7 @@ class BFCL(Benchmark[BFCLOptions]):
         )
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
-        """Return ``task`` in the wordings of training. Raises InputError for a call that has none."""
+        """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
         from environments.bfcl.templated.text import render_task
 
         return render_task(environment, task, "train", rng)
@@ -118,34 +118,34 @@ class BFCL(Benchmark[BFCLOptions]):
     def known_values(self) -> tuple[KnownValue, ...]:
         """Return the text values of human training references that no state and no earlier call holds.
 
-        Which cities have a zipcode is neither in a state nor in the documentation: a language model knows or guesses
-        such names, a rule-based explorer does not. Only training indices are read.
+        The cities that have a zipcode are neither in a state nor in the documentation: a language model knows or
+        guesses such names, a rule-based explorer does not. Only training indices are read.
         """
         return _known_values()
 
     def held_out(self) -> HeldOut:
-        """Return the panels and the held-out official tasks. Raises InputError when a file is missing or altered."""
+        """Return the held-out sets and official tasks. Raises InputError when a file is missing or altered."""
         return held_out(self.name)
 
     def published_panels(self) -> tuple[PublishedPanel, ...]:
-        """Return what every panel publishes. Raises InputError when a file is missing or altered."""
+        """Return the published record of every evaluation set. Raises InputError like ``held_out``."""
         return published_panels(self.name)
 
     def make_held_out_record(self) -> HeldOutRecord:
-        """Make the record of the panels and the held-out official tasks. Takes some minutes."""
+        """Make the record of the evaluation sets and the held-out official tasks. Takes some minutes."""
         from environments.bfcl.held_out_record import make_record
 
         return make_record()
 
     def evaluation_set(self, name: str) -> EvaluationSet:
-        """Describe a panel by its file; no task is rebuilt."""
+        """Describe an evaluation set by its file, without rebuilding its tasks."""
         from environments.bfcl.templated.panels import panel_file
 
         file = panel_file(name)
         return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=len(file.tasks))
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the tasks of a panel. Raises InputError where its file does not match its hash."""
+        """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash."""
         from environments.bfcl.templated.panels import load_panel
 
         return tuple(
@@ -180,7 +180,7 @@ class BFCL(Benchmark[BFCLOptions]):
         )
 
     def category_notes(self) -> tuple[str, ...]:
-        """Return which indices are missing."""
+        """Return notes on the indices that are missing."""
         return ("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most",)
 
 

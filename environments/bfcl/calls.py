@@ -1,4 +1,4 @@
-"""Call texts to calls and back, and the caps that every call must keep; nothing that a policy wrote is evaluated.
+"""Parse call texts, format calls, and enforce the caps of every call; a policy's text is never evaluated.
 
 Caps (our choice, far above every official task; a call beyond one is answered with an error and not run):
 a call text of 20,000 characters; arguments of 2,000 values, 20 levels and 20,000 characters that UTF-8 can write;
@@ -30,7 +30,7 @@ _PRECISIONS = {"logarithm": "precision", "square_root": "precision", "round_numb
 
 
 class _NotACall(Exception):
-    """Why a text is no call."""
+    """The reason why a text is not a call."""
 
 
 def parse_call(text: str) -> ToolCall | MalformedCall:
@@ -107,12 +107,12 @@ def _json_value(name: str, value: object, depth: int) -> JsonValue:
 
 
 def format_call(call: ToolCall) -> str:
-    """The call as Python source, ``f(a=1, b='x')``; ``parse_call`` reads it back unchanged."""
+    """Return the call as Python source, ``f(a=1, b='x')``; ``parse_call`` reads it back unchanged."""
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
 
 
 def beyond_caps(call: ToolCall) -> str | None:
-    """Which cap the arguments of ``call`` break, in words, or None."""
+    """Return the cap that the arguments of ``call`` exceed, in words, or None."""
     characters = 0
     for values, (value, depth) in enumerate(_walk(call.arguments, 0)):
         if isinstance(value, str):
@@ -166,7 +166,7 @@ def _beyond_tool_caps(call: ToolCall) -> str | None:
 
 
 def _integer(value: JsonValue) -> int:
-    """What ``int`` makes of a number or a numeral, 0 of everything else."""
+    """Return ``int`` of a number or a numeral, 0 for every other value."""
     if not isinstance(value, int | float | str):
         return 0
     try:

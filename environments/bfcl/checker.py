@@ -1,6 +1,6 @@
-"""The official multi-turn verdict with the checks of every turn, over the package's own state and response checkers.
+"""Compute the official multi-turn result and the checks of every turn with the package's state and response checkers.
 
-The official checker stops at the first failing turn; here every turn is evaluated, and the verdict follows from the
+The official checker stops at the first failing turn; here every turn is evaluated, and the result follows from the
 first failure. ``setup`` is a hidden first turn on both sides: it changes the state, and its results count in no
 response check.
 """
@@ -30,7 +30,7 @@ REFERENCES_KEPT = 512
 
 @dataclass(frozen=True)
 class ExpectedTurn:
-    """What the reference of one turn answers and leaves behind; ``instances`` is None for an empty reference."""
+    """The results and instances of one turn's reference; ``instances`` is None for an empty reference."""
 
     results: tuple[str, ...]
     error: bool
@@ -42,7 +42,7 @@ _references_lock = threading.Lock()
 
 
 def reference_turns(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
-    """The reference of ``task`` replayed from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are kept."""
+    """Replay the reference of ``task`` from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are cached."""
     key = task.model_dump_json(include={"classes", "initial_state", "setup", "reference", "long_context"})
     with _references_lock:
         if key in _references:
@@ -86,13 +86,13 @@ def check_turn(
     calls: int,
     malformed: int,
 ) -> TurnOutcome:
-    """Every check of one turn.
+    """Return every check of one turn.
 
     Args:
         instances: the agent's instances as they are when the turn ends.
         results: every result text of the agent up to the end of the turn, setup excluded.
-        calls: how many calls the agent made in this turn; without one the official checker has no instances.
-        malformed: how many of its actions were no calls.
+        calls: number of calls that the agent made in this turn; without one the official checker has no instances.
+        malformed: number of its actions that were not calls.
     """
     outcome = TurnOutcome(
         calls=calls, malformed=malformed, reference_calls=len(reference.results), reference_error=reference.error
@@ -114,12 +114,12 @@ def check_turn(
 
 
 def judge(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
-    """The official verdict over the checks of every turn.
+    """Return the official result over the checks of every turn.
 
     Args:
-        reached: how many user turns the agent was shown; fewer than all is a forced termination, which officially
-            comes before every other check and blames no turn.
-        terminated: the turn in which the step limit ended the episode, None if none did.
+        reached: number of user turns that the agent was shown; fewer than all is a forced termination, which officially
+            comes before every other check and has no failed turn.
+        terminated: the turn in which the step limit ended the episode, None if the limit was not reached.
     """
     if terminated is not None or reached < len(turns):
         return Outcome(success=False, turns=turns, failure=FORCE_TERMINATED, failed_turn=terminated)

@@ -1,4 +1,4 @@
-"""Tool documentation of the official classes, as ``ToolSpec`` records."""
+"""Read the tool documentation of the official classes as ``ToolSpec`` records."""
 
 from __future__ import annotations
 
@@ -20,42 +20,45 @@ _QUOTED_MODES = re.compile(r"'(\w+)' for \w+")
 _SIGNATURE_ORDER = {
     "purchase_insurance": ("access_token", "insurance_type", "booking_id", "insurance_cost", "card_id"),
 }
-"""The one function that is documented in another order than its Python signature has."""
+"""The only function whose documented order differs from its Python signature."""
 
 
 @cache
 def tool_specs(class_name: str) -> tuple[ToolSpec, ...]:
-    """Every documented function of an official class, in official order. Raises InputError for an unknown class."""
+    """Return the documented functions of an official class, in official order.
+
+    Raises InputError for an unknown class.
+    """
     return tuple(_tool(document, class_name) for document in function_documents(class_name))
 
 
 @cache
 def all_tools() -> dict[str, ToolSpec]:
-    """The 128 functions of the eight classes by name; no two classes share a name."""
+    """Return the 128 functions of the eight classes by name; no two classes share a name."""
     return {spec.name: spec for class_name in CLASSES for spec in tool_specs(class_name)}
 
 
 def tool_names(classes: Iterable[str]) -> tuple[str, ...]:
-    """Names of every function of ``classes``, in official order."""
+    """Return the names of every function of ``classes``, in official order."""
     return tuple(spec.name for class_name in classes for spec in tool_specs(class_name))
 
 
 @cache
 def positional_names(tool: str) -> tuple[str, ...]:
-    """The parameters that positional arguments of ``tool`` fill, in the order of the function's Python signature."""
+    """Return the parameters of ``tool`` for positional arguments, in the order of the function's Python signature."""
     return _SIGNATURE_ORDER.get(tool) or tuple(parameter.name for parameter in all_tools()[tool].parameters)
 
 
 @cache
 def mutable_defaults(tool: str) -> dict[str, JsonValue]:
-    """Parameters of ``tool`` that default to a list or dict, which Python would share between all calls."""
+    """Return the parameters of ``tool`` that default to a list or dict, which Python would share between all calls."""
     return {p.name: p.default for p in all_tools()[tool].parameters if isinstance(p.default, list | dict)}
 
 
 def documented_choices(description: str) -> tuple[JsonValue, ...]:
-    """The values that a parameter's description enumerates, () when it enumerates none.
+    """Return the values that a parameter's description enumerates, () when it enumerates none.
 
-    Read are ``[Enum]: ["a", "b"]``, ``[Enum]: A, B``, ``Options are: a, b`` and ``'l' for lines, 'w' for words``.
+    The forms are ``[Enum]: ["a", "b"]``, ``[Enum]: A, B``, ``Options are: a, b`` and ``'l' for lines, 'w' for words``.
     """
     if match := _ENUM.search(description):
         listed = match.group(1)

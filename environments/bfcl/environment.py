@@ -1,4 +1,7 @@
-"""The BFCL environment: opens episodes on the official simulators and names the training split's initial states."""
+"""Implement the BFCL environment: open episodes on the official simulators and list the training start states.
+
+An episode is one attempt at one task: user turns, actions, observations and the official outcome.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,16 @@ from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.simulators import Simulators, not_defined
 
-# One attempt at one BFCL task: user turns, actions, observations and the official outcome.
-
 
 class BFCLEpisode:
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     Officially the 21st step of a turn ends the episode, which fails it unless it was the last turn (that one is
-    judged by what ran). Here a step past ``max_steps`` is answered and not run, with the same consequence. Calling
-    the methods out of order raises RuntimeError.
+    checked by the calls that ran). Here a step past ``max_steps`` is answered and not run, with the same consequence.
+    Methods that are called out of order raise RuntimeError.
 
-    A withheld tool is not among the tools shown before its turn. Called all the same it runs, as officially (a
-    reference of miss_func does so); a tool that the task has not at all is answered as not defined.
+    A withheld tool is not among the tools shown before its turn. A call of it still runs, as officially (a reference of
+    miss_func has one); a tool that the task does not have at all is answered as not defined.
     """
 
     def __init__(self, task: TaskSpec, max_steps: int) -> None:
@@ -79,18 +80,18 @@ class BFCLEpisode:
         return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
 
     def end_turn(self) -> UserTurn | None:
-        """Judge the turn as it stands and return the next one, or None when the episode is over."""
+        """Check the current turn and return the next one, or None when the episode is over."""
         self._turns.expect_open()
         self._finished.append(self._current())
         self._steps = self._calls = self._malformed = 0
         return self._turns.end()
 
     def state(self) -> str:
-        """Canonical text of the public state; see ``environments.bfcl.simulators``."""
+        """Return the canonical text of the public state; see ``environments.bfcl.simulators``."""
         return self._live().state()
 
     def outcome(self) -> Outcome:
-        """The official verdict on what was done so far; turns not reached count as turns without a call."""
+        """Return the official result of the actions so far; turns not reached count as turns without a call."""
         self._turns.expect_started()
         turns = list(self._finished)
         if not self._turns.over:
@@ -144,7 +145,7 @@ class BFCLEnvironment:
         self._max_steps = max_steps
 
     def open(self, task: TaskSpec) -> BFCLEpisode:
-        """A fresh episode. Raises InputError for a task of another environment, or unknown classes or tools."""
+        """Open a fresh episode. Raises InputError for a task of another environment, or unknown classes or tools."""
         if task.environment != NAME:
             raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
         if not task.turns:
@@ -160,7 +161,7 @@ class BFCLEnvironment:
         return BFCLEpisode(task, self._max_steps)
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Documentation of the named functions, in the given order. Raises InputError for an unknown one."""
+        """Return the documentation of the named functions, in the given order. Raises InputError for an unknown one."""
         known = all_tools()
         for name in names:
             if name not in known:
@@ -168,7 +169,7 @@ class BFCLEnvironment:
         return tuple(known[name] for name in names)
 
     def starts(self) -> tuple[StartState, ...]:
-        """Where the base tasks of the training split begin, restricted to the environment's classes."""
+        """Return the start states of the base tasks of the training split, restricted to the environment's classes."""
         return self._starts
 
     @cached_property

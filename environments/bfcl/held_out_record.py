@@ -1,7 +1,7 @@
-"""Makes the record of BFCL's held-out sets by content, for decontamination to compare with.
+"""Make the record of BFCL's held-out sets by content, for decontamination.
 
-The panels and the official tasks of the splits dev, test and reserved are read here and nowhere shown: what is written
-are hashes. A record is fixed like the panels that it is made of: it changes with them or with how tasks are compared.
+The evaluation sets and the official tasks of the splits dev, test and reserved are read here and never shown: only
+hashes are written. A record is fixed like its evaluation sets: it changes only with them or with the comparison.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from environments.verification.held_out_records import HeldOutRecord, Recorder
 
 
 def make_record() -> HeldOutRecord:
-    """Return the record of BFCL's panels and held-out official tasks, the latter also by their first turns."""
+    """Return the record of BFCL's evaluation sets and held-out official tasks, the latter also by first turns."""
     environment = BFCLEnvironment()
     training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
     base = [task.spec for task in load_category("base", ("train",))]
     recorder = Recorder(environment, [*base, *_defaults(base[0])], [text for task in training for text in task.turns])
     for name, label, task in (*_panel_tasks(), *_official_tasks()):
-        # The other categories and the first turns of a task are nearly what the whole base task is.
+        # The other categories and the first turns of a task nearly equal the whole base task.
         neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
         recorder.add(name, task, start=label, neighbour=neighbour)
         recorder.mark_distinctive(name, task)
@@ -31,7 +31,7 @@ def make_record() -> HeldOutRecord:
 
 
 def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
-    """A task for each class that begins in the class's own default state, which belongs to no split."""
+    """Yield a task for each class that begins in the class's default state, which does not belong to a split."""
     for name in CLASSES:
         yield task.model_copy(update={"classes": (name,), "initial_state": {}, "tools": ()})
 

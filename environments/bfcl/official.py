@@ -1,4 +1,10 @@
-"""The official multi-turn tasks as task specifications, by category and split."""
+"""Load the official multi-turn tasks as task specifications, by category and split.
+
+The split of a task depends only on its index, which is shared by all four categories: the other categories reuse the
+base task of the same index, so a split by id would leak. Indices whose tasks start from the same configuration stay
+together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest, because intervals are over clusters of
+tasks that share a path, and fewer than 40 clusters give wide intervals. Our choice.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,6 @@ from environments.base import InputError, Record, TaskSpec, ToolCall
 from environments.bfcl.calls import parse_call
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import added_functions_message, category_entries
-
-# Which split a BFCL task belongs to, by its index alone (the index is shared by all four categories).
-#
-# The other categories reuse the base task of the same index, so a split by id would leak. Indices whose tasks start
-# from the same configuration stay together: {63, 83}, {66, 70, 74}, {100, 104, 133}. The test split is the largest,
-# because intervals are over clusters of tasks that share a path: fewer than 40 of them say little. Our choice.
 
 Split = Literal["train", "dev", "test", "reserved"]
 
@@ -30,11 +30,11 @@ _SAME_CONFIGURATION: dict[int, Split] = {
 }
 
 
-_SEAL_LAST = 40  # of each 50: what makes 100 of the 118 test indices, and nearly as many of each kind of task
+_SEAL_LAST = 40  # of each 50: this gives 100 of the 118 test indices, and nearly as many of each kind of task
 
 
 def split_of(index: int) -> Split:
-    """The split of a task index, 0 to 199. Raises InputError outside of that."""
+    """Return the split of a task index, 0 to 199. Raises InputError outside of that."""
     if not 0 <= index < TASKS:
         raise InputError(f"BFCL has no multi-turn task with index {index}: indices are 0 to {TASKS - 1}")
     if index in _RESERVED:
@@ -49,17 +49,17 @@ def split_of(index: int) -> Split:
 
 @cache
 def indices(split: Split) -> tuple[int, ...]:
-    """Every index of ``split``, ascending."""
+    """Return every index of ``split``, ascending."""
     return tuple(index for index in range(TASKS) if split_of(index) == split)
 
 
 def in_seal_test(index: int) -> bool:
-    """Whether a test index is one of the 100 that a test after SEAL's protocol has: 24 to 26 of every 50.
+    """Return whether the index is one of the 100 of a test after SEAL's protocol: 24 to 26 of every 50.
 
     SEAL (arXiv 2605.24426) trains on 400 tasks and tests on 400, 100 indices of each of the four categories. Its own
-    lists contradict each other, so that ours are by index: the test is as large, 400 tasks. Training has the 45 indices
-    of the split train, 180 tasks: the other 37 that the test leaves are held out for development or reserved, and the
-    18 left of the split test stay closed with it. Raises InputError outside of 0 to 199.
+    lists contradict each other, so ours are by index: the test has the same size, 400 tasks. Training has the 45
+    indices of the split train, 180 tasks. Of the other indices, 37 are held out for development or reserved, and the
+    remaining 18 of the split test are not used. Raises InputError outside of 0 to 199.
     """
     return split_of(index) == "test" and index % 50 <= _SEAL_LAST
 
@@ -76,7 +76,7 @@ class CategoryTask(Record):
 def load_category(
     category: str, splits: Sequence[Split] = ("train", "dev", "test"), *, equality_test: bool = False
 ) -> tuple[CategoryTask, ...]:
-    """The tasks of ``category`` (base, miss_func, miss_param or long_context) in ``splits``, in official order.
+    """Return the tasks of ``category`` (base, miss_func, miss_param or long_context) in ``splits``, in official order.
 
     Raises InputError for an unknown category, and for the split "reserved" unless ``equality_test`` is set, which
     only the test of equality with the official checker and the record for decontamination (hashes alone) do.

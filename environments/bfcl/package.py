@@ -1,4 +1,4 @@
-"""The installed ``bfcl_eval`` package: the only module that imports it, and only when asked.
+"""Access the installed ``bfcl_eval`` package: only this module imports it, and only on use.
 
 ``constants.eval_config`` is never imported, because it makes folders in site-packages. The simulators and checkers
 need the standard library and mpmath alone, which is why the package is installed without its dependencies.
@@ -37,7 +37,7 @@ CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 """The official multi-turn categories, in the leaderboard's order."""
 
 FROZEN_NOW = datetime.datetime(2024, 9, 1, 10, 30)
-"""What the travel simulator takes for today: the trading simulator's own CURRENT_TIME (our choice)."""
+"""The travel simulator's current date: the trading simulator's own CURRENT_TIME (our choice)."""
 
 
 class _FrozenDatetime(datetime.datetime):
@@ -74,7 +74,7 @@ def _load(module: str) -> ModuleType:
 
 @cache
 def simulator_class(name: str) -> type[Any]:
-    """The official simulator class called ``name``.
+    """Return the official simulator class called ``name``.
 
     The travel module reads today's date; the name ``datetime`` is replaced in that module alone, because a clock
     frozen for the whole process would break deadlines.
@@ -91,13 +91,13 @@ def simulator_class(name: str) -> type[Any]:
 
 @cache
 def stateless_classes() -> frozenset[str]:
-    """The classes that load no initial state."""
+    """Return the classes that do not load an initial state."""
     return frozenset(_load("constants.executable_backend_config").STATELESS_CLASSES)
 
 
 @cache
 def state_checker() -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]:
-    """The official comparison of instances by class name: ``(model's, reference's) -> {"valid": bool, ...}``."""
+    """Return the official comparison of instances by class name: ``(model's, reference's) -> {"valid": bool, ...}``."""
     checker: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
     checker = _load("eval_checker.multi_turn_eval.multi_turn_checker").state_checker
     return checker
@@ -105,7 +105,7 @@ def state_checker() -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]
 
 @cache
 def response_checker() -> Callable[[list[str], list[str], int], dict[str, Any]]:
-    """The official comparison of results: ``(all so far, this turn's reference, turn) -> {"valid": bool, ...}``."""
+    """Return the official comparison of results: ``(all so far, turn's reference, turn) -> {"valid": bool, ...}``."""
     checker: Callable[[list[str], list[str], int], dict[str, Any]]
     checker = _load("eval_checker.multi_turn_eval.multi_turn_checker").response_checker
     return checker
@@ -113,7 +113,7 @@ def response_checker() -> Callable[[list[str], list[str], int], dict[str, Any]]:
 
 @cache
 def added_functions_message() -> str:
-    """What the official handler says as the user when withheld functions are revealed."""
+    """Return the official handler's user message when withheld functions are revealed."""
     message: str = _load("constants.default_prompts").DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC
     return message
 
@@ -130,7 +130,7 @@ def _read_lines(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def function_documents(class_name: str) -> tuple[dict[str, Any], ...]:
-    """The official documentation of every function of ``class_name``, as shipped."""
+    """Return the official documentation of every function of ``class_name``, as shipped."""
     files = _load("constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
     if class_name not in CLASSES:
         raise InputError(f"{class_name!r} is no class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
@@ -138,7 +138,7 @@ def function_documents(class_name: str) -> tuple[dict[str, Any], ...]:
 
 
 def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str]]], ...]:
-    """The official tasks of ``category`` with their references (call texts by turn), as shipped, in order."""
+    """Return the official tasks of ``category`` with their references (call texts by turn), as shipped, in order."""
     if category not in CATEGORIES:
         raise InputError(f"{category!r} is no BFCL multi-turn category: use one of {', '.join(CATEGORIES)}")
     name = f"BFCL_v4_multi_turn_{category}.json"

@@ -1,4 +1,7 @@
-"""The official simulators of one episode, called without ``eval`` and without sharing anything between episodes."""
+"""Run the official simulators of one episode, without ``eval`` and without sharing objects between episodes.
+
+``state_text`` writes the simulators' public state as canonical text: the state that the official check compares.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,8 @@ from environments.bfcl.calls import beyond_caps
 from environments.bfcl.docs import all_tools, mutable_defaults
 from environments.bfcl.package import simulator_class, stateless_classes
 
-# Canonical text of the simulators' public state: what the official state check compares, and nothing else.
-
 IMPROPER_STATE = "state without a finite text"
-"""The text of every state that is no finite tree: a directory copied into itself, or copies of copies."""
+"""The text of every state that is not a finite tree: a directory copied into itself, or copies of copies."""
 
 MAX_SIZE = 8_000_000
 """Values and characters of text that a state may have."""
@@ -35,10 +36,10 @@ class _Improper(Exception):
 
 
 def state_text(instances: Mapping[str, object]) -> str:
-    """JSON of every public attribute by class name, keys sorted.
+    """Return JSON of every public attribute by class name, keys sorted.
 
-    Equal texts mean equal states, except for ``IMPROPER_STATE``, which is no JSON and so never equals a proper one.
-    Numbers that Python holds for equal have one text (1 and 1.0).
+    Equal texts mean equal states, except for ``IMPROPER_STATE``, which is not JSON and so never equals a proper one.
+    Numbers that are equal in Python have one text (1 and 1.0).
     """
     writer = _Writer()
     try:
@@ -49,7 +50,7 @@ def state_text(instances: Mapping[str, object]) -> str:
 
 
 class _Writer:
-    """Turns attributes into JSON values while it counts their size."""
+    """Convert attributes to JSON values and count their size."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -96,7 +97,7 @@ into itself has no end: walking it would take the memory of the machine.
 
 MOST_DRAWS = 1000
 """Random draws of one call (our choice; officially one or two): a simulator that looks for a free id draws until it
-finds one, for ever where a state has taken them all.
+finds one, and does not end where a state has used them all.
 """
 
 _TREE_WALKS = frozenset(("cp", "find", "du"))
@@ -107,7 +108,7 @@ _FORBIDDEN = frozenset(("kill", "exit", "quit", "remove", "unlink", "popen", "Po
 """Names that the official executor answers with "is not allowed" in place of "is not defined"."""
 
 _SHARES_A_TABLE = "TravelAPI"
-"""The class whose long-context loading puts rows of a module's table into the instance, where all would share them."""
+"""The class whose long-context loading puts rows of a module's table into instances, which then share them."""
 
 _TRAVEL_CLASSES = ("business", "economy", "first")
 _TICKET_FIELDS = frozenset(("title", "description", "status", "priority"))
@@ -117,7 +118,7 @@ _CALL_LOCK = threading.Lock()
 
 
 class _BoundedDraws:
-    """A simulator's random generator, with equal draws, of which one call gets ``MOST_DRAWS``."""
+    """A simulator's random generator with the same draws, limited to ``MOST_DRAWS`` per call."""
 
     def __init__(self, generator: random.Random) -> None:
         self._generator = generator
@@ -141,7 +142,7 @@ class _BoundedDraws:
 
 @dataclass(frozen=True)
 class Answer:
-    """The official result text of a call, how it went, and whether a simulator's function ran."""
+    """The official result text of a call, its status, and whether a simulator's function ran."""
 
     text: str
     status: ObservationStatus
@@ -151,8 +152,8 @@ class Answer:
 class Simulators:
     """Fresh instances of ``classes`` loaded from ``initial_state`` ({class: official configuration}).
 
-    A class without a configuration starts from its default state, as officially. Raises InputError where an unknown
-    class is asked for or a configuration cannot be loaded.
+    A class without a configuration starts from its default state, as officially. Raises InputError for an unknown
+    class or a configuration that cannot be loaded.
     """
 
     def __init__(self, classes: Sequence[str], initial_state: Mapping[str, JsonValue], long_context: bool) -> None:
@@ -161,7 +162,7 @@ class Simulators:
         }
 
     def run(self, call: ToolCall) -> Answer:
-        """Execute one call. Whatever goes wrong is an answer in the official executor's words, never raised."""
+        """Execute one call. Errors are answered in the official executor's words, never raised."""
         spec = all_tools().get(call.name)
         if spec is None or spec.group not in self.instances:
             return not_defined(call.name)
@@ -178,19 +179,19 @@ class Simulators:
             return _executed(instance, call.name, arguments)
 
     def snapshot(self, classes: Container[str]) -> dict[str, Any]:
-        """The instances as they are, to compare with, not to run; those of ``classes`` as copies, which will change.
+        """Return the current instances for comparison; those of ``classes`` are copied, because they will change.
 
         A copy shares the random generator of its instance.
         """
         return {name: _copied(one) if name in classes else one for name, one in self.instances.items()}
 
     def state(self) -> str:
-        """Canonical text of the public state."""
+        """Return the canonical text of the public state."""
         return state_text(self.instances)
 
 
 def not_defined(name: str) -> Answer:
-    """The official answer to a call of a function that is not there."""
+    """Return the official answer to a call of an unknown function."""
     what = f"Function call {name} is not allowed." if name in _FORBIDDEN else f"name '{name}' is not defined"
     return _refused(what)
 
@@ -220,7 +221,10 @@ def _generators(instance: object) -> dict[str, _BoundedDraws]:
 
 
 def _copied(instance: object) -> object:
-    """A copy that shares the random generator: its 625 numbers take four fifths of a copy's time, no check reads it."""
+    """Return a copy that shares the random generator.
+
+    Its 625 numbers take four fifths of a copy's time, and no check reads it.
+    """
     shared = _generators(instance)
     own = {name: value for name, value in vars(instance).items() if name not in shared}
     copied: object = object.__new__(type(instance))
@@ -229,7 +233,7 @@ def _copied(instance: object) -> object:
 
 
 def _plain_copy(value: Plain) -> Plain:
-    """A deep copy, several times as fast as ``copy.deepcopy``."""
+    """Return a deep copy, several times as fast as ``copy.deepcopy``."""
     copied: Plain = pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
     return copied
 
@@ -247,7 +251,7 @@ def _executed(instance: object, name: str, arguments: dict[str, Any]) -> Answer:
 
 
 def _ordered(name: str, arguments: dict[str, Any], text: str) -> str:
-    """Two error texts print a set, whose order differs between processes: print it sorted."""
+    """Sort the set in two error texts that print one, because its order differs between processes."""
     if name == "book_flight" and "Must be one of {" in text:
         head = text[: text.index("Must be one of {")]
         return f'{head}Must be one of {{{", ".join(map(repr, _TRAVEL_CLASSES))}}}"}}'
@@ -259,7 +263,7 @@ def _ordered(name: str, arguments: dict[str, Any], text: str) -> str:
 
 
 def _tree_beyond_cap(file_system: object, source: JsonValue) -> bool:
-    """Whether the tree, the working directory's if it was moved away, and a copy of ``source`` exceed the cap."""
+    """Return whether the tree, a working directory outside of it, and a copy of ``source`` exceed the cap."""
     attributes = vars(file_system)
     current = attributes["_current_dir"]
     waiting = [(attributes["root"], 0), (current, 0)]

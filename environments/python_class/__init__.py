@@ -1,1 +1,1 @@
-"""An environment from a plain Python class: its methods are the tools, its public attributes are the state."""
+"""Make an environment of a plain Python class: its methods are the tools, its public attributes are the state."""

@@ -1,4 +1,4 @@
-"""Reads a class's public methods as tools: name, docstring, and each parameter's type, description and default."""
+"""Read a class's public methods as tools: name, docstring, and each parameter's type, description and default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Type(NamedTuple):
 
 
 def documented_tools(world: type) -> dict[str, ToolSpec]:
-    """The tools of ``world`` by name, inherited ones first, in the order of the class body.
+    """Return the tools of ``world`` by name, inherited ones first, in the order of the class body.
 
     A tool is a method whose name has no leading underscore. Its docstring is its documentation; each parameter is
     written ``name: Annotated[type, "what it is"]``, where the type is str, int, float, bool, list[...], dict or a

@@ -1,4 +1,4 @@
-"""The environment of a plain Python class: opens episodes on instances of it and names the states to start from."""
+"""Implement the environment of a plain Python class: open episodes on instances of it and list its start states."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class PythonEnvironment:
     """Implements ``environments.base.Environment`` for a class whose public methods are tools.
 
     Args:
-        name: what tasks call this environment.
+        name: the environment's name in tasks.
         world: the class. Its public attributes are the state that is compared, so they hold JSON values; its public
-            methods are the tools (see ``documented_tools``) and raise ``ToolRefused`` for what they refuse.
+            methods are the tools (see ``documented_tools``) and raise ``ToolRefused`` to refuse a call.
         starts: arguments of the class's constructor, once for each state that exploration may start from.
-        call_seconds: how long one call into the class may take, an hour at most (ours).
+        call_seconds: timeout of one call into the class in seconds, an hour at most (ours).
 
-    A tool must be deterministic and must keep nothing outside its instance. Raises InputError for missing
-    documentation and for a start that the class cannot be made of.
+    A tool must be deterministic and must not keep state outside its instance. Raises InputError for missing
+    documentation and for a start that the class's constructor does not accept.
     """
 
     def __init__(
@@ -48,7 +48,10 @@ class PythonEnvironment:
         self._starts = tuple(self._start(position, arguments) for position, arguments in enumerate(starts))
 
     def open(self, task: TaskSpec) -> PythonEpisode:
-        """A fresh episode. Raises InputError for a task of another environment, or unknown classes, tools or states."""
+        """Open a fresh episode.
+
+        Raises InputError for a task of another environment, or unknown classes, tools or states.
+        """
         if task.environment != self.name:
             raise InputError(
                 f"a task of the environment {task.environment!r} was given to {self.name!r}: open it there"
@@ -66,14 +69,14 @@ class PythonEnvironment:
         return PythonEpisode(task, lambda: self._make(task.initial_state))
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Documentation of the named tools, in the given order. Raises InputError for an unknown one."""
+        """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
         for name in names:
             if name not in self._tools:
                 raise InputError(f"{self.name} has no tool {name!r}: use some of {', '.join(self._tools)}")
         return tuple(self._tools[name] for name in names)
 
     def starts(self) -> tuple[StartState, ...]:
-        """The given start states."""
+        """Return the given start states."""
         return self._starts
 
     def _start(self, position: int, arguments: Mapping[str, object]) -> StartState:

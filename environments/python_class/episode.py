@@ -1,4 +1,4 @@
-"""One attempt at one task in a user's class, judged by comparing state and answers with the reference's."""
+"""Run one attempt at one task in a user's class; compare its state and answers with the reference's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Played(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What the reference does in a turn: its final state, its informative results, and whether a call fails."""
+    """The reference's final state of a turn, its informative results, and whether one of its calls fails."""
 
     state: str
     told: frozenset[str]
@@ -89,11 +89,11 @@ class PythonEpisode:
         return self._turns.end()
 
     def state(self) -> str:
-        """Canonical JSON of the public attributes."""
+        """Return the canonical JSON of the public attributes."""
         return self._live().state()
 
     def outcome(self) -> Outcome:
-        """The outcome so far; a turn that was not reached is compared with the present state."""
+        """Return the outcome so far; a turn that was not reached is compared with the current state."""
         self._turns.expect_started()
         now = self._current()
         played = self._finished if self._turns.over else [*self._finished, now]

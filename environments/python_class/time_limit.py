@@ -1,8 +1,8 @@
-"""Ends a call into a user's class that does not return, in whatever thread it runs.
+"""End a call into a user's class that does not return, in any thread.
 
-Signals reach the main thread alone, and a thread cannot be ended from outside. What Python offers is an exception that
-is raised in a chosen thread at its next step: that ends any loop in Python. A call that waits outside Python (a socket
-without a timeout) cannot be ended; it is named on stderr, and the deadline of its branch ends the wait for it.
+Signals reach only the main thread, and a thread cannot be ended from outside. Python can raise an exception in a
+chosen thread at its next step, which ends any loop in Python. A call that waits outside Python (a socket without a
+timeout) cannot be ended; it is named on stderr, and the deadline of its branch ends the wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TICK = 0.5  # seconds between two looks at the calls
 
 
 class OutOfTime(BaseException):
-    """The call's time is up. No Exception, so that the user's own ``except Exception`` does not take it for one."""
+    """The call timed out. Not an Exception, so that the user's own ``except Exception`` does not catch it."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Call:
 
 
 class _Watch:
-    """The calls in progress, one a thread, and the one thread that looks at them."""
+    """The calls in progress, one per thread, and the thread that enforces their timeouts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def begin(self, call: _Call) -> _Call | None:
-        """Watch this thread's call; returns the one around it, which ``end`` goes back to."""
+        """Watch this thread's call; return the enclosing one, which ``end`` restores."""
         own = threading.get_ident()
         with self._lock:
             around = self._calls.get(own)
@@ -53,7 +53,7 @@ class _Watch:
         return around
 
     def end(self, around: _Call | None) -> None:
-        """This thread's call is over: no exception is sent to it any more. One may be on its way."""
+        """Stop watching this thread's call: no further exception is sent to it, but one may be pending."""
         own = threading.get_ident()
         with self._lock:
             if around is not None:
@@ -88,9 +88,9 @@ _watch = _Watch()
 
 @contextmanager
 def time_limit(name: str, seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the block once it has run for ``seconds``; ``name`` is what is called.
+    """Raise OutOfTime in the block once it has run for ``seconds``; ``name`` names the call.
 
-    What the block left half done is left so: nothing of it may be used afterwards.
+    The block may be left half done: do not use its objects afterwards.
     """
     call = _Call(name, seconds, time.monotonic() + seconds)
     around = _watch.begin(call)
@@ -101,7 +101,7 @@ def time_limit(name: str, seconds: float) -> Iterator[None]:
 
 
 def _end(call: _Call, around: _Call | None) -> None:
-    """Stop watching, also where the exception arrives in the middle of that: the call did return."""
+    """Stop watching, also where the exception arrives meanwhile: the call did return."""
     while True:
         try:
             _watch.end(around)
@@ -117,10 +117,10 @@ def _send(thread: int) -> None:
 
 
 def _receive() -> None:
-    """Have an exception that may be on its way arrive here.
+    """Receive an exception that may be pending.
 
-    It is replaced by one that is, and not taken back: taking one back leaves the interpreter's flag for it set for
-    good, which slows every function and makes traced ones go round in circles (CPython 3.11).
+    A new exception replaces it and is awaited. Clearing a pending one leaves the interpreter's flag for it set, which
+    slows every function and makes traced ones loop (CPython 3.11).
     """
     try:
         _send(threading.get_ident())

@@ -1,4 +1,4 @@
-"""One living instance of a user's class: runs documented calls on it and writes down its public state."""
+"""Run documented calls on an instance of a user's class and serialise its public state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALL_SECONDS = 60.0
 
 
 class ToolRefused(Exception):
-    """Raised by a tool that does not do what was asked; the agent reads the message as an error observation."""
+    """A tool refuses a call; the agent reads the message as an error observation."""
 
 
 class ClassWorld:
@@ -39,9 +39,9 @@ class ClassWorld:
         made_of: the user's class.
         tools: its documented tools by name.
         initial_state: ``{class name: arguments of its constructor}``.
-        call_seconds: how long one call into the class may take.
+        call_seconds: timeout of one call into the class in seconds.
 
-    Raises InputError where the class cannot be made of these arguments, or its state is not JSON.
+    Raises InputError where the constructor does not accept these arguments, or the state is not JSON.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class ClassWorld:
         self._call_seconds = call_seconds
 
     def state(self) -> str:
-        """Canonical JSON of the public attributes after the last call: keys sorted, whole floats as integers."""
+        """Return the public attributes after the last call as canonical JSON: sorted keys, whole floats as integers."""
         return self._state
 
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; arguments that do not fit the documentation are refused before the tool sees them.
 
-        Raises EnvironmentDefect when the tool raises anything but ToolRefused, SystemExit included, does not return in
-        time, or answers or leaves what is not JSON: that is a mistake of the environment, not of the agent.
+        Raises EnvironmentDefect when the tool raises any exception but ToolRefused, SystemExit included, does not
+        return in time, or its answer or state is not JSON: that is a defect of the environment, not of the agent.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -129,7 +129,7 @@ def _place(error: BaseException, method: Callable[..., object]) -> str:
 
 
 def unknown_tool(name: str) -> Observation:
-    """The answer to a call of a tool that is not there."""
+    """Return the answer to a call of an unknown tool."""
     return _error(f"there is no tool {name!r}")
 
 
@@ -138,13 +138,13 @@ def _error(reason: str) -> Observation:
 
 
 def _text(result: object) -> str:
-    """Objects and lists as JSON, null for nothing, any other value under the key ``result``."""
+    """Return objects and lists as JSON, None as null, any other value under the key ``result``."""
     written = _canonical(result, "result", MAX_STATE_DEPTH)
     return json.dumps(written if isinstance(written, dict | list | None) else {"result": written}, ensure_ascii=False)
 
 
 def _canonical(value: object, name: str, levels: int) -> JsonValue:
-    """The value as plain JSON of at most ``levels``. Raises TypeError naming what is none."""
+    """Return the value as plain JSON of at most ``levels``. Raises TypeError naming a part that is not JSON."""
     if levels < 0:
         raise TypeError(f"{name[:60]} is nested too deeply")
     if value is None or isinstance(value, str | bool | int):
@@ -159,7 +159,7 @@ def _canonical(value: object, name: str, levels: int) -> JsonValue:
 
 
 def _converted(tool: ToolSpec, name: str, value: JsonValue) -> JsonValue:
-    """Whole numbers in the documented type, so that 3 and 3.0 do the same."""
+    """Return whole numbers in the documented type, so that 3 and 3.0 have the same effect."""
     parameter = tool.parameter(name)
     wanted = parameter.items if parameter and parameter.type == "array" else parameter.type if parameter else None
     if isinstance(value, list):

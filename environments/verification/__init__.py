@@ -1,1 +1,1 @@
-"""Deterministic verification of tasks: replay, grounding, minimality, trivial policies, decontamination."""
+"""Verify tasks deterministically: replay, grounding, minimality, trivial policies, decontamination."""

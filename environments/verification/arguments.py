@@ -1,4 +1,4 @@
-"""Calls against the documentation of their tool: are the arguments known, complete and of the documented kind?"""
+"""Check calls against the documentation of their tool: arguments are known, complete and of the documented type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from environments.base import Parameter, ToolCall, ToolSpec
 
 
 def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
-    """What is wrong with the arguments of ``call`` by the documentation of ``tool``, as a phrase; None if nothing is.
+    """Return a phrase for the first error in the arguments of ``call`` by the documentation of ``tool``, else None.
 
     A whole number is accepted where a float is documented, and a whole float where an integer is. Null is accepted for
     an optional parameter whose default is null.
@@ -53,7 +53,7 @@ def _has_type(value: JsonValue, name: str) -> bool:
 
 
 def _finite(value: JsonValue) -> bool:
-    """Whether the value is a number that a float can hold: infinity and NaN are not JSON."""
+    """Return whether the value is a number that a float can hold: infinity and NaN are not JSON."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max

@@ -1,9 +1,9 @@
-"""The canonical form of a task: its start state as loaded, and what its reference reads and changes there.
+"""Compute the canonical form of a task: its start state as loaded, and the reads and changes of its reference.
 
-Two records with different text can be one task: a key that the environment does not read, a default that is written
-out, a file that nothing touches, a call that only looks. The canonical form leaves all of that out, so decontamination
-(``verification.decontamination``) compares tasks, not records. An environment that knows its states without playing
-implements ``Canonicalises``; for every other one the reference is played once, in one episode.
+Two records with different text can be one task: they may differ in a key that the environment does not read, a default
+that is written out, a file that no call touches, or a call that only reads. The canonical form leaves all of that out,
+so decontamination (``verification.decontamination``) compares tasks, not records. An environment that can compute its
+states without playing implements ``Canonicalises``; for every other one the reference is played once, in one episode.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _WORD = re.compile(r"\w+")
 class CanonicalStep:
     """One call of a reference: the tool's ``group``, the call's text, its result, and the state change.
 
-    ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` and
-    ``change`` are empty where an environment does not play; a step that ``reads`` only leaves the state as it is.
+    ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` (the
+    result) and ``change`` are empty where an environment does not play; a step that only ``reads`` does not change the
+    state.
     """
 
     group: str
@@ -50,8 +51,8 @@ class Canonical:
     """A task in canonical form.
 
     ``parts`` is the start state as loaded, before the setup; ``prepared`` after it. Both are by name of the part (for
-    BFCL: the class). ``split`` is the split that the start belongs to by its content, None where the environment does
-    not know.
+    BFCL: the class). ``split`` is the split that the start belongs to by its content, None where the environment
+    cannot determine it.
     """
 
     parts: Mapping[str, JsonValue]
@@ -71,8 +72,10 @@ class Canonical:
         return frozenset(step.digest for step in self.steps if step.reads)
 
     def nameless(self) -> tuple[str, ...]:
-        """Hashes of the calls with every text of the start state replaced by its place in the call: a task whose files
-        are renamed, in its state and in its calls, has the same."""
+        """Return the hashes of the calls with every text of the start state replaced by its place in the call.
+
+        They are equal for a task whose files are renamed, in its state and in its calls.
+        """
         known = {text for part in self.touched for text in _texts(self.parts[part]) if text.strip()}
         if not known:
             return tuple(step.digest for step in self.steps)
@@ -91,15 +94,15 @@ class Canonical:
 
 @runtime_checkable
 class Canonicalises(Protocol):
-    """An environment that gives a task's canonical form without playing it."""
+    """An environment that computes a task's canonical form without playing it."""
 
     def canonical(self, task: TaskSpec) -> Canonical:
-        """The canonical form of ``task``. Raises InputError for a task that the environment cannot open."""
+        """Return the canonical form of ``task``. Raises InputError for a task that the environment cannot open."""
         ...
 
 
 def canonical(environment: Environment, task: TaskSpec) -> Canonical:
-    """The canonical form of ``task``, from the environment itself or by playing its reference once.
+    """Return the canonical form of ``task``, from the environment itself or by playing its reference once.
 
     Raises InputError for a task that the environment cannot open, EnvironmentFault when the environment itself
     failed, and RecursionError where a state has no finite text.
@@ -108,7 +111,7 @@ def canonical(environment: Environment, task: TaskSpec) -> Canonical:
 
 
 def canonical_call(environment: Environment, call: ToolCall) -> tuple[str, str]:
-    """The group of the call's tool (empty for an unknown one), and the call as text.
+    """Return the group of the call's tool (empty for an unknown one), and the call as text.
 
     Arguments that are null or the documented default are left out, lists of documented choices are sorted, programs
     are written in Python's normal form, and runs of white space count as one blank.
@@ -123,23 +126,23 @@ def canonical_call(environment: Environment, call: ToolCall) -> tuple[str, str]:
 
 
 def digest(value: JsonValue) -> str:
-    """Hash of a JSON value, 16 hex digits."""
+    """Return the hash of a JSON value, 16 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def part_digest(value: JsonValue) -> str:
-    """Hash of a part of a state, without regard to white space in its texts."""
+    """Return the hash of a part of a state, ignoring white space in its texts."""
     return digest(_plain(value))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text in lower case: runs of letters, digits and underscores."""
+    """Return the words of a text in lower case: runs of letters, digits and underscores."""
     return tuple(_WORD.findall(text.casefold()))
 
 
 def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
-    """The words of a state: those of its texts and keys, and its numbers and booleans with their key.
+    """Yield the words of a state: those of its texts and keys, and its numbers and booleans with their key.
 
     The place of a text does not matter: renaming a file removes one word, nothing else.
     """
@@ -157,7 +160,7 @@ def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
 
 
 def _numbered(names: re.Pattern[str], text: str) -> str:
-    """``text`` with each of the names replaced by its place among them."""
+    """Return ``text`` with each of the names replaced by its place among them."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names.findall(text)))}
 
     def place_of(found: re.Match[str]) -> str:
@@ -179,7 +182,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def shape(value: JsonValue) -> JsonValue:
-    """A state without its texts: how it is nested, and its numbers."""
+    """Return a state without its texts: its nesting and its numbers."""
     if isinstance(value, dict):
         return sorted((shape(item) for item in value.values()), key=json.dumps)
     if isinstance(value, list):
@@ -215,7 +218,7 @@ def _played(environment: Environment, task: TaskSpec) -> Canonical:
 
 
 def _parts(text: str) -> dict[str, JsonValue]:
-    """The state by part; one part without a name where its text is not a JSON object."""
+    """Return the state by part; one part without a name where its text is not a JSON object."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -224,7 +227,7 @@ def _parts(text: str) -> dict[str, JsonValue]:
 
 
 def _changes(before: JsonValue, after: JsonValue, path: str) -> Iterator[list[JsonValue]]:
-    """[path, old, new] of every value that differs; what is not there is null."""
+    """Yield [path, old, new] for every value that differs; a missing value is null."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in before.keys() | after.keys():
             if before.get(key) != after.get(key) or (key in before) != (key in after):
@@ -245,7 +248,7 @@ def _tool(environment: Environment, name: str) -> ToolSpec | None:
 
 
 def _argument(tool: ToolSpec | None, name: str, value: JsonValue) -> JsonValue:
-    """The value in plain form; None for what need not be given."""
+    """Return the value in plain form; None for an argument that can be left out."""
     parameter = tool.parameter(name) if tool else None
     if parameter is None:
         return _plain(value)
@@ -259,7 +262,7 @@ def _argument(tool: ToolSpec | None, name: str, value: JsonValue) -> JsonValue:
 
 
 def program_text(code: str) -> str:
-    """A program without comments and layout; the text itself where it is not Python."""
+    """Return a program without comments and layout; the text itself where it is not Python."""
     try:
         return ast.unparse(parsed(code))
     except (ValueError, RecursionError):

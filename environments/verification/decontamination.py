@@ -1,19 +1,20 @@
-"""Decontamination: is this task one of the held-out sets, whatever its record looks like?
+"""Decontaminate: find out whether a task belongs to a held-out set, however its record is written.
 
-What is held out is recorded by content (``HeldOutRecord``): hashes of start states as loaded, of what references read
-and change, of texts and of calls. A task is refused when
+Held-out sets are recorded by content (``HeldOutRecord``): hashes of start states as loaded, of the reads and changes
+of references, of texts and of calls. A task is refused when
 
-- its start state belongs to a held-out split: the environment says so, or a part of it is a held-out part, or is
-  nearer to one than to any part that training begins in and shares half of its words;
-- its reference changes the same with the same calls, and reads at least the same, as a held-out one: from the same
-  start, or from a start that training does not have, or where no start of training could give this;
+- its start state belongs to a held-out split: the environment reports so, or a part of it is a held-out part, or is
+  nearer to one than to any part of a training start and shares half of its words;
+- its reference makes the same changes with the same calls, and at least the same reads, as a held-out one: from the
+  same start, or from a start that training does not have, or where no start of training could give this result;
 - it is a held-out task of a small start state with other names;
 - it has a held-out user turn of ``LONG_TURN`` words and more, or a held-out text and its calls.
 
-Tasks that a run itself holds out (``evaluation.tasks``) may begin where training begins: of them only the reference
+Tasks that a run itself holds out (``evaluation.tasks``) may have a start of training: of them only the reference
 counts, from the same start or from a copy of it.
 
-The nearest held-out tasks by text and by calls are reported and never refuse: honest tasks share both with them.
+The nearest held-out tasks by text and by calls are reported and are not a reason to refuse: legitimate tasks share
+both with them.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from environments.verification.held_out_records import (
 
 RECORD_FILE = "held-out.json"
 NEAR = 0.5
-"""Share of the words, weighted by rarity, that makes a state a copy of another (our choice, see the leak suite)."""
+"""Share of the words, weighted by rarity, above which a state counts as a copy (our choice, see the leak suite)."""
 
 REBUILT = 4
-"""Words that a setup must have added to make a copy of a held-out state out of one of training (our choice)."""
+"""Fewest words that a setup must add to turn a training state into a copy of a held-out one (our choice)."""
 
 TRAINING = "train"
 
@@ -86,12 +87,14 @@ class HeldOut(Collection[str]):
         return len(self.fingerprints)
 
     def joined(self, fingerprints: Iterable[str], record: HeldOutRecord | None) -> HeldOut:
-        """These held-out sets and another one."""
+        """Return these held-out sets together with another one."""
         return HeldOut(self.fingerprints.union(fingerprints), (*self.records, *([record] if record else [])))
 
     def match(self, task: TaskSpec, form: Canonical) -> str | None:
-        """One sentence that names the held-out set ``task`` is from; None for a task of training. ``form`` is its
-        canonical form."""
+        """Return one sentence that names the held-out set of ``task``; None for a task of training.
+
+        ``form`` is its canonical form.
+        """
         if fingerprint(task) in self.fingerprints:
             return f"A held-out set has this task (fingerprint {fingerprint(task)[:16]})."
         if form.split not in (None, TRAINING):
@@ -99,7 +102,7 @@ class HeldOut(Collection[str]):
         return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)
 
     def nearest(self, environment: Environment, task: TaskSpec) -> Nearest | None:
-        """The nearest held-out tasks; None where nothing is recorded."""
+        """Return the nearest held-out tasks; None where nothing is recorded."""
         found = [one.nearest(environment, task) for one in self._compared if one.record.tasks]
         if not found:
             return None
@@ -108,7 +111,7 @@ class HeldOut(Collection[str]):
 
 
 def held_out(environment: str) -> HeldOut:
-    """Return the held-out sets that the packaged benchmark ``environment`` publishes (``Benchmark.held_out`` asks).
+    """Return the held-out sets that the packaged benchmark ``environment`` publishes, for ``Benchmark.held_out``.
 
     Raises InputError when a file of them is missing or was altered.
     """
@@ -155,7 +158,7 @@ class _Compared:
             seen = Counter(word for bag in bags for word in bag)
             weights = {word: math.log((len(bags) + 1) / n) for word, n in seen.items()}
             self._weights[part] = weights
-            # A word that no start has weighs as much as one that half a start has.
+            # A word that is in no start has the weight of a word that is in half a start.
             self._unknown[part] = math.log(2 * (len(bags) + 1))
             self._parts[part] = [
                 _Part(start.label, bag, sum(weights[word] for word in bag), training)
@@ -198,7 +201,7 @@ class _Compared:
         return None
 
     def _copied(self, part: str, state: JsonValue) -> str | None:
-        """A sentence when the state is nearer to a held-out one than to any of training, and close to it."""
+        """Return a sentence when the state is nearer to a held-out one than to any of training, and close to it."""
         if part not in self._parts:
             return None
         weights = self._weights[part]
@@ -217,7 +220,7 @@ class _Compared:
         return None
 
     def _rebuilt(self, part: str, form: Canonical) -> str | None:
-        """A sentence when the setup makes a held-out state out of one of training."""
+        """Return a sentence when the setup turns a training state into a held-out one."""
         prepared = form.prepared.get(part)
         if prepared is None or prepared == form.parts[part] or part not in self._parts:
             return None
@@ -246,14 +249,17 @@ class _Compared:
         return all((part, part_digest(form.parts[part])) in self._training for part in form.touched)
 
     def _is_copy(self, form: Canonical) -> bool:
-        """Whether the start may be a held-out one: held-out splits have every start that training has not, a run's own
-        held-out tasks have theirs and copies of them."""
+        """Return whether the start may be a held-out one.
+
+        To held-out splits belongs every start that training does not have; to a run's own held-out tasks belong their
+        starts and copies of them.
+        """
         if self._begins_in_training(form):
             return False
         return self.record.by_start or any(self._copied(part, form.parts[part]) for part in form.touched)
 
     def _renamed(self, form: Canonical) -> str | None:
-        """A sentence when the task is a held-out one with other names: the calls say so, or one call and the state."""
+        """Return a sentence when the task is a renamed held-out one, by its calls or by one call and the state."""
         if self._begins_in_training(form):
             return None
         own, place = Counter(form.nameless()), shape_of(form)

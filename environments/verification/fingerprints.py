@@ -1,7 +1,13 @@
-"""Fingerprints of tasks: what the leak firewall and the search for duplicates compare.
+"""Compute fingerprints of tasks, for decontamination and for the search for duplicates.
 
 A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
 left out: the same calls from the same state are the same task, however it is worded.
+
+A held-out evaluation set publishes the fingerprints and call sequences of its tasks (``PublishedPanel``), so that they
+can be compared without opening the set. Warm start, D_0 and drafts are refused when their fingerprint is published,
+and when their content is that of a held-out task (``environments.verification.decontamination``, which reads a record
+beside these files). Equal value-free call sequences are reported, never refused. A missing or altered file is an error:
+decontamination must not fail open.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from environments.base import InputError, Record, TaskSpec, ToolCall
 
 
 def fingerprint(task: TaskSpec) -> str:
-    """SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
+    """Return the SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
 
     Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value).
     """
@@ -31,7 +37,7 @@ def fingerprint(task: TaskSpec) -> str:
 
 
 def call_sequence(task: TaskSpec) -> tuple[str, ...]:
-    """Names of the reference's calls in order, without values: overlap of these is reported, never refused."""
+    """Return the names of the reference's calls in order, without values: overlap is reported, never refused."""
     return tuple(call.name for turn in task.reference for call in turn)
 
 
@@ -49,17 +55,11 @@ def _canonical(value: JsonValue) -> JsonValue:
     return value
 
 
-# The published side of the held-out panels: fingerprints and call sequences, readable without opening a panel.
-#
-# Warm start, D_0 and drafts are refused when their fingerprint is sealed, and when their content is that of a held-out
-# task (``environments.verification.decontamination``, which reads a record beside these files). Equal value-free call
-# sequences are reported, never refused. A missing or altered file is an error: a firewall must not fail open.
-
 SUFFIX = ".fingerprints.json"
 
 
 class PublishedPanel(Record):
-    """What a panel publishes: sorted fingerprints and distinct call sequences, and the SHA-256 of both."""
+    """The published record of an evaluation set: sorted fingerprints, distinct call sequences, the SHA-256 of both."""
 
     panel: str
     environment: str
@@ -77,7 +77,7 @@ class PublishedPanel(Record):
 def publication(
     panel: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
 ) -> PublishedPanel:
-    """What to publish of a panel of these fingerprints and value-free call sequences."""
+    """Return the published record of an evaluation set with these fingerprints and value-free call sequences."""
     hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
     return PublishedPanel(
         panel=panel,
@@ -89,12 +89,12 @@ def publication(
 
 
 def panels_folder(environment: str) -> Path:
-    """Return the folder of a packaged benchmark's panels."""
+    """Return the folder of a packaged benchmark's evaluation sets."""
     return Path(__file__).parents[1] / environment / "panels"
 
 
 def read_publication(path: Path) -> PublishedPanel:
-    """One published file. Raises InputError when it is missing, unreadable or altered."""
+    """Read one published file. Raises InputError when it is missing, unreadable or altered."""
     try:
         return PublishedPanel.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -105,9 +105,9 @@ def read_publication(path: Path) -> PublishedPanel:
 
 
 def published_panels(environment: str) -> tuple[PublishedPanel, ...]:
-    """What every panel of ``environment`` publishes, by file name.
+    """Return the published records of the evaluation sets of ``environment``, by file name.
 
-    Raises InputError when there is none or a file was altered.
+    Raises InputError when there is no file or a file was altered.
     """
     paths = sorted(panels_folder(environment).glob(f"*{SUFFIX}"))
     if not paths:

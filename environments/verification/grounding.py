@@ -1,4 +1,4 @@
-"""Grounding: can every argument of a reference be found in what the agent may have seen by then?
+"""Check grounding: every argument of a reference appears in text that the agent has seen before the call.
 
 An agent sees the user turns so far, the observations of its earlier calls and the documentation of its tools; it
 never sees the setup. The rule (our choice):
@@ -10,9 +10,9 @@ never sees the setup. The rule (our choice):
   or the default of the parameter, or appears in its description; the parts of an ISO date do not count, or
   birthdays would ground the small ids that apps count with;
 - booleans and null are always documented; items of lists and values of objects are looked up one by one;
-- of a program (a parameter of type code) the literals are looked up one by one (``verification.programs`` says
-  which); one that a tool is given is also found where that tool's documentation states it for the parameter, and a
-  string where it is the group of a tool that the reference's programs call.
+- of a program (a parameter of type code) the literals are looked up one by one (``verification.programs`` has the
+  rule); an argument of a tool is also found where that tool's documentation states it for the parameter, and a string
+  where it is the group of a tool that the reference's programs call.
 
 The environment's text before the first turn (``UserTurn.preface``) does not count as seen.
 """
@@ -46,7 +46,7 @@ class Seen:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Add a user turn or an observation; of JSON text or literals also the strings without escapes."""
+        """Add a user turn or an observation; for JSON text or literals also the strings without escapes."""
         for version in (text, *_unescaped(text)):
             self._texts.append(_normal(version))
             self._numbers.update(_numbers(version))
@@ -62,7 +62,7 @@ class Seen:
 
 
 def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
-    """Whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``."""
+    """Return whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``."""
     if value is None or isinstance(value, bool):
         return True
     stated = [*parameter.choices, *_leaves(parameter.default)]
@@ -75,7 +75,7 @@ def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
 
 
 def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
-    """A phrase for each argument value of the reference that the agent could not have known, in order of the calls.
+    """Return a phrase for each ungrounded argument value of the reference, in order of the calls.
 
     ``replay`` is a replay of the task's reference. Raises InputError for a tool that the environment does not have.
     """
@@ -122,14 +122,14 @@ class _Programs:
         self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
 
     def read(self, code: str) -> tuple[Literal, ...]:
-        """The literals of the next program; of what is no Python its whole text."""
+        """Return the literals of the next program, or its whole text where it is not Python."""
         try:
             return literals(code, self._reach)
         except ValueError:
             return (Literal(code),)
 
     def documented(self, literal: Literal) -> bool:
-        """Whether documentation states the value where the program gives it."""
+        """Return whether documentation states the value where the program gives it."""
         if literal.value in self._groups:
             return True
         tool = self._tool(literal.tool) if literal.tool else None
@@ -177,7 +177,7 @@ def _unescaped(text: str) -> tuple[str, ...]:
 
 
 def _literals(text: str) -> Iterator[str]:
-    """The JSON string literals in a text, without their escapes; templated turns quote values this way."""
+    """Yield the JSON string literals in a text, without their escapes; templated turns quote values this way."""
     for literal in _LITERAL.findall(text):
         try:
             yield json.loads(literal)
@@ -199,7 +199,7 @@ def _quotes(text: str) -> Iterator[str]:
 
 
 def _stands_in(wanted: str, text: str) -> bool:
-    """Whether ``wanted`` occurs in ``text`` with no letter, digit or underscore right before or after it."""
+    """Return whether ``wanted`` occurs in ``text`` with no letter, digit or underscore right before or after it."""
     start = text.find(wanted)
     while start != -1:
         end = start + len(wanted)

@@ -1,4 +1,4 @@
-"""Records of held-out sets by content: hashes of what decontamination compares (``verification.decontamination``)."""
+"""Record held-out sets by content: hashes for the comparison in ``verification.decontamination``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LONG_TURN = 8
 """Words of a user turn that identify its source on their own (ours: shorter ones coincide by chance)."""
 
 SMALL = 14
-"""Words of a start state that has so few that renaming one makes it another (our choice)."""
+"""Most words of a start state in which renaming one word makes a different state (our choice)."""
 
 
 class HeldOutStart(Record):
-    """A part of a start state: its hash as loaded, its words by number, and where it is from, for people to read."""
+    """A part of a start state: its hash as loaded, its words by number, and a readable label of its origin."""
 
     label: str
     part: str
@@ -44,9 +44,9 @@ class HeldOutTask(Record):
 
     ``starts`` are the hashes of the parts that its calls touch, ``changes`` and ``reads`` those of ``Canonical``.
     ``distinctive``: its setup and reference give another result from every start of training. ``nameless`` are the
-    hashes of its calls without names, ``shape`` that of its start state; both for a small start state alone, which
-    renaming makes another one. ``said`` hashes its text and calls. ``words`` and ``calls`` number the words of both,
-    and are empty where another task is reported in its place.
+    hashes of its calls without names, ``shape`` that of its start state; both are set only for a small start state,
+    in which renaming a word makes a different state. ``said`` hashes its text and calls. ``words`` and ``calls``
+    number the words of both, and are empty where another task is reported instead.
     """
 
     id: str
@@ -62,11 +62,11 @@ class HeldOutTask(Record):
 
 
 class HeldOutRecord(Record):
-    """What is held out of an environment, by content. ``sha256`` is that of everything else in it.
+    """The held-out tasks of an environment, by content. ``sha256`` is the hash of all other fields.
 
-    ``by_start``: whole start states are held out, so a task that begins in one is refused whatever it asks for.
-    ``vocabulary`` has the hashes of all words, which the other fields number. ``training`` are the parts that training
-    begins in, ``held_out`` those of the held-out splits that training does not have. ``turns`` are hashes of user turns
+    ``by_start``: whole start states are held out, so every task that begins in one is refused. ``vocabulary`` has the
+    hashes of all words, which the other fields refer to by number. ``training`` are the parts of the start states of
+    training, ``held_out`` those of the held-out splits that training does not have. ``turns`` are hashes of user turns
     of ``LONG_TURN`` words and more.
     """
 
@@ -87,7 +87,7 @@ class HeldOutRecord(Record):
 
 
 def read_record(path: Path) -> HeldOutRecord:
-    """A recorded file. Raises InputError when it cannot be read or was altered."""
+    """Read a record's file. Raises InputError when it cannot be read or was altered."""
     try:
         return HeldOutRecord.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -98,7 +98,7 @@ def read_record(path: Path) -> HeldOutRecord:
 
 
 def write_record(path: Path, record: HeldOutRecord) -> None:
-    """Write ``record``, a start or a task in each line."""
+    """Write ``record``, one start or task per line."""
     fields = []
     for name, value in record.model_dump(mode="json").items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -110,11 +110,11 @@ def write_record(path: Path, record: HeldOutRecord) -> None:
 
 
 class Recorder:
-    """Makes the record of an environment's held-out sets.
+    """Make the record of an environment's held-out sets.
 
     Args:
         environment: plays the tasks.
-        training: one task for each start of training; what they ask for does not matter.
+        training: one task for each start of training; only their start states are read.
         training_turns: user turns that training may have.
     """
 
@@ -138,8 +138,8 @@ class Recorder:
     ) -> None:
         """Record one held-out task; ``start`` is the label of its start state, by default the task's name.
 
-        ``with_text``: its texts are like no text of training, so a task with one of them is refused. ``neighbour``:
-        it may be reported as the nearest. Raises what ``canonical`` raises.
+        ``with_text``: its texts differ from all texts of training, so a task with one of them is refused.
+        ``neighbour``: it may be reported as the nearest. Raises the errors of ``canonical``.
         """
         form = canonical(self._environment, task)
         for part in self._starts(start or name, form.parts):
@@ -168,9 +168,9 @@ class Recorder:
         self._tasks.setdefault(content, recorded)
 
     def mark_distinctive(self, name: str, task: TaskSpec) -> bool:
-        """Play ``task`` from every start of training that has its parts; whether none gives what its own start gives.
+        """Mark the record of ``name`` as distinctive where no start of training gives the result of its own start.
 
-        The record of ``name`` is marked so.
+        ``task`` is played from every start of training that has one of its classes. Returns whether it was marked.
         """
         own = canonical(self._environment, task)
         for start in self._training:
@@ -185,7 +185,7 @@ class Recorder:
         return True
 
     def record(self, *, by_start: bool) -> HeldOutRecord:
-        """Everything that was added; see ``HeldOutRecord`` for ``by_start``."""
+        """Return the record of all added tasks; see ``HeldOutRecord`` for ``by_start``."""
         content: dict[str, JsonValue] = {
             "environment": self._environment.name,
             "by_start": by_start,
@@ -209,7 +209,7 @@ class Recorder:
 
 
 def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -> HeldOutRecord:
-    """The record of tasks that a run holds out (``evaluation.tasks``), whose texts are like those of training.
+    """Return the record of tasks that a run holds out (``evaluation.tasks``), whose texts are like those of training.
 
     A task that the environment cannot open is left out. Raises EnvironmentFault when the environment failed.
     """
@@ -235,7 +235,7 @@ def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -
 
 
 def _bare(task: TaskSpec) -> TaskSpec:
-    """The task that begins in the same state and asks for nothing."""
+    """Return a task with the same start state and without text, setup and reference calls."""
     return task.model_copy(update={"turns": ("",), "setup": (), "reference": ((),), "withheld": {}})
 
 

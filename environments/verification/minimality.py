@@ -1,19 +1,19 @@
-"""Minimality: which calls of a reference carry nothing, and paths reduced to the calls that carry them.
+"""Find superfluous calls of a reference, and reduce paths to the calls that are needed.
 
-The official response check asks for as many results as the reference has, so inside one turn it punishes leaving out
-any call at all, useful or not. A call is therefore superfluous (our rule) when the reference without it
+The official response check asks for as many results as the reference has, so inside one turn every omitted call fails
+it, useful or not. A call is therefore superfluous (our rule) when the reference without it
 
 - succeeds by the official rule, also where that counts results of the setup, or
 - ends every turn in the same state, returns everything that the full reference had returned by the end of that
   turn, and makes no remaining call fail,
 
-and every value that a remaining call is given can still be found (``grounding``): where nobody asks for the answers of
-reads, they carry what later calls need to know.
+and every value in a remaining call is still grounded (``grounding``): where the user turn does not ask for the results
+of reads, later calls may need their values.
 
-A call's information is the text of its result, unless the environment calls it empty or it is null or blank: so a read
-carries its result once, a second read of the same text carries nothing, and neither does a change that is overwritten
-before the turn ends and answers with nothing. Conversely, whenever a call is not superfluous, the trajectory without
-it fails the official check.
+A call's information is the text of its result, unless the environment marks it empty or it is null or blank. A read
+adds its result once; a second read of the same text adds nothing, and neither does a change that is overwritten before
+the turn ends and has an empty result. Conversely, whenever a call is not superfluous, the trajectory without it fails
+the official check.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ Calls = tuple[tuple[ToolCall, ...], ...]
 
 
 def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: int, call: int) -> bool:
-    """Whether leaving out call ``call`` of turn ``turn`` (both from 0) leaves the reference's effects and results
-    unchanged.
+    """Return whether the reference has the same effects and results without call ``call`` of turn ``turn``.
 
-    ``full`` is a replay of the whole reference.
+    Both are counted from 0. ``full`` is a replay of the whole reference.
     """
     calls = _without(task.reference, turn, call)
     try:
@@ -47,11 +46,11 @@ def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: in
 
 
 def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
-    """The task with its reference reduced by replays until no call is superfluous; None if nothing remains.
+    """Return the task with its reference reduced by replays until no call is superfluous; None if no call remains.
 
-    For paths before their text is written: turns that lose their last call are dropped with whatever text they have.
-    Calls that fail are dropped first. Of two calls that carry the same, the later one goes, so that what the earlier
-    one tells can ground the calls between. The result is a fixed point: reducing it again changes nothing. Raises
+    Use it for paths before their text is written: turns that lose their last call are dropped with their text. Calls
+    that fail are dropped first. Of two calls with the same information, the later one is dropped, so that the earlier
+    result can ground the calls between. The result is a fixed point: reducing it again changes nothing. Raises
     InputError for a task that the environment cannot open, EnvironmentFault when the environment itself failed.
     """
     current = _drop_empty_turns(task, task.reference)
@@ -73,7 +72,7 @@ def _last_superfluous(environment: Environment, task: TaskSpec, full: Replay) ->
 
 
 def _missing(environment: Environment, task: TaskSpec, played: Replay) -> Counter[str]:
-    """Values of the calls of ``played`` that cannot be found, each as often as it is given."""
+    """Count the ungrounded values of the calls of ``played``."""
     played_task = task.model_copy(update={"reference": tuple(turn.calls for turn in played.turns)})
     return Counter(phrase.partition(": ")[2] for phrase in ungrounded(environment, played_task, played))
 
@@ -92,7 +91,7 @@ def _drop_empty_turns(task: TaskSpec, reference: Calls) -> TaskSpec | None:
 
 
 def _told(played: Replay, turn: int) -> set[str]:
-    """Results up to the end of the turn that hold something."""
+    """Return the informative results up to the end of the turn."""
     return {
         observation.text
         for replayed in played.turns[: turn + 1]
@@ -102,5 +101,5 @@ def _told(played: Replay, turn: int) -> set[str]:
 
 
 def _heard(played: Replay, turn: int) -> set[str]:
-    """All results up to the end of the turn."""
+    """Return all results up to the end of the turn."""
     return {o.text for replayed in played.turns[: turn + 1] for o in replayed.observations if not o.failed}

@@ -1,7 +1,20 @@
-"""Reads programs: Python that calls an environment's tools as ``apis.NAME(parameter=value)``. Pure functions of text.
+"""Parse programs: Python that calls an environment's tools as ``apis.NAME(parameter=value)``. Pure functions of text.
 
-A reference that is a program is kept as blocks that run one after the other, like an agent's: what can be left out of
-it (``environments.verification.minimality``) is then found block by block.
+A reference that is a program is kept as blocks that run one after the other, like an agent's, so that superfluous
+parts (``environments.verification.minimality``) are found block by block.
+
+``literals`` finds the values that a program holds as literals, for grounding. The rule (ours): every string with a
+letter or digit in it and every number counts, in any position, except
+
+- a constant key in square brackets that is read (``profile["email"]``, ``songs[2]``), and the first argument of
+  ``get`` and ``pop``: they select from existing values;
+- 0, 1 and -1, unless a tool is given them: they count, index and start sums;
+- arguments that control cutting, rounding or formatting: those of ``split``, ``strip`` and similar methods, the digits
+  of ``round``, format specifications, the directives of ``strftime`` and ``strptime``;
+- booleans, None, docstrings, and names of variables, attributes and parameters.
+
+Of an f-string each piece counts without the signs and spaces at its ends, so that separators do not count; of a
+date's format and of a regular expression's pattern each word counts by itself.
 """
 
 from __future__ import annotations
@@ -13,20 +26,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from environments.base import ToolSpec
-
-# ``literals`` finds the values that a program holds as literals: grounding asks where its author knew them from.
-#
-# The rule (ours). Every string with a letter or digit in it and every number counts, in any position, but not
-#
-# - a constant key in square brackets that is read (``profile["email"]``, ``songs[2]``), and the first argument of
-#   ``get`` and ``pop``: they pick from what is there already;
-# - 0, 1 and -1, unless a tool is given them: they count, index and start sums;
-# - what says how to cut, round or write: arguments of ``split``, ``strip`` and their kin, the digits of ``round``,
-#   format specifications, the directives of ``strftime`` and ``strptime``;
-# - booleans, None, docstrings, and names of variables, attributes and parameters.
-#
-# Of an f-string each piece counts without the signs and spaces at its ends, so that separators do not count; of a
-# date's format and of a regular expression's pattern each word counts by itself.
 
 _PICKING = frozenset({"get", "pop"})
 _CUTTING = frozenset({"split", "rsplit", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix"})
@@ -41,7 +40,7 @@ _LONGEST_NUMBER = 1000
 
 
 class Literal(NamedTuple):
-    """A value; where a tool is given it, the tool's name and the parameter's (empty for one without a name)."""
+    """A value; for an argument of a tool also the tool's name and the parameter's (empty for a positional one)."""
 
     value: str | int | float
     tool: str | None = None
@@ -49,9 +48,9 @@ class Literal(NamedTuple):
 
 
 def literals(code: str, reach: Reach | None = None) -> tuple[Literal, ...]:
-    """The values in ``code`` in their order. Raises ValueError for code that ``programs.parsed`` refuses.
+    """Return the values in ``code`` in their order. Raises ValueError for code that ``programs.parsed`` refuses.
 
-    ``reach`` knows the names that earlier blocks defined, and learns those of this one.
+    ``reach`` holds the names that earlier blocks defined, and is extended by those of this one.
     """
     reach = reach or Reach()
     found: list[Literal] = []
@@ -63,7 +62,7 @@ def literals(code: str, reach: Reach | None = None) -> tuple[Literal, ...]:
 
 
 class _Reader:
-    """Reads a statement; ``given`` names the tool and parameter that an expression is passed to unchanged."""
+    """Read a statement; ``given`` names the tool and parameter that an expression is passed to unchanged."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -110,7 +109,7 @@ class _Reader:
             yield from self.read(keyword.value, (tool, keyword.arg or ""))
 
     def _argument(self, function: ast.expr, place: int, argument: ast.expr) -> Iterator[Literal]:
-        """A positional argument of a function that is not a tool."""
+        """Yield a positional argument of a function that is not a tool."""
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         method = isinstance(function, ast.Attribute)
         of_re = (
@@ -148,7 +147,7 @@ def _constant(value: object, given: tuple[str, str] | None) -> Iterator[Literal]
         case complex():
             value = value.imag
         case int() if value.bit_length() > _LONGEST_NUMBER:
-            value = hex(value)  # Python writes no longer ones in decimal
+            value = hex(value)  # Python does not write longer ones in decimal
     if isinstance(value, str):
         counts = _WORD.search(value) is not None
     else:
@@ -164,7 +163,7 @@ def _says_how(name: str, is_method: bool, place: int) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Whether it is a constant, with a sign or without."""
+    """Return whether it is a constant, with a sign or without."""
     return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
@@ -175,12 +174,12 @@ _JOINED = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.AugAssi
 
 
 def program_tool(tools: Sequence[ToolSpec]) -> ToolSpec | None:
-    """The first tool that runs programs (``ToolSpec.program``), or None."""
+    """Return the first tool that runs programs (``ToolSpec.program``), or None."""
     return next((tool for tool in tools if tool.program is not None), None)
 
 
 def parsed(code: str) -> ast.Module:
-    """The syntax of ``code``. Raises ValueError, saying why, for what is no Python or too long or nested to read."""
+    """Parse ``code``. Raises ValueError with the reason for text that is not Python, too long or nested too deeply."""
     if len(code) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
     try:
@@ -192,7 +191,7 @@ def parsed(code: str) -> ast.Module:
 
 @contextmanager
 def told_when_too_deep() -> Iterator[None]:
-    """Raises ValueError where what is done inside goes deeper than Python can."""
+    """Raise ValueError where the block exceeds Python's recursion depth or memory."""
     try:
         yield
     except (RecursionError, MemoryError):
@@ -200,10 +199,10 @@ def told_when_too_deep() -> Iterator[None]:
 
 
 def blocks(code: str) -> tuple[str, ...]:
-    """The top-level statements of ``code``, each a block of its own, in Python's normal form and without comments.
+    """Return the top-level statements of ``code`` as blocks, in Python's normal form and without comments.
 
-    Imports, assignments and definitions that call no tool join the statement after them when that one calls a tool;
-    otherwise they are one block together. Raises ValueError for what ``parsed`` refuses.
+    Imports, assignments and definitions without a tool call join the statement after them when that one calls a tool;
+    otherwise they are one block together. Raises ValueError like ``parsed``.
     """
     reach = Reach()
     found: list[list[ast.stmt]] = []
@@ -224,9 +223,9 @@ def blocks(code: str) -> tuple[str, ...]:
 
 
 def called(code: str) -> tuple[str, ...]:
-    """The names of the tools that ``code`` calls or passes on, in order of their first mention.
+    """Return the names of the tools that ``code`` calls or passes on, in order of their first mention.
 
-    Raises ValueError for what ``parsed`` refuses.
+    Raises ValueError like ``parsed``.
     """
     reach = Reach()
     names: dict[str, None] = {}
@@ -238,9 +237,9 @@ def called(code: str) -> tuple[str, ...]:
 
 
 class Reach:
-    """Which names of a program lead to tools: ``apis``, what was assigned from it, functions that use either.
+    """Names of a program that refer to tools: ``apis``, names assigned from it, and functions that use either.
 
-    Statements are learnt in their order; what one block defines, the next ones may use.
+    Statements are added in their order; later blocks may use the names of earlier ones.
     """
 
     def __init__(self) -> None:
@@ -248,7 +247,7 @@ class Reach:
         self._functions: set[str] = set()
 
     def learn(self, statement: ast.AST) -> None:
-        """Take in what the statement names."""
+        """Add the names that the statement defines."""
         for node in ast.walk(statement):
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() | ast.Name() as value):
@@ -260,17 +259,17 @@ class Reach:
                         self._functions.add(name)
 
     def calls(self, statement: ast.stmt) -> bool:
-        """Whether running the statement may call a tool; a definition alone does not."""
+        """Return whether running the statement may call a tool; a definition alone does not."""
         if isinstance(statement, _Definition):
             return False
         return any(self._is_reaching(part) for call in _calls(statement) for part in ast.walk(call))
 
     def called(self, call: ast.Call) -> str | None:
-        """The tool that is called, or passed as the first argument to whatever calls it; else None."""
+        """Return the tool that is called, or passed as the first argument to another function; else None."""
         return self._path(call.func) or (self._path(call.args[0]) if call.args else None) or None
 
     def _path(self, node: ast.expr) -> str | None:
-        """The dotted name behind ``apis``, empty for itself; None for what does not lead there."""
+        """Return the dotted name after ``apis``, empty for ``apis`` itself; None for any other expression."""
         match node:
             case ast.Name(id=name):
                 return self._paths.get(name)

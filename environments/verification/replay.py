@@ -1,4 +1,4 @@
-"""Replays of calls in a fresh episode: what verification, reduction and grounding look at."""
+"""Replay calls in a fresh episode, for verification, reduction and grounding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOTHING = frozenset(("", "none", "null", "{}", "[]", '""', "''"))
 
 
 class ReplayedTurn(Record):
-    """What the calls of one user turn did: an observation and the state text after it for each call, in order."""
+    """The calls of one user turn with an observation and the state text after it for each call, in order."""
 
     calls: tuple[ToolCall, ...]
     observations: tuple[Observation, ...]
@@ -26,7 +26,7 @@ class Replay(Record):
     outcome: Outcome
 
     def end_states(self) -> tuple[str, ...]:
-        """The state text at the end of each turn."""
+        """Return the state text at the end of each turn."""
         ends: list[str] = []
         for turn in self.turns:
             before = ends[-1] if ends else self.initial
@@ -34,7 +34,7 @@ class Replay(Record):
         return tuple(ends)
 
     def errors(self) -> tuple[tuple[int, int], ...]:
-        """(turn, call) of every call that the environment refused or did not take for a call."""
+        """Return (turn, call), from 0, of every call that failed or was malformed."""
         return tuple(
             (t, c)
             for t, turn in enumerate(self.turns)
@@ -44,12 +44,12 @@ class Replay(Record):
 
 
 def is_informative(observation: Observation) -> bool:
-    """Return whether the result is informative: no failure, not empty by the environment's word, not null or blank."""
+    """Return whether the result is informative: not failed, not of status empty, not null or blank."""
     return observation.status is ObservationStatus.OK and observation.text.strip().casefold() not in _NOTHING
 
 
 def replay(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]] | None = None) -> Replay:
-    """Play ``calls`` (one sequence a turn; by default the task's reference) in a fresh episode, to its end.
+    """Play ``calls`` (one sequence per turn; by default the task's reference) in a fresh episode, to its end.
 
     Raises InputError for a task that the environment cannot open, EnvironmentFault when the environment itself
     failed, and RecursionError where the environment cannot write down its state.
@@ -70,9 +70,9 @@ def replay(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[To
 
 
 def attempt(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]]) -> Outcome:
-    """The outcome of playing ``calls`` (one sequence a turn) in a fresh episode; cheaper than a replay.
+    """Return the outcome of playing ``calls`` (one sequence per turn) in a fresh episode; cheaper than a replay.
 
-    Raises what ``replay`` raises.
+    Raises the errors of ``replay``.
     """
     with closing(environment.open(task)) as episode:
         episode.start()
@@ -84,10 +84,10 @@ def attempt(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[T
 
 
 def setup_as_turns(task: TaskSpec) -> TaskSpec:
-    """The task with each setup call as a user turn of its own, in front of the others.
+    """Return the task with each setup call as a user turn of its own, in front of the others.
 
-    An episode hides what the setup answers. Official tools know no setup: who replays a task with them plays it as
-    turns, whose results then count like any other.
+    An episode hides the results of the setup. Official tools have no setup: they replay it as turns, and its results
+    then count like any other.
     """
     return task.model_copy(
         update={
@@ -101,9 +101,9 @@ def setup_as_turns(task: TaskSpec) -> TaskSpec:
 
 
 def succeeds(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]]) -> bool:
-    """Whether ``calls`` (one sequence a turn) solve the task, with the setup hidden or played as turns.
+    """Return whether ``calls`` (one sequence per turn) solve the task, with the setup hidden or played as turns.
 
-    Raises what ``replay`` raises.
+    Raises the errors of ``replay``.
     """
     if attempt(environment, task, calls).success:
         return True

@@ -1,6 +1,6 @@
-"""One turn's actions beside its reference: which calls of the reference were made, and by which action.
+"""Compare one turn's actions with its reference: which reference calls were made, and by which action.
 
-Whoever explains a failure may read references; none of their values may reach a prompt.
+An explanation of a failure may read references; their values must not reach a prompt.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from environments.verification.programs import called
 
 
 class Played(Protocol):
-    """One action and what the environment answered."""
+    """One action and its observation."""
 
     @property
     def action(self) -> Action:
-        """What the agent did."""
+        """The agent's action."""
         ...
 
     @property
     def observation(self) -> Observation:
-        """What it was answered."""
+        """The environment's answer."""
         ...
 
 
 class TurnComparison:
-    """The steps of one turn beside its reference.
+    """The steps of one turn compared with its reference.
 
     ``made`` maps the positions of reference calls to the steps that made them: a program makes those that are among the
-    calls it ran. ``beside`` holds the calls that ran in each step and are none of the reference's. ``tools`` documents
-    the task's tools by name; a tool that is not among them is compared by its arguments as they are.
+    calls it ran. ``beside`` holds the calls that ran in each step and are not in the reference. ``tools`` documents
+    the task's tools by name; other tools are compared by their arguments as they are.
     """
 
     def __init__(self, steps: Sequence[Played], reference: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> None:
@@ -49,11 +49,11 @@ class TurnComparison:
         return tuple(k for k in range(len(self.reference)) if k not in self.made)
 
     def missing_names(self) -> frozenset[str]:
-        """Tools of the missing calls."""
+        """Return the tools of the missing calls."""
         return frozenset(self.reference[k].name for k in self.missing)
 
     def missing_tools(self) -> frozenset[str]:
-        """Tools of the missing calls, for a program the tools that it calls."""
+        """Return the tools of the missing calls, for a program the tools that it calls."""
         names: set[str] = set()
         for k in self.missing:
             names |= (
@@ -62,12 +62,12 @@ class TurnComparison:
         return frozenset(names)
 
     def is_program(self, call: ToolCall) -> bool:
-        """Whether the call runs a program, whose values cannot be compared with another's."""
+        """Return whether the call runs a program, whose values cannot be compared with another's."""
         tool = self._tools.get(call.name)
         return tool is not None and tool.program is not None
 
     def mentioned(self, call: ToolCall) -> frozenset[str]:
-        """Tools that the program of ``call`` calls; none where it cannot be read."""
+        """Return the tools that the program of ``call`` calls; none where it cannot be parsed."""
         tool = self._tools.get(call.name)
         code = call.arguments.get(tool.program.name) if tool is not None and tool.program is not None else None
         try:
@@ -76,11 +76,11 @@ class TurnComparison:
             return frozenset()
 
     def same(self, call: ToolCall, wanted: ToolCall) -> bool:
-        """Equal calls: documented defaults may be left out, and lists of documented choices are sets."""
+        """Return whether the calls are equal; defaults may be left out, and lists of documented choices are sets."""
         return call.name == wanted.name and self._plain(call) == self._plain(wanted)
 
     def _take(self, place: int, step: Played) -> tuple[ToolCall, ...]:
-        """Note which calls of the reference the step made; what ran beside them."""
+        """Record the reference calls that the step made, and return the other calls that it ran."""
         action, ran = step.action, step.observation.calls
         if not isinstance(action, ToolCall):
             return ran

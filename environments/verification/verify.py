@@ -1,8 +1,10 @@
-"""Verification: is this draft executable, deterministic, minimal and solvable from its text?
+"""Verify that a draft is executable, deterministic, minimal and solvable from its text.
 
-The verdict comes from replays in the real environment alone, and every refusal has one reason. The checks run in the
-order of ``Refusal``, from cheap to expensive, and the first that fails is the reason. CoEvolve validates with an LLM
-and one execution instead.
+The result depends only on replays in the real environment, and every refusal has one reason. The checks run in the
+order of ``Refusal``, from cheap to expensive; the first that fails is the reason. CoEvolve validates with an LLM and
+one execution instead.
+
+Trivial policies act without reading the task; a draft that one of them solves is refused (``solving_policy``).
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
 from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
 
-# Trivial policies act without reading the task; a draft that one of them solves is refused.
+__all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
-    """A phrase that names the first trivial policy that solves ``task``, None if none does.
+    """Return a phrase that names the first trivial policy that solves ``task``, None if none does.
 
     The policies, each applied in every user turn: no call; each tool of the task alone, without arguments; each value
     that a tool's only required parameter documents as trivial; all reads without arguments together, in the order of
-    ``task.tools``. A read is a tool that needs no argument, does not fail and leaves the state as it was. Tools that
-    document a required argument all refuse to run without it, so the first of them represents all.
+    ``task.tools``. A read is a tool that needs no argument, does not fail and does not change the state. Tools that
+    document a required argument all fail without it, so the first of them represents all.
     """
     turns = len(task.turns)
     if succeeds(environment, task, ((),) * turns):
@@ -70,19 +72,16 @@ def _reads(environment: Environment, task: TaskSpec, call: ToolCall) -> bool:
         return not episode.step(call).failed and episode.state() == before
 
 
-__all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
-
-
 _SHOWN = 200  # characters of an error that a refusal quotes
 
 
 class Refusal(StrEnum):
     """Why a draft is refused, in the order in which the checks run.
 
-    ``empty_reference``: there is no call at all. ``empty_turn``: a turn has no call or no text. ``too_long``: more
+    ``empty_reference``: the reference has no call. ``empty_turn``: a turn has no call or no text. ``too_long``: more
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is of a held-out set, whatever its record looks like (``verification.decontamination``).
+    choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
     ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
@@ -90,9 +89,9 @@ class Refusal(StrEnum):
     task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
     the turns, nor in earlier observations, nor in the docs.
 
-    Two are never rulings of ``verify``. ``solver``: a model that tried an accepted draft solved it too rarely or too
-    often for the gate that the settings set, or could not be asked (``graph.nodes.verify``). ``over_quota``: the draft
-    was accepted, and the iteration admits no more (``tasks.admissions``).
+    ``verify`` never returns the last two. ``solver``: a model that tried an accepted draft solved it too rarely or too
+    often for the gate in the settings, or did not answer (``graph.nodes.verify``). ``over_quota``: the draft was
+    accepted, and the iteration admits no more (``tasks.admissions``).
     """
 
     EMPTY_REFERENCE = "empty_reference"
@@ -116,7 +115,7 @@ class Refusal(StrEnum):
 
 
 class Ruling(Record):
-    """The answer to one draft. ``detail`` is one sentence that names the call, argument or turn, counted from 1.
+    """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1.
 
     ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
     """
@@ -141,8 +140,8 @@ def verify(
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``sealed`` those of the held-out sets; a ``HeldOut`` is
-    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal rulings. Raises
-    EnvironmentFault when the environment itself failed: that says nothing about the draft.
+    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal results. Raises
+    EnvironmentFault when the environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
     refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, sealed)
@@ -150,13 +149,12 @@ def verify(
 
 
 def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]) -> Ruling:
-    """What remains of ``verify`` where verification is off: accept whatever an agent can be trained on.
+    """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
-    Refused are drafts without a reference, those that are a panel's or known already, those that offer a tool which
-    the environment does not have, and those that the environment cannot open, play or judge. Whether the reference
-    works is not asked: where a call of it fails, the environment's rule compares with what the failure left behind, so
-    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
-    failed.
+    Drafts are refused without a reference, when they are held out or known already, when they offer a tool that the
+    environment does not have, and when the environment cannot open, play or check them. The reference need not
+    succeed: where a call of it fails, the environment compares with the state after the failure, so that only an
+    agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself failed.
     """
     if not any(draft.reference):
         return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
@@ -224,7 +222,7 @@ def _fingerprint(
     if own in sealed:
         return Ruling(reason=Refusal.SEALED, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
     if isinstance(sealed, HeldOut):
-        # A task without a canonical form cannot be compared, so it is refused: a firewall must not fail open.
+        # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.
         try:
             same = sealed.match(draft, canonical(environment, draft))
         except InputError as error:
@@ -270,7 +268,7 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling 
 
 
 def _beginning_and_end(text: str) -> str:
-    """A traceback says at its end what went wrong."""
+    """Shorten ``text`` in the middle, because a traceback has its error at the end."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
 
 
@@ -323,7 +321,7 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling |
 
 
 def _places(draft: TaskSpec, setup: bool = True) -> Iterator[tuple[str, ToolCall]]:
-    """Each call with the words that name it, counted from 1."""
+    """Yield each call with its name in sentences, counted from 1."""
     if setup:
         yield from ((f"Setup call {c}", call) for c, call in enumerate(draft.setup, start=1))
     for t, turn in enumerate(draft.reference, start=1):

@@ -128,7 +128,7 @@ def test_an_own_environment_is_opened_with_its_options(shop):
         (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),
         (appworld(servers=[]), ("options", "servers"), "at least 1 item"),
         (appworld(servers=["localhost:8000"]), ("options", "servers"), "write it as http://localhost:8000"),
-        (appworld(servers=["http://a:1/world"]), ("options", "servers"), "is no base URL of a server"),
+        (appworld(servers=["http://a:1/world"]), ("options", "servers"), "is not a base URL of a server"),
         (appworld(servers=["http://a:1", "http://a:1/"]), ("options", "servers"), "http://a:1 is named twice"),
         (appworld(servers=["http://a:1"]), ("options", "trust_agent_code"), "write true if you trust that code"),
         (appworld(**SERVERS, trust_agent_code=False), ("options", "trust_agent_code"), "write true if you trust"),
@@ -186,5 +186,5 @@ def test_a_command_names_the_environment():
     assert {start.classes for start in messages.starts()} == {("MessageAPI",)}
     with pytest.raises(InputError, match=r"^--option\.max_steps: .*greater than or equal to 1"):
         open_named("bfcl", {"max_steps": 0})
-    with pytest.raises(InputError, match=r"^--environment: 'nowhere' is no environment"):
+    with pytest.raises(InputError, match=r"^--environment: 'nowhere' is not an environment"):
         open_named("nowhere")

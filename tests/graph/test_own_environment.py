@@ -105,7 +105,7 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("environment.name=depot", "environment.name: 'depot' is no environment"),
+        ("environment.name=depot", "environment.name: 'depot' is not an environment"),
         ("environment.name=my_depots:depot", "no module 'my_depots'"),
         ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
         ("environment.options={starts: 0}", "starts() of the environment depot is empty"),

@@ -1,1 +1,1 @@
-"""Programs run by the AppWorld virtual environment's Python: standard library, the appworld package and each other."""
+"""Hold the programs for the AppWorld virtual environment: they import the standard library and the appworld package."""

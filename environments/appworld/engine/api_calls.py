@@ -1,4 +1,4 @@
-"""Records every API call of a world with its status, and keeps its path parameters inside the path."""
+"""Record every API call of a world with its status, and keep its path parameters inside the path."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LEAVES_THE_PATH = frozenset("/\\?#%")
 
 
 class ApiCallRecorder:
-    """Stands between a world's requester and its client.
+    """Wrap the client of a world's requester.
 
     The package puts a path parameter's text into the address as it is: one with slashes could reach another app's
-    private APIs. Such a call is answered as one that does not exist. Arguments become JSON values before anything looks
-    at them, so that none can be one thing when it is checked and another when it is used.
+    private APIs. Such a call is answered like an API that does not exist. Arguments become JSON values before they are
+    read, so that a value cannot change between its check and its use.
     """
 
     def __init__(self, requester: Any) -> None:  # noqa: ANN401 - the package has no types
@@ -26,12 +26,12 @@ class ApiCallRecorder:
         requester.raise_if_failure = self._checked
 
     def take(self) -> list[dict[str, Any]]:
-        """The calls since the last time: app, api, arguments, and the answer's HTTP status (None: it gave none)."""
+        """Return the calls since the last time: app, api, arguments, and the answer's HTTP status (None: no answer)."""
         calls, self._calls = self._calls, []
         return calls
 
     def _recorded(self, _app_name: str, _api_name: str, **data: Any) -> Any:  # noqa: ANN401
-        if data.get("track") is False and not _given(data):  # the engine's own look at the task
+        if data.get("track") is False and not _given(data):  # the engine's own read of the task
             return self._request(_app_name, _api_name, track=False)
         raises = data.pop("raise_on_failure", None)
         given = _plain(data)
@@ -49,7 +49,7 @@ class ApiCallRecorder:
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as JSON values, made once: what is checked is what is sent and what is recorded."""
+    """Convert the arguments to JSON values once: the same values are checked, sent and recorded."""
     given = {}
     for name, value in data.items():
         try:

@@ -1,6 +1,10 @@
-"""Refuses agents' code that reaches outside the apps, by its syntax alone: a pure function of the text.
+"""Refuse agents' code that reaches outside the apps, by its syntax alone: a pure function of the text.
 
-It is the first of several walls (see the package's docstring), and the one that can tell the agent what is wrong.
+It is the first of several layers (see the package's docstring), and the one that reports the reason to the agent.
+
+``Names`` and the table of modules define what an agent's code may import and which names of each module it gets: a
+subset of the benchmark's. Left out are modules that reach files, processes or the interpreter, and names that look up
+attributes by a string, evaluate text or call back with the interpreter's own objects.
 """
 
 from __future__ import annotations
@@ -10,20 +14,15 @@ import string
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What an agent's code may import, and which names of each module it gets: a subset of what the benchmark allows.
-#
-# Left out are modules that reach files, processes or the interpreter, and names that look up attributes by a string,
-# evaluate text or call back with the interpreter's own objects.
-
 
 class Names(NamedTuple):
-    """All public names of a module but ``without``, or ``only`` some."""
+    """The allowed names of a module: all public ones but ``without``, or ``only`` some."""
 
     without: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
 
     def allow(self, name: str) -> bool:
-        """Whether the code gets ``name``."""
+        """Return whether the code may use ``name``."""
         if name.startswith("_"):
             return False
         return name not in self.without if self.only is None else name in self.only
@@ -97,13 +96,13 @@ _METHODS = frozenset(
 
 
 def refusal(code: str) -> str | None:
-    """Why ``code`` may not run, in one sentence for the agent; None when it may, or is not valid Python anyway."""
+    """Return why ``code`` may not run, in one sentence for the agent; None when it may run or is not valid Python."""
     if len(code) > MAX_CHARACTERS:
         return f"The code has more than {MAX_CHARACTERS} characters."
     try:
         tree = ast.parse(code)
     except SyntaxError:
-        return None  # the engine tells the agent where
+        return None  # the engine reports the place to the agent
     except (ValueError, RecursionError, MemoryError):
         return "The code cannot be parsed."
     try:
@@ -137,7 +136,7 @@ def _reasons(node: ast.AST) -> Iterator[str]:
 
 
 def _identifiers(node: ast.AST) -> Iterator[str]:
-    """Every identifier that the node itself holds, attributes and imported modules aside."""
+    """Yield every identifier that the node itself holds, attributes and imported modules aside."""
     match node:
         case ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
             yield name
@@ -181,9 +180,9 @@ def _is_super_init(node: ast.Attribute) -> bool:
 
 
 def _format(receiver: ast.expr, values: list[ast.expr]) -> Iterator[str]:
-    """``format`` reads attributes named in its text: the text must be literal and name none that is refused.
+    """Check ``format``, which reads attributes named in its text: it must be literal without refused names.
 
-    A date's ``format`` looks the same but is given constants, from which no attribute leads anywhere.
+    A date's ``format`` looks the same but gets constants, whose attributes are harmless.
     """
     if isinstance(receiver, ast.Constant) and isinstance(receiver.value, str):
         yield from _fields(receiver.value)

@@ -1,4 +1,4 @@
-"""Tells two states of a world apart by what they mean: added, updated and removed records without accidental fields."""
+"""Compare two states of a world by content: added, updated and removed records without accidental fields."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _DEPTH = 3  # of added records that refer to added records
 
 
 def told_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-    """How two of the package's ``ModelCollection`` differ, with the status and the answer that ``end`` has of its task.
+    """Return how two of the package's ``ModelCollection`` differ, with the status and answer of the task in ``end``.
 
-    ``end_home`` is where ``end`` was loaded to.
+    ``end_home`` is the folder that ``end`` was loaded to.
     """
     from appworld.collections.models import ModelCollectionPair
 
@@ -29,7 +29,7 @@ def told_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # n
 
 
 def business_difference(pair: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-    """What changed from start to end of the package's ``ModelCollectionPair``, by model, as JSON.
+    """Return the changes from start to end of the package's ``ModelCollectionPair``, by model, as JSON.
 
     ``added`` and ``removed`` are lists of records, ``updated`` of ids with the fields that changed and their new
     values. Left out are numbers given in order, times of creation and random codes; a reference to an added record is
@@ -69,14 +69,14 @@ def _fields(record: Any, pair: Any, depth: int = _DEPTH) -> dict[str, Any]:  # n
 
 
 def _referred(column: Any, key: Any, record: Any, pair: Any, depth: int) -> Any:  # noqa: ANN401
-    """The key of a record that was there before; the fields of one that was added."""
+    """Return the key of a record that existed before; the fields of an added one."""
     table = next(iter(column.foreign_keys)).column.table.name
     app = type(record).app_name
     for name in pair.end[app].SQLModel.model_names():
         if pair.end[app][name].__tablename__ == table:
             if key in pair.start.ids(app, name):
                 return key
-            found = pair.end[app][name].by_id(key)  # anew: looking at the start has turned the models to it
+            found = pair.end[app][name].by_id(key)  # again: reading the start has pointed the models to it
             return key if found is None else {name: _fields(found, pair, depth - 1)}
     return key
 

@@ -1,8 +1,8 @@
-"""Judges saved states on the full root, in a process that no agent's code runs in; what it expected stays here.
+"""Evaluate saved states on the full root, in a process that does not run agents' code; expected values stay here.
 
-A state is what a world says that it saved: the package's files, which hold SQL statements. A world whose code broke out
-of Python can have written anything there. Each file is therefore parsed, and each statement must be one that changes
-rows: no other database can be attached by one. The process is behind the same wall as a world's.
+A state is a world's report of what it saved: the package's files, which hold SQL statements. A world whose code broke
+out of Python can have written anything there. Each file is therefore parsed, and each statement must be one that
+changes rows, so that no statement can attach another database. The process is in the same sandbox as a world's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGE_OF_ROWS = re.compile(r"\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s", re.IG
 
 
 def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
-    """The package's verdict on a saved state: each check by its requirement and label, no traces."""
+    """Return the package's evaluation of a saved state: each check by its requirement and label, no traces."""
     from appworld.evaluator import evaluate_task
 
     _unpack(task_id, saved)
@@ -35,7 +35,7 @@ def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
 
 
 def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
-    """How a saved state differs from the task's initial one, by business fields."""
+    """Return how a saved state differs from the task's initial one, by business fields."""
     from appworld.apps.model_lib import get_db_home_path
     from appworld.collections.models import ModelCollection
     from appworld.task import Task
@@ -84,7 +84,7 @@ def _change(line: str) -> list[Any]:
 
 
 def _warm(root: Path) -> None:
-    """Load one task's databases, freeze the time and fail a check, so that children find all of it imported."""
+    """Load one task's databases, freeze the time and fail a check, so that children have all of it imported."""
     from appworld.common.utils import freeze_time
     from appworld.evaluator import TestTracker
     from appworld.task import Task
@@ -98,12 +98,12 @@ def _warm(root: Path) -> None:
 
 
 def operations() -> dict[str, Operation]:
-    """What a child of the judge does."""
+    """Return the operations of a child of the judge."""
     return {"evaluate": evaluate, "difference": difference}
 
 
 def main() -> None:
-    """Warm up and serve; the first message says where."""
+    """Warm up and serve; the first message has the paths."""
     gc.disable()  # until it has settled
     control = inherited_control()
     given = Given.receive(control)

@@ -1,4 +1,4 @@
-"""Limits the memory of an agent's code, and leaves the engine that runs it room to go on."""
+"""Limit the memory of an agent's code, with a reserve for the engine that runs it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _RESERVE = 512 * 1024 * 1024  # bytes for saving and comparing databases while t
 
 
 class MemoryLimit:
-    """Limits what the process's address space may grow by; beyond it is a MemoryError. Linux only: elsewhere none.
+    """Limit the growth of the process's address space; beyond it is a MemoryError. Linux only: elsewhere no limit.
 
-    The limit holds inside ``applied``; outside, the engine has a reserve. Made while there is a ``/proc``, which the
-    wall takes away.
+    The limit holds inside ``applied``; outside, the engine has a reserve. Create it while there is a ``/proc``, which
+    the sandbox removes.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class MemoryLimit:
         self._size = open("/proc/self/statm", "rb", buffering=0) if sys.platform == "linux" else None  # noqa: SIM115
 
     def set(self, megabytes: int) -> None:
-        """Let it grow by ``megabytes`` from what it is now. Call once."""
+        """Allow a growth of ``megabytes`` from the current size. Call once."""
         if self._size is None:
             return
         with self._size:

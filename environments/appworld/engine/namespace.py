@@ -1,6 +1,6 @@
-"""Gives an agent's code a namespace that holds the apps and harmless parts of Python, and nothing that leads further.
+"""Restrict the namespace of an agent's code to the apps and harmless parts of Python.
 
-The code filter reads text; this holds at run time, whatever the text did to get past it.
+The code filter reads text; this restriction holds at run time, also for code that bypassed the filter.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _apis(apis: Any) -> Apis:  # noqa: ANN401
 
 
 def _modules() -> dict[str, ModuleType]:
-    """A stand-in for each allowed module, with its allowed names and no module among their values.
+    """Return a stand-in for each allowed module, with its allowed names and no module among their values.
 
-    The stand-ins' own names are those of no real module: ``from x import y`` looks for a module x.y by them.
+    The stand-ins' own names differ from all real modules: ``from x import y`` looks for a module x.y by them.
     """
     stand_ins = {}
     for name, names in ALLOWED_MODULES.items():
@@ -97,7 +97,7 @@ def _import_from(modules: dict[str, ModuleType]) -> Callable[..., ModuleType]:
 
 
 def _type(value: object) -> type:
-    """The type of a value. That of a class would make classes out of any names."""
+    """Return the type of a value. The type of a class is refused, because it can create classes of any names."""
     found = type(value)
     if issubclass(found, type):
         raise TypeError("type() of a class is not allowed")

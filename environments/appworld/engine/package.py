@@ -1,4 +1,7 @@
-"""Loads the appworld package on one root, with the repository and the user's ``.env`` out of its way."""
+"""Load the appworld package on one root, without the repository and the user's ``.env``.
+
+``settle`` prepares a process for forking worlds: everything imported, nothing open, no thread.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import threading
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-_IN_MEMORY = "memory"  # what the package takes for the name of a database in memory, anywhere in a path
+_IN_MEMORY = "memory"  # the package treats a path with this word as a database in memory
 
 
 def use_root(root: str | Path) -> Path:
     """Make ``root`` (the folder that holds ``data``) the package's root. Call first, after the engine's own imports.
 
-    The package imports a task's checks by the module name ``evaluation``, which is also a room of this repository: the
-    repository leaves ``sys.path``. Raises ValueError for a root whose path the package would misread.
+    The package imports a task's checks by the module name ``evaluation``, which is also a package of this repository,
+    so the repository is removed from ``sys.path``. Raises ValueError for a root whose path the package would misread.
     """
     root = Path(root).resolve()
     if _IN_MEMORY in str(root):
@@ -30,15 +33,13 @@ def use_root(root: str | Path) -> Path:
     return root
 
 
-# Brings a process into the state from which worlds are forked: everything imported, nothing open, no thread.
-
 _THREADS_END = 30.0  # seconds: the package's threads are asked to end and not waited for
 
 
 def settle() -> None:
-    """Close what the package holds open and freeze the garbage collector.
+    """Close the package's databases and threads and freeze the garbage collector.
 
-    A forked process must not inherit a connection to a database (both would use it) or the lock of a thread it lacks.
+    A forked process must not inherit a connection to a database (both would use it) or a lock of a missing thread.
     Raises RuntimeError when a thread does not end.
     """
     from appworld import AppWorld

@@ -1,4 +1,4 @@
-"""Messages between the project and the engine's processes: JSON, each after its length in four bytes."""
+"""Exchange messages between the project and the engine's processes: JSON, each after its length in four bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
-"""How deep lists and objects may be nested in what agents' code gave; ours are flat."""
+"""Most levels of lists and objects in values of agents' code; our own messages are flat."""
 _LENGTH = struct.Struct(">I")
 
 
 class ConnectionEnded(ConnectionError):
-    """The other side is gone: it closed the connection, or its process ended."""
+    """The peer closed the connection, or its process ended."""
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
@@ -33,9 +33,9 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(connection: socket.socket, seconds: float | None = None, most: int = MAX_BYTES) -> dict[str, Any]:
-    """The next message, whole within ``seconds`` (None: no limit; not inside a world, where clocks stand still).
+    """Return the next message, complete within ``seconds`` (None: no limit; not inside a world, where time is frozen).
 
-    Whatever the other side sends, this returns JSON of at most ``most`` bytes whose texts can be encoded, or raises
+    For any bytes from the peer, this returns JSON of at most ``most`` bytes whose texts can be encoded, or raises
     TimeoutError, ConnectionEnded, or ValueError.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -49,7 +49,7 @@ def receive(connection: socket.socket, seconds: float | None = None, most: int =
 
 
 def parsed(body: bytes | str) -> Any:  # noqa: ANN401 - JSON
-    """Read JSON that somebody else wrote. Raises ValueError for anything else, NaN and half surrogates included."""
+    """Parse untrusted JSON. Raises ValueError for anything else, NaN and half surrogates included."""
     try:
         value = json.loads(body, parse_constant=_refused)
         json.dumps(value, ensure_ascii=False).encode()
@@ -59,10 +59,10 @@ def parsed(body: bytes | str) -> Any:  # noqa: ANN401 - JSON
 
 
 def as_json(value: Any) -> Any:  # noqa: ANN401
-    """A copy of ``value`` that is plain JSON and has no more to do with it.
+    """Return a copy of ``value`` as plain JSON that shares nothing with it.
 
-    Raises ValueError for what is not JSON: other types, NaN, a text with half a surrogate, more than ``MAX_DEPTH``
-    levels. ``value`` may be of an agent's own classes, whose methods are called here for the last time.
+    Raises ValueError for a value that is not JSON: other types, NaN, a text with half a surrogate, more than
+    ``MAX_DEPTH`` levels. ``value`` may be of an agent's own classes, whose methods are called here for the last time.
     """
     try:
         plain = parsed(json.dumps(value, allow_nan=False))
@@ -74,7 +74,7 @@ def as_json(value: Any) -> Any:  # noqa: ANN401
 
 
 def said(error: BaseException) -> str:
-    """The error's type and text, whatever its class does when it is asked for them."""
+    """Return the error's type and text, also where its class raises for them."""
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001 - the text is an agent's
@@ -83,7 +83,7 @@ def said(error: BaseException) -> str:
 
 
 def encodable(text: str) -> str:
-    """``text`` with what no file can hold, half surrogates, written as escapes."""
+    """Return ``text`` with half surrogates, which cannot be encoded, written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -92,7 +92,7 @@ def _refused(constant: str) -> Any:  # noqa: ANN401
 
 
 def _depth(value: Any) -> int:  # noqa: ANN401 - JSON
-    """How many lists and objects contain each other; level by level, as a recursion would end at a deep one."""
+    """Return the nesting depth of lists and objects, without recursion, which would fail for deep values."""
     depth, level = 0, [value]
     while level:
         inner = [item for item in level if isinstance(item, list | dict)]

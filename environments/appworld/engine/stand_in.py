@@ -1,8 +1,8 @@
-"""Stands where ``appworld serve environment`` keeps its world, and answers there what a worker's child answers.
+"""Replace the world of an ``appworld serve environment`` server, with the answers of a worker's child.
 
-The server knows how to execute code and how to evaluate, and tells neither the API calls of a step, nor what changed,
-nor whether the world is still the caller's. ``environments/appworld/servers.py`` sends this module with those
-that it imports to a server, which runs it for one episode; the next ``/initialize`` forgets it.
+The server executes code and evaluates, but does not report the API calls of a step, the changes, or whether the world
+still belongs to the caller. ``environments/appworld/servers.py`` sends this module with those that it imports to a
+server, which runs it for one episode; the next ``/initialize`` removes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from environments.appworld.engine.world import EngineWorld
 
 
 class StandIn:
-    """Has the names of the package's world that the server's requests use.
+    """An object with those attributes of the package's world that the server's requests use.
 
     Args:
         appworld: the world that the server has opened.
@@ -43,7 +43,7 @@ class StandIn:
     def execute(self, code: str) -> dict[str, Any]:
         """Answer a message, which comes as the code of the server's ``/execute``: a value, or how it failed.
 
-        What is no message of this episode is another client's, and does nothing.
+        A text that is not a message of this episode is another client's, and does nothing.
         """
         try:
             message = json.loads(code)
@@ -54,7 +54,7 @@ class StandIn:
             return {"foreign": True}
         try:
             return {"value": operation(**message)}
-        except Exception as error:  # noqa: BLE001 - whatever happens is told to the other side
+        except Exception as error:  # noqa: BLE001 - every error is reported to the other side
             traceback.print_exc()
             return {"error": said(error)}
 
@@ -71,6 +71,6 @@ class StandIn:
 
 
 def stand_in(episode: str) -> None:
-    """Put a stand-in in the place of the world of this process's server."""
+    """Replace the world of this process's server by a stand-in."""
     server = sys.modules["appworld.serve.environment"]
     server.world = StandIn(server.world, episode)  # type: ignore[attr-defined]

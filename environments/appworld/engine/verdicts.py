@@ -1,4 +1,4 @@
-"""Tells the package's verdict on a task as JSON: each check by its requirement and label, without traces."""
+"""Convert the package's evaluation of a task to JSON: each check by its requirement and label, without traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def told(report: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-    """What may leave the process of the package's evaluation ``report``: traces hold expected values."""
+    """Return the part of the evaluation ``report`` that may leave the process: traces hold expected values."""
     return {
         "success": bool(report.success),
         "difficulty": report.difficulty,

@@ -1,4 +1,4 @@
-"""Encloses the process that agents' code runs in: the kernel keeps it in, whatever the code does to Python.
+"""Isolate the process that agents' code runs in: the kernel confines it, even when the code breaks out of Python.
 
 ``environments.appworld.sandbox`` starts the worker and the judge under bubblewrap, which gives them file systems of
 their own (programs, the package and one root, all read-only), no network and no view of other processes. Inside it
@@ -9,7 +9,7 @@ every episode is enclosed once more, so that episodes of one worker cannot reach
 - the system calls of ``_ALLOWED`` and no others: it starts no program and no process, opens no socket, traces nothing,
   mounts nothing, sets no clock. Any other call answers ENOSYS, as on a kernel that lacks it.
 
-Linux only. Of the package nothing is imported here, so that ``main`` can tell quickly whether all of it works.
+Linux only. Of the package nothing is imported here, so that ``main`` can test quickly whether all of it works.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ALLOWED = (
     *("rt_sigsuspend", "rt_sigtimedwait", "sigaltstack", "restart_syscall", "pause", "kill", "tkill", "tgkill"),
     *("futex", "set_robust_list", "get_robust_list", "set_tid_address", "rseq", "membarrier", "sched_yield"),
     *("sched_getaffinity", "gettid", "exit", "exit_group", "wait4", "arch_prctl"),
-    # what the process is
+    # identity of the process
     *("getpid", "getppid", "getpgrp", "getpgid", "getsid", "getuid", "geteuid", "getgid", "getegid", "getgroups"),
     *("getresuid", "getresgid", "getrlimit", "setrlimit", "prlimit64", "getrusage", "sysinfo", "uname", "getrandom"),
 )
@@ -63,7 +63,7 @@ _DEVICE_REQUESTS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 
 
 class Wall:
-    """What a worker or a judge makes once, and each of its children goes behind. Raises OSError, ImportError."""
+    """The isolation of a worker's or a judge's children; made once per parent. Raises OSError, ImportError."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -71,8 +71,10 @@ class Wall:
         self._filter = _allowed_calls()
 
     def set_apart(self, connection: int) -> None:
-        """Return in a new process, the first of its own namespaces; this one waits for it, ends with it, and it with
-        this one. ``connection`` is the file descriptor that only the new process keeps.
+        """Return in a new process, the first of its own namespaces.
+
+        This process waits for it, and each ends with the other. ``connection`` is the file descriptor that only the
+        new process keeps.
         """
         user, group = os.getuid(), os.getgid()
         self._call("unshare", _NEW_NAMESPACES)
@@ -89,7 +91,7 @@ class Wall:
             os._exit(0)
 
     def shut(self) -> None:
-        """Leave this process, which ``set_apart`` returned in, nothing but what the module's text says."""
+        """Restrict this process, in which ``set_apart`` returned, to the rights that the module's docstring lists."""
         self._call("mount", b"none", b"/", None, _MS_REC_PRIVATE, None)
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         self._call(
@@ -116,7 +118,7 @@ class Wall:
 
 
 def _become_nobody(libc: ctypes.CDLL) -> None:
-    """Root gives itself up. bubblewrap left it the right to, and nothing else."""
+    """Change from root to nobody; bubblewrap left only the capabilities for that."""
     if os.getuid() != 0:
         return
     os.setgroups([])
@@ -140,7 +142,7 @@ def _allowed_calls() -> Any:  # noqa: ANN401 - the package has no types here
 
 
 def main() -> None:
-    """Go behind the wall in a child and say so, or say in one line what is missing (exit status 1).
+    """Isolate a child and report success, or report in one line what is missing (exit status 1).
 
     The arguments are AppWorld roots that the process must be able to read.
     """

@@ -1,4 +1,4 @@
-"""The worker: one warm process on the blind root, which forks a world for each episode."""
+"""Run the worker: one warm process on the blind root, which forks a world for each episode."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ for account in apis.supervisor.show_account_passwords():
 
 
 def operations() -> dict[str, Operation]:
-    """What a child of the worker does: one world."""
+    """Return the operations of a child of the worker: those of one world."""
     world = EngineWorld()
     names = ("open", "execute", "save", "restore", "difference", "saved")
     return {name: getattr(world, name) for name in names}
 
 
 def _warm(root: Path) -> None:
-    """Play a task's first moments, so that children find everything imported and built.
+    """Play a task's first moments, so that children have everything imported and built.
 
     The first sign-in to an app takes up to ten times what the next ones do: its models are bound and its routes built.
-    A sign-in that fails is told in the log and makes worlds no worse, only their first use of that app slower.
+    A sign-in that fails is logged; it only makes the first use of that app in a world slower.
     """
     from appworld import AppWorld
 
@@ -48,7 +48,7 @@ def _warm(root: Path) -> None:
 
 
 def main() -> None:
-    """Warm up and serve; the first message says where."""
+    """Warm up and serve; the first message has the paths."""
     gc.disable()  # until it has settled: a fifth of the time to get there
     control = inherited_control()
     given = Given.receive(control)

@@ -1,4 +1,4 @@
-"""One AppWorld world, in a process of its own: executes an agent's code, saves and restores, tells what changed."""
+"""Run one AppWorld world in a process of its own: execute an agent's code, save, restore, report changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from environments.appworld.engine.namespace import restrict
 from environments.appworld.engine.protocol import encodable, said
 
 MAX_OUTPUT = 200_000  # characters of one execution's output; the rest is left out, and counted
-MAX_CALLS = 2_000  # API calls of one execution that are told; the package's own limit is lower
+MAX_CALLS = 2_000  # API calls of one execution that are reported; the package's own limit is lower
 _FAILED = "Execution failed. Traceback:\n"
 
 
@@ -37,7 +37,7 @@ class EngineWorld:
     ) -> dict[str, Any]:
         """Start ``task_id``'s world; ``instruction`` replaces the task's own.
 
-        ``execute_seconds`` and ``api_calls`` limit one execution, ``memory_megabytes`` what the process may grow by.
+        ``execute_seconds`` and ``api_calls`` limit one execution, ``memory_megabytes`` the growth of the process.
         """
         from appworld import AppWorld
 
@@ -60,10 +60,10 @@ class EngineWorld:
         return self._begin(instruction)
 
     def execute(self, code: str) -> dict[str, Any]:
-        """Run the code as the benchmark does: what it printed or how it failed, and the API calls it made.
+        """Run the code as the benchmark does; return its output or error, and the API calls it made.
 
-        ``status``: ok, failed (it raised, ran out of time or is no Python), refused (by the code filter). Nothing that
-        the code raises or prints leaves here as an exception.
+        ``status``: ok, failed (it raised, timed out or is not Python), refused (by the code filter). Errors of the code
+        are returned, never raised.
         """
         self._calls.take()
         reason = refusal(code.strip())
@@ -79,7 +79,7 @@ class EngineWorld:
         }
 
     def saved(self) -> dict[str, str]:
-        """The databases' changes after the last execution or restore, as the package's files by name."""
+        """Return the databases' changes after the last execution or restore, as the package's files by name."""
         folder = Path(self._world.output_db_home_path_on_disk)
         return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
 
@@ -91,10 +91,10 @@ class EngineWorld:
         """Return to the databases kept under ``name``. The random seed begins anew, variables stay."""
         self._world.load_state(name)
         self._harden()
-        self._world._save_state(self._world.output_db_home_path_on_disk)  # what the judge reads
+        self._world._save_state(self._world.output_db_home_path_on_disk)  # for the judge
 
     def difference(self) -> dict[str, Any]:
-        """How the world differs from its task's start, by business fields, with the task's status and answer."""
+        """Return how the world differs from its task's start, by business fields, with the task's status and answer."""
         from appworld.collections.models import ModelCollection
 
         world = self._world
@@ -127,7 +127,9 @@ class EngineWorld:
         if instruction is not None:
             self._replace_instruction(instruction)
         self._watch_shell()
-        self._world.save_logs = lambda: None  # nobody reads them, and not every text that code prints can be written
+        self._world.save_logs = lambda: (
+            None
+        )  # the logs are not read, and not every text that code prints can be written
         self._harden()
         task = self._world.task
         who = ("first_name", "last_name", "email", "phone_number")

@@ -1,8 +1,8 @@
-"""A warm process that forks one child for each connection it is handed, and ends them all when its parent is gone.
+"""Run a warm process that forks one child per received connection and ends them all when its parent ends.
 
-The control connection is inherited. Over it come ``open`` (followed by the child's own end of a connection, as a file
-descriptor), ``kill`` and ``ping``; when it ends, so does everything here. No name in the file system leads to a zygote
-or a child, so that code in one child can reach no other.
+The control connection is inherited. It carries ``open`` (followed by the child's own end of a connection, as a file
+descriptor), ``kill`` and ``ping``; when it ends, the zygote and its children end. A zygote or a child has no name in
+the file system, so that code in one child cannot reach another.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from environments.appworld.engine.wall import Wall
 Operation = Callable[..., Any]
 _REAP_EVERY = 1.0  # seconds
 _MESSAGE_SECONDS = 10.0  # for the rest of a message that has begun
-_CPU_SECONDS = 7200  # of a whole episode: what ends one that nobody watches any more
+_CPU_SECONDS = 7200  # of a whole episode: ends one whose client is gone
 _LARGEST_FILE = 64 * 1024 * 1024
 _TRACE = 2000  # characters of a traceback that a reply holds
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def inherited_control() -> socket.socket:
-    """The control connection, whose descriptor is the program's only argument."""
+    """Return the control connection, whose descriptor is the program's only argument."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     return socket.socket(fileno=descriptor)
 
 
 class Given(NamedTuple):
-    """What the first message says: the AppWorld root, and the folder outside the wall that the process may fill.
+    """The first message: the AppWorld root, and the folder outside the sandbox that the process may write to.
 
-    ``scratch`` is None for a process behind the wall, which has a file system of its own for that.
+    ``scratch`` is None for a process in the sandbox, which has a file system of its own for that.
     """
 
     root: str
@@ -57,7 +57,7 @@ class Given(NamedTuple):
         return cls(message["root"], None if message["scratch"] is None else Path(message["scratch"]))
 
     def wall(self) -> Wall | None:
-        """The wall for the children; from now on this process is not root. Call it first."""
+        """Return the isolation for the children and give up root in this process. Call it first."""
         return Wall() if self.scratch is None else None
 
 
@@ -66,8 +66,8 @@ def serve(
 ) -> NoReturn:
     """Fork a child for each ``open`` until the control connection ends, then end the children and remove ``scratch``.
 
-    ``operations`` is called in each child, in a folder of its own, and gives what the child does by name. ``settle``
-    must have been called.
+    ``operations`` is called in each child, in a folder of its own, and returns the child's operations by name. Call
+    ``settle`` before.
     """
     children: set[int] = set()
     poll = select.poll()
@@ -82,7 +82,7 @@ def serve(
                 _obey(control, receive(control, _MESSAGE_SECONDS), children, lambda c, p: _live(c, p, wall, operations))
     except ConnectionEnded:
         pass
-    except BaseException:  # noqa: BLE001 - told in the log, which the parent quotes
+    except BaseException:  # noqa: BLE001 - written to the log, which the parent quotes
         traceback.print_exc()
         sys.stderr.flush()
         status = 1
@@ -107,7 +107,7 @@ def _obey(
         if child == 0:
             control.close()
             live(connection, parent)
-        with suppress(OSError):  # the child does it too: whoever comes first
+        with suppress(OSError):  # the child does it too: either may be first
             os.setpgid(child, child)
         connection.close()
         children.add(child)
@@ -147,7 +147,7 @@ def _remove(scratch: Path) -> None:
 def _live(
     connection: socket.socket, parent: int, wall: Wall | None, operations: Callable[[], dict[str, Operation]]
 ) -> NoReturn:
-    """Be a child: a process group and a folder of its own, limits, then answer requests until the connection ends."""
+    """Run a child: a process group and a folder of its own, limits, then answer requests until the connection ends."""
     try:
         with suppress(OSError):
             os.setpgid(0, 0)
@@ -162,12 +162,12 @@ def _live(
             answer_requests(connection, operations())
         else:
             wall.set_apart(connection.fileno())
-            done_by_name = operations()  # while there is a /proc to look at
+            done_by_name = operations()  # while there is a /proc to read
             wall.shut()
             answer_requests(connection, done_by_name)
     except ConnectionEnded:
         pass
-    except BaseException:  # noqa: BLE001 - told in the log, which the parent quotes
+    except BaseException:  # noqa: BLE001 - written to the log, which the parent quotes
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -175,7 +175,7 @@ def _live(
 
 
 def answer_requests(connection: socket.socket, operations: dict[str, Operation]) -> None:
-    """Do what each message names, until ``close``: the reply is its value, or the error with its traceback's end."""
+    """Run the operation that each message names, until ``close``; reply with its value or the error."""
     while True:
         message = receive(connection)
         name = message.pop("op")
@@ -185,11 +185,11 @@ def answer_requests(connection: socket.socket, operations: dict[str, Operation])
             reply = {"value": operations[name](**message)}
         except ConnectionEnded:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever happens is told to the other side
+        except BaseException as error:  # noqa: BLE001 - every error is reported to the other side
             reply = {"error": said(error), "trace": encodable(traceback.format_exc()[-_TRACE:])}
         try:
             send(connection, reply)
-        except (ValueError, RecursionError) as error:  # a value that is no message
+        except (ValueError, RecursionError) as error:  # a value that is not a message
             send(connection, {"error": said(error)})
 
 

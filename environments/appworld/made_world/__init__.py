@@ -1,1 +1,1 @@
-"""Builds a small AppWorld of invented people and content, so that the real engine runs where its data is not."""
+"""Build a small synthetic AppWorld of invented people and content, to run the real engine without the official data."""

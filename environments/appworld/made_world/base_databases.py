@@ -1,4 +1,4 @@
-"""Fills the apps' base databases with a plan's people and content, through the apps' own models and APIs."""
+"""Fill the apps' base databases with a plan's people and content, through the apps' own models and APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_MEMORY = ":memory:made_base"
 
 
 def write_base_databases(data: Path, plan: WorldPlan) -> None:
-    """Write ``data/base_dbs``. The API documentation must be there already; the time is the package's default."""
+    """Write ``data/base_dbs``. The API documentation must exist already; the time is the package's default."""
     from appworld.apps import get_all_apps
     from appworld.apps.api_lib import CompanyNotifier
     from appworld.collections.apis import ApiCollection
@@ -64,7 +64,7 @@ def _documentation_rows(models: Any) -> None:  # noqa: ANN401 - the package has 
 
 
 def _people(models: Any, plan: WorldPlan) -> list[dict[str, Any]]:  # noqa: ANN401
-    """Register every person with the admin app and sign them up everywhere: their user of each app."""
+    """Register every person with the admin app and sign them up everywhere; return their user of each app."""
     users = []
     for index, person in enumerate(plan.people):
         names = {"first_name": person.first_name, "last_name": person.last_name}

@@ -1,8 +1,10 @@
-"""Builds a made world, or a blind root beside downloaded data: ``python -m environments.appworld.made_world.build``.
+"""Build a synthetic world, or a blind root: ``python -m environments.appworld.made_world.build``.
 
-Run by the AppWorld virtual environment's Python in the repository's folder. It writes ``WORLD/full`` (everything) and
-``WORLD/blind`` (no ground truth). The package's licence allows what is derived from its apps to be published encrypted
-only: what is built here stays on this machine.
+Run it with the AppWorld virtual environment's Python in the repository's folder. It writes ``WORLD/full`` (everything)
+and ``WORLD/blind`` (no ground truth), the latter also beside downloaded data: agents' code runs on the blind root, a
+copy of the full one with the files that a world needs and without answers. The API documentation is derived from the
+apps' own code, as the package does. The package's licence allows publication of such derived data only in encrypted
+form: do not publish the world.
 """
 
 from __future__ import annotations
@@ -23,17 +25,15 @@ from environments.appworld.made_world.labels import UnsolvableTask, label_tasks
 from environments.appworld.made_world.plan import make_plan
 from environments.appworld.made_world.tasks import write_tasks
 
-# Copies of a root what a world needs and nothing that tells an answer: the root that agents' code runs on.
-
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")
 
 
 def write_blind_root(full: Path, blind: Path) -> int:
-    """Write ``blind`` anew from ``full``; the number of tasks.
+    """Write ``blind`` anew from ``full``; return the number of tasks.
 
-    Named is what is copied, so that a new kind of file in a later version of the data is left out. Copies, not links:
-    what code should manage to write stays out of the full root. Raises FileNotFoundError when ``full`` is no root.
+    Only named files are copied, so that a new kind of file in a later version of the data is left out. They are copies,
+    not links, so that a write cannot reach the full root. Raises FileNotFoundError when ``full`` is not a root.
     """
     data = full / "data"
     shutil.rmtree(blind, ignore_errors=True)
@@ -49,11 +49,8 @@ def write_blind_root(full: Path, blind: Path) -> int:
     return len(tasks)
 
 
-# Writes the API documentation that the package derives from the apps' own code.
-
-
 def write_documentation(data: Path) -> int:
-    """Write both formats under ``data/api_docs`` as the package reads them; the number of APIs."""
+    """Write both formats under ``data/api_docs`` as the package reads them; return the number of APIs."""
     from appworld.api_docs import prepare_api_docs
     from appworld.apps import get_all_apps
     from appworld.collections.api_docs import ApiDocCollection
@@ -76,7 +73,7 @@ SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS
 
 
 def build(world: Path, seed: int) -> None:
-    """Build the made world of ``seed`` in ``world``, a new folder; it appears whole or not at all."""
+    """Build the synthetic world of ``seed`` in ``world``, a new folder, atomically."""
     unfinished = world.parent / f".{world.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     data = unfinished / "full" / "data"
@@ -95,14 +92,14 @@ def build(world: Path, seed: int) -> None:
 
 
 def _wrong(world: Path, blind_only: bool) -> str | None:
-    """Why nothing is to be written there: what is in a folder that a user names is not removed."""
+    """Return why the world cannot be written there: files in a folder that a user names are not removed."""
     if blind_only:
         return None if (world / "full" / "data").is_dir() else "has no full/data: name the folder of a world"
     return "exists: remove it or name a new folder" if world.exists() else None
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--world", type=Path, required=True, help="folder that the world is written to")
     parser.add_argument("--seed", type=int, default=1, help="another seed is another world")

@@ -1,4 +1,4 @@
-"""Puts what a plan's people own into the apps, one function an app."""
+"""Write the possessions of a plan's people into the apps, one function per app."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Owners:
 
 
 def file_system(owners: Owners, plan: WorldPlan) -> None:
-    """A home folder each."""
+    """Add a home folder per person."""
     for tokens in owners.tokens:
         for folder in ("/", "~/documents"):
             owners.apis.file_system.create_directory(
@@ -30,7 +30,7 @@ def file_system(owners: Owners, plan: WorldPlan) -> None:
 
 
 def simple_note(owners: Owners, plan: WorldPlan) -> None:
-    """Every person's notes."""
+    """Add every person's notes."""
     for person, tokens in zip(plan.people, owners.tokens, strict=True):
         for title, content in person.notes.items():
             owners.apis.simple_note.create_note(
@@ -39,7 +39,7 @@ def simple_note(owners: Owners, plan: WorldPlan) -> None:
 
 
 def phone(owners: Owners, plan: WorldPlan) -> None:
-    """Contacts and alarms, and a text message to every contact."""
+    """Add contacts and alarms, and a text message to every contact."""
     for person, users, tokens in zip(plan.people, owners.users, owners.tokens, strict=True):
         for contact in person.contacts:
             other = plan.people[contact.person]
@@ -62,7 +62,7 @@ def phone(owners: Owners, plan: WorldPlan) -> None:
 
 
 def spotify(owners: Owners, plan: WorldPlan) -> None:
-    """The catalogue, then everybody's player, library, likes and playlists."""
+    """Add the catalogue, then every person's player, library, likes and playlists."""
     songs = _catalogue(owners.models.spotify, plan)
     apis = owners.apis.spotify
     for person, users, tokens in zip(plan.people, owners.users, owners.tokens, strict=True):
@@ -87,7 +87,7 @@ def spotify(owners: Owners, plan: WorldPlan) -> None:
 
 
 def _catalogue(models: Any, plan: WorldPlan) -> list[int]:  # noqa: ANN401 - the package has no types
-    """Artists, albums and songs; the id of each of the plan's songs."""
+    """Add artists, albums and songs; return the id of each of the plan's songs."""
     from appworld.common.datetime import DateTime
 
     genres = {song.artist: song.genre for song in plan.songs}
@@ -116,7 +116,7 @@ def _catalogue(models: Any, plan: WorldPlan) -> list[int]:  # noqa: ANN401 - the
 
 
 def todoist(owners: Owners, plan: WorldPlan) -> None:
-    """Everybody's projects and their tasks, some of which are done."""
+    """Add every person's projects and their tasks, some of which are done."""
     apis = owners.apis.todoist
     for person, tokens in zip(plan.people, owners.tokens, strict=True):
         token = {"access_token": tokens["todoist"]}
@@ -129,7 +129,7 @@ def todoist(owners: Owners, plan: WorldPlan) -> None:
 
 
 def venmo(owners: Owners, plan: WorldPlan) -> None:
-    """Friends and the plan's payments at their own times."""
+    """Add friends and the plan's payments at their own times."""
     from appworld.common.datetime import DateTime
 
     users = [users["venmo"] for users in owners.users]

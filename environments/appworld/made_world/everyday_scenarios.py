@@ -1,4 +1,4 @@
-"""Scenarios of notes, phone and to-do lists."""
+"""Define scenarios of notes, phone and to-do lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs every task's solution, and nothing, through the package's own evaluator, and labels each check by the two."""
+"""Evaluate every task with its solution and without any action, and label each check by the two results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TASK_LIMIT = 120.0  # seconds for one task, solved once and left alone once
 
 
 class UnsolvableTask(RuntimeError):
-    """A task of the made world whose solution fails, or that is solved by doing nothing."""
+    """A task of the synthetic world whose solution fails, or that succeeds without any action."""
 
 
 def label_tasks(data: Path, ids: list[str], outputs: Path) -> None:
-    """Write the labels, the calls of the solution and the metadata that only running it tells, for every task.
+    """Write the labels, the calls of the solution and the metadata that only a run gives, for every task.
 
-    ``outputs`` is a folder for what the runs write. The process must be settled (``engine.warm``). Raises
+    ``outputs`` is a folder for the files of the runs. The process must be settled (``engine.warm``). Raises
     UnsolvableTask naming the task.
     """
     for identity in ids:
@@ -83,7 +83,7 @@ def _in_child(run: Callable[[str, str, Path], dict[str, Any]], *arguments: Any) 
 def _answer(pipe: Connection, run: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> None:
     try:
         pipe.send(run(*arguments))
-    except BaseException:  # noqa: BLE001 - the parent tells it
+    except BaseException:  # noqa: BLE001 - the parent reports it
         pipe.send({"error": traceback.format_exc()})
     finally:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Scenarios of songs and payments."""
+"""Define scenarios of songs and payments."""
 
 from __future__ import annotations
 

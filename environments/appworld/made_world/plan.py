@@ -1,6 +1,6 @@
-"""Invents the people of a made world and what they own: plain data, the same for the same seed.
+"""Generate the people of a synthetic world and their possessions: plain data, the same for the same seed.
 
-Everything a scenario asks about is decided here, so that instructions, content and answers agree.
+Every value that a scenario uses is drawn here, so that instructions, content and answers agree.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Person:
-    """One main user and what belongs to them; songs are indices into the catalogue."""
+    """One main user with their possessions; songs are indices into the catalogue."""
 
     first_name: str
     last_name: str
@@ -92,13 +92,13 @@ class Person:
     projects: dict[str, tuple[Chore, ...]]
 
     def password(self, app: str) -> str:
-        """The password of this person's account of ``app``."""
+        """Return the password of this person's account of ``app``."""
         return f"{self.first_name.lower()}-{app.replace('_', '-')}-{self.phone_number[-3:]}"
 
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """A whole made world."""
+    """A whole synthetic world."""
 
     seed: int
     people: tuple[Person, ...]
@@ -107,7 +107,7 @@ class WorldPlan:
 
 
 def make_plan(seed: int) -> WorldPlan:
-    """The world of ``seed``: as many people as there are first names, one catalogue of songs, payments between them."""
+    """Return the world of ``seed``: one person per first name, a catalogue of songs, payments between the people."""
     draw = random.Random(seed)
     songs = _songs(draw)
     people = tuple(_person(draw, index, len(songs)) for index in range(len(FIRST_NAMES)))
@@ -159,7 +159,7 @@ def _person(draw: random.Random, index: int, catalogue: int) -> Person:
 
 
 def _chores(draw: random.Random) -> tuple[Chore, ...]:
-    """Six chores, of which at least two of high priority are open, one is done, and one open one is not urgent."""
+    """Draw six chores: at least two of high priority are open, one is done, and one open one is not urgent."""
     kinds = [("high", False), ("high", False), ("high", True), (draw.choice(PRIORITIES[1:]), False)]
     kinds += [(draw.choice(PRIORITIES), draw.random() < 0.3) for _ in range(2)]
     draw.shuffle(kinds)
@@ -167,7 +167,7 @@ def _chores(draw: random.Random) -> tuple[Chore, ...]:
 
 
 def _payments(draw: random.Random, people: tuple[Person, ...]) -> tuple[Payment, ...]:
-    """Two or three payments each way between every person and their first three contacts, over some months."""
+    """Draw two or three payments each way between every person and their first three contacts, over some months."""
     start = datetime(2023, 1, 10, 9)
     payments = []
     for index, person in enumerate(people):

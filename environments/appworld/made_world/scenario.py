@@ -1,4 +1,4 @@
-"""What a scenario of a made world is: variants of one instruction, its solution and its checks."""
+"""Define a scenario of a synthetic world: variants of one instruction, its solution and its checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIANTS = 3
 
 @dataclass(frozen=True)
 class Variant:
-    """One task: whose it is, what is asked, the values it is about and the answer (None: nothing is asked back)."""
+    """One task: its person, its instruction, its values and its answer (None: no answer is expected)."""
 
     person: int
     instruction: str
@@ -25,8 +25,8 @@ class Variant:
 class Scenario:
     """Three tasks that differ in values only.
 
-    ``solution`` is the body of the reference code; it begins where ``login(app)`` and ``pages(api, **arguments)``
-    exist and sees ``values`` as ``wanted``. ``checks`` is the body of the package's ``evaluate``, where ``wanted`` are
+    ``solution`` is the body of the reference code; it can use ``login(app)`` and ``pages(api, **arguments)``, and has
+    ``values`` as ``wanted``. ``checks`` is the body of the package's ``evaluate``, where ``wanted`` are
     the same values; it comes after the check of the answer.
     """
 
@@ -40,14 +40,14 @@ class Scenario:
 
 
 def people_from(plan: WorldPlan, first: int) -> Iterator[tuple[int, Person]]:
-    """Everybody once, beginning with person ``first``, so that scenarios are not all about the same three."""
+    """Yield every person once, beginning with ``first``, so that scenarios do not all use the same three people."""
     count = len(plan.people)
     for offset in range(count):
         yield (first + offset) % count, plan.people[(first + offset) % count]
 
 
 def first_variants(found: Iterator[Variant]) -> list[Variant]:
-    """The first three of them. Raises ValueError when a plan gives fewer."""
+    """Return the first three variants. Raises ValueError when a plan gives fewer."""
     variants = [variant for variant, _ in zip(found, range(VARIANTS), strict=False)]
     if len(variants) < VARIANTS:
         raise ValueError("this seed's plan has too little for a scenario: use another seed")

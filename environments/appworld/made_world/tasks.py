@@ -1,4 +1,4 @@
-"""Writes a scenario's tasks as the package reads them: specification, database changes and ground truth."""
+"""Write a scenario's tasks as the package reads them: specification, database changes and ground truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from environments.appworld.made_world.plan import WorldPlan
 from environments.appworld.made_world.scenario import Scenario, Variant
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place
-SPLITS = ("train", "dev", "test_normal", "test_challenge")  # the package's; a made world has tasks in two of them
+SPLITS = ("train", "dev", "test_normal", "test_challenge")  # the package's; a synthetic world has tasks in two of them
 
 _SOLUTION = """from collections import Counter
 
@@ -50,14 +50,14 @@ def evaluate(test, public_data, private_data, main_user, models, ground_truth_an
 
 
 def task_id(scenario: Scenario, position: int) -> str:
-    """The id of the variant at ``position``: the scenario's id, one underscore, counted from one."""
+    """Return the id of the variant at ``position``: the scenario's id, one underscore, counted from one."""
     return f"{scenario.id}_{position + 1}"
 
 
 def write_tasks(data: Path, plan: WorldPlan, scenarios: Iterable[Scenario]) -> list[str]:
     """Write every task's specification and databases, its ground truth but for the test labels, and the data sets.
 
-    Returns the ids. The base databases must be there already.
+    Returns the ids. The base databases must exist already.
     """
     splits: dict[str, list[str]] = {split: [] for split in SPLITS}
     for scenario in sorted(scenarios, key=lambda scenario: scenario.id):

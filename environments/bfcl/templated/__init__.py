@@ -1,1 +1,1 @@
-"""Held-out evaluation sets sliced from BFCL's reference paths, with templated user turns."""
+"""Make held-out evaluation sets from slices of BFCL's reference paths, with templated user turns."""

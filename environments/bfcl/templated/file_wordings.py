@@ -1,4 +1,4 @@
-"""Wordings of the calls of GorillaFileSystem: openings and objects for each case, and suffixes.
+"""Define the wordings of the calls of GorillaFileSystem: openings and objects for each case, and suffixes.
 
 No word is the name of a function or parameter of the templated classes; no digits and no quotes, which mark values.
 """

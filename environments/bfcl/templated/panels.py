@@ -1,15 +1,15 @@
-"""The fixed panels of templated tasks: held-out slices of human reference paths, rebuilt from ids and checked by hash.
+"""Rebuild the fixed evaluation sets of templated tasks: held-out slices of human paths, checked by hash.
 
-Only ``evaluation`` opens a panel; others see what it publishes (``verification.fingerprints``). Each kind of panel
-has one of the split dev (checkpoints and settings are chosen on it) and one of the split test:
+Only ``evaluation`` opens a set; other code reads its published record (``verification.fingerprints``). Each kind has
+one set of the split dev (for the choice of checkpoints and settings) and one of the split test:
 
 templated   slices of 1 to 3 calls, as long as D_0's and the scripted abstractor's tasks are
-longer      slices of 4 to 6 calls: longer than any task that is trained on with the shipped recipes
+longer      slices of 4 to 6 calls: longer than any training task of the shipped recipes
 turns       slices across the end of a human user turn, 2 to 4 calls, as tasks of two user turns
 
-Signals are read from rollouts of training tasks, and the scripted roles make tasks of one user turn. What goes wrong
-at the border of two turns (stopping for good after the first, acting ahead of the second) can therefore never raise
-one: "turns" holds tasks whose cause of failure no signal monitors. A panel holds every slice of the human paths of its
+Signals come from rollouts of training tasks, and the scripted roles make tasks of one user turn. A failure at the
+border of two turns (stopping for good after the first, acting ahead of the second) therefore never raises a signal:
+"turns" holds tasks with a cause of failure that no signal monitors. A set holds every slice of the human paths of its
 split that verifies, or a uniform sample of them where there are more than the limit. Its order is random, so that the
 first n tasks are a uniform sample too.
 
@@ -63,11 +63,11 @@ _SPLITS: dict[str, Split] = {
     "turns-test": "test",
 }
 _LIMITS = {"templated-dev": 250, "templated-test": 400}
-_LIMIT = 200  # tasks of a panel without a limit of its own
+_LIMIT = 200  # tasks of a set without a limit of its own
 
 
 class Strata(Record):
-    """What results are broken down by.
+    """The strata of a task, for the breakdown of results.
 
     ``precondition``: a call is needed by a later one and left unsaid ("forced"), or needed and said ("said"), or no
     call needs another. ``length``: calls in the reference. ``rarity``: of its rarest function, by calls in human paths
@@ -80,7 +80,7 @@ class Strata(Record):
 
 
 class TemplatedPanelTask(Record):
-    """One held-out task. ``cluster`` is the smallest index of the panel that begins in the same state."""
+    """One held-out task. ``cluster`` is the smallest index of the set that begins in the same state."""
 
     id: str
     cluster: str
@@ -89,7 +89,7 @@ class TemplatedPanelTask(Record):
 
 
 class PanelEntry(Record):
-    """What a panel file holds of a task: enough to rebuild it from the official data without replays.
+    """A task's entry in a set's file: enough to rebuild it from the official data without replays.
 
     ``first_turn``: calls of the first of two user turns; None, and not in the file, for a task of one.
     """
@@ -110,7 +110,7 @@ class PanelEntry(Record):
 
 
 class PanelFile(Record):
-    """A panel's file. ``available``: slices that verified; ``sha256``: of the rebuilt tasks."""
+    """The file of an evaluation set. ``available``: slices that verified; ``sha256``: of the rebuilt tasks."""
 
     panel: str
     environment: str
@@ -122,27 +122,27 @@ class PanelFile(Record):
 
 
 def panel_names() -> tuple[str, ...]:
-    """The panels there are."""
+    """Return the names of the evaluation sets."""
     return tuple(_SPLITS)
 
 
 def held_out(name: str) -> bool:
-    """Whether a panel is of the split test. Raises InputError for an unknown name."""
+    """Return whether a set is of the split test. Raises InputError for an unknown name."""
     if name not in _SPLITS:
         raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
     return _SPLITS[name] == "test"
 
 
 def panel_hash(name: str) -> str:
-    """SHA-256 of the tasks of a panel, which stay unseen. Raises InputError like ``load_panel``."""
+    """Return the SHA-256 of the tasks of a set without opening it. Raises InputError like ``load_panel``."""
     return panel_file(name).sha256
 
 
 def load_panel(name: str) -> tuple[TemplatedPanelTask, ...]:
-    """The tasks of a panel, in its fixed random order. For ``evaluation`` only.
+    """Return the tasks of a set, in its fixed random order. For ``evaluation`` only.
 
-    Raises InputError for an unknown name, and when the file is missing, or was altered, or the installed data give
-    other tasks than those that were fixed.
+    Raises InputError for an unknown name, and when the file is missing or altered, or the installed data give tasks
+    that differ from the recorded ones.
     """
     file = panel_file(name)
     path = panels_folder(ENVIRONMENT) / f"{name}.json"
@@ -158,7 +158,7 @@ def load_panel(name: str) -> tuple[TemplatedPanelTask, ...]:
 
 
 def panel_file(name: str) -> PanelFile:
-    """Return a panel's file: its hash, and ids and strata but no task. Raises InputError like ``load_panel``."""
+    """Read a set's file: its hash, and ids and strata but no task. Raises InputError like ``load_panel``."""
     if name not in _SPLITS:
         raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
     path = panels_folder(ENVIRONMENT) / f"{name}.json"
@@ -175,7 +175,7 @@ def panel_file(name: str) -> PanelFile:
 
 
 def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[PanelFile, tuple[TemplatedPanelTask, ...]]:
-    """Cut, verify, sample and label the tasks of a panel. Equal arguments give equal panels."""
+    """Cut, verify, sample and label the tasks of a set. Equal arguments give equal sets."""
     split = _SPLITS[name]
     slices = _slices(name, environment, seed)
     chosen = random.Random(f"{seed}-{name}").sample(slices, min(_LIMITS.get(name, _LIMIT), len(slices)))
@@ -197,7 +197,7 @@ def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[Pane
 def write_panel(
     folder: Path, file: PanelFile, tasks: Sequence[TemplatedPanelTask], *, force: bool = False
 ) -> tuple[Path, Path]:
-    """Write a panel's file and what it publishes. Raises InputError when one exists and ``force`` is not set."""
+    """Write a set's file and its published record. Raises InputError when one exists and ``force`` is not set."""
     paths = (folder / f"{file.panel}.json", folder / f"{file.panel}{SUFFIX}")
     for path in paths:
         if path.exists() and not force:
@@ -215,7 +215,7 @@ def write_panel(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make every panel's files and say what was written. Exit status: 0, or 2 for a user's mistake."""
+    """Make the files of every set and print their names. Exit status: 0, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
         prog="python -m environments.bfcl.templated.panels", description="Make the fixed panels."
     )

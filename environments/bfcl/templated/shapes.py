@@ -1,8 +1,8 @@
-"""The parts a wording is made of: openings, objects and suffixes, and when they apply.
+"""Define the parts of a wording: openings, objects and suffixes, and their conditions.
 
-A shape is a function, which of its optional parameters are given, and its documented constants where they change what
-is wanted (engage or release, lock or unlock). A wording puts one of three openings ("delete", "get {it} locked") and
-one of three objects ("the item {file_name}") together, and a suffix for each optional parameter that needs one.
+A shape is a function, the set of its optional parameters that are given, and its documented constants where they change
+the goal (engage or release, lock or unlock). A wording joins one of three openings ("delete", "get {it} locked"), one
+of three objects ("the item {file_name}"), and a suffix for each optional parameter that needs one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pydantic import JsonValue
 
 
 class Condition(NamedTuple):
-    """On one argument: given (``present``) or not, and if given, equal to ``value`` unless that is None."""
+    """A condition on one argument: given (``present``) or not, and equal to ``value`` unless that is None."""
 
     parameter: str
     present: bool = True
     value: JsonValue = None
 
     def holds(self, arguments: dict[str, JsonValue]) -> bool:
-        """Whether a call with these arguments meets it."""
+        """Return whether a call with these arguments meets the condition."""
         if not self.present or self.parameter not in arguments:
             return self.present == (self.parameter in arguments)
         found = arguments[self.parameter]
@@ -28,7 +28,7 @@ class Condition(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Openings and objects for the calls that meet every condition. ``{it}`` in an opening stands for the object."""
+    """Openings and objects for the calls that meet every condition. The object replaces ``{it}`` in an opening."""
 
     openings: tuple[str, ...]
     objects: tuple[str, ...]
@@ -43,27 +43,27 @@ class Suffix(NamedTuple):
 
 
 def case(openings: str, objects: str, *conditions: Condition) -> Case:
-    """A case from alternatives separated by ``|``."""
+    """Make a case from alternatives separated by ``|``."""
     return Case(_alternatives(openings), _alternatives(objects), conditions)
 
 
 def suffix(condition: Condition, phrases: str) -> Suffix:
-    """A suffix from alternatives separated by ``|``."""
+    """Make a suffix from alternatives separated by ``|``."""
     return Suffix(condition, _alternatives(phrases))
 
 
 def given(parameter: str) -> Condition:
-    """The argument is given, whatever its value."""
+    """Make the condition that the argument is given, with any value."""
     return Condition(parameter)
 
 
 def absent(parameter: str) -> Condition:
-    """The argument is not given."""
+    """Make the condition that the argument is not given."""
     return Condition(parameter, present=False)
 
 
 def equals(parameter: str, value: JsonValue) -> Condition:
-    """The argument is given and has this value."""
+    """Make the condition that the argument is given and has this value."""
     return Condition(parameter, value=value)
 
 

@@ -1,4 +1,4 @@
-"""Templated tasks cut from human reference paths: contiguous runs of calls, with the calls before them as setup."""
+"""Cut templated tasks from human reference paths: contiguous runs of calls, with the calls before them as setup."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def human_slices(
     lengths: Sequence[int] = (1, 2, 3),
     wordings: Wordings = "panel",
 ) -> tuple[HumanSlice, ...]:
-    """Every slice of the base tasks at ``indices`` that verifies, by index, start and length.
+    """Return every slice of the base tasks at ``indices`` that verifies, by index, start and length.
 
     Setup and slice must stay within the templated classes, and the task is restricted to them. Of slices with equal
     fingerprints the first is kept. Raises InputError for a reserved or unknown index.
@@ -63,10 +63,10 @@ def human_pairs(
     longest: int = 4,
     wordings: Wordings = "panel",
 ) -> tuple[HumanSlice, ...]:
-    """Slices across the end of one human user turn that verify as tasks of two user turns.
+    """Return the slices across the end of one human user turn that verify as tasks of two user turns.
 
-    The last calls of a turn and the first of the next, both at least one and ``longest`` together at most. Otherwise
-    like ``human_slices``.
+    A slice has the last calls of a turn and the first of the next, at least one of each and ``longest`` together at
+    most. Otherwise like ``human_slices``.
     """
     cuts = []
     for task in base_tasks(indices):
@@ -80,17 +80,17 @@ def human_pairs(
 
 
 def base_tasks(indices: Sequence[int]) -> tuple[CategoryTask, ...]:
-    """The base tasks at ``indices``, ascending. Raises InputError for a reserved or unknown index."""
+    """Return the base tasks at ``indices``, ascending. Raises InputError for a reserved or unknown index."""
     if reserved := [index for index in indices if split_of(index) == "reserved"]:
         raise InputError(f"index {reserved[0]} is reserved: no task is cut from it, leave it out")
     return tuple(task for task in load_category("base") if task.index in set(indices))
 
 
 def slice_task(task: CategoryTask, start: int, length: int, first_turn: int | None = None) -> TaskSpec:
-    """The task of one slice with an empty text, restricted to the templated classes.
+    """Return the task of one slice with an empty text, restricted to the templated classes.
 
-    Of two user turns where ``first_turn`` says how many calls the first asks for. Raises InputError for a slice that
-    reaches past the path or, itself or in its setup, leaves these classes, and for an empty turn.
+    The task has two user turns where ``first_turn`` gives the number of calls of the first. Raises InputError for a
+    slice that ends after the path or, itself or in its setup, leaves these classes, and for an empty turn.
     """
     path = tuple(call for turn in task.spec.reference for call in turn)
     classes = tuple(name for name in task.spec.classes if name in TEMPLATED_CLASSES)
@@ -114,7 +114,7 @@ def slice_task(task: CategoryTask, start: int, length: int, first_turn: int | No
 
 
 def _within(task: CategoryTask) -> int:
-    """How many calls of the human path come before the first that leaves the templated classes."""
+    """Return the number of calls of the human path before the first that leaves the templated classes."""
     templated = set(tool_names(TEMPLATED_CLASSES))
     path = [call.name for turn in task.spec.reference for call in turn]
     return next((position for position, name in enumerate(path) if name not in templated), len(path))
@@ -123,7 +123,7 @@ def _within(task: CategoryTask) -> int:
 def _verified(
     environment: Environment, cuts: Sequence[tuple[int, int, int, int | None]], seed: int, wordings: Wordings
 ) -> tuple[HumanSlice, ...]:
-    """The cuts (index, start, length, calls of the first turn) that verify, each task once."""
+    """Return the cuts (index, start, length, calls of the first turn) that verify, each task once."""
     found: dict[str, HumanSlice] = {}
     official = {task.index: task for task in base_tasks([cut[0] for cut in cuts])}
     for index, start, length, first_turn in cuts:

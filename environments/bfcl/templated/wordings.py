@@ -1,9 +1,10 @@
-"""The wordings of templated user turns: one call said in the words of its shape, for training or for panels.
+"""Write one call in the wording of its shape, for training or for evaluation sets.
 
-Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are for panels, the other six
-for training (our choice): a panel wording is never used in training, yet each of its words is, in wordings of the same
-shape. Suffixes and connectives are shared. Free values are written so that they can be read back: strings as JSON
-string literals in double quotes, numbers bare as JSON numbers, lists as their items joined by commas.
+Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are for evaluation sets, the
+other six for training (our choice): a wording of an evaluation set is never used in training, but each of its words
+is, in wordings of the same shape. Suffixes and connectives are shared. Free values are written so that they can be read
+back: strings as JSON string literals in double quotes, numbers bare as JSON numbers, lists as their items joined by
+commas.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CONSTANTS = vehicle_wordings.CONSTANTS
 
 
 def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
-    """Every wording of the call's shape, with {parameter} slots for its values.
+    """Return every wording of the call's shape, with {parameter} slots for its values.
 
     An argument that is null counts as not given. Raises InputError where the table has no words for the call: a
     function of another class, a parameter that is missing or that the function lacks, a constant that the
@@ -45,7 +46,7 @@ def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
 
 
 def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
-    """The call as one clause, in a wording drawn with ``rng``.
+    """Return the call as one clause, in a wording drawn with ``rng``.
 
     Raises InputError like ``templates``, and for a value that a sentence cannot hold (an object, infinity).
     """

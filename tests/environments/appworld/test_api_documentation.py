@@ -48,7 +48,7 @@ def test_parameters_keep_type_default_and_constraints(tmp_path: Path) -> None:
     [{"buy": {}}, [], {"buy": {"description": "x", "parameters": [parameter("a", "matrix")]}}, "text"],
 )
 def test_files_of_another_shape_are_named(tmp_path: Path, documents: object) -> None:
-    with pytest.raises(InputError, match=r"shop\.json is no API documentation"):
+    with pytest.raises(InputError, match=r"shop\.json is not API documentation"):
         read_api_documentation(written(tmp_path, documents))
 
 
