@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt environments/bfcl/requirements.txt
 	$(PIP) install --no-deps -r environments/bfcl/requirements.txt
 	@touch $@
 
-appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a made world (DATA=download: get the benchmark's data)
+appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
 ifeq ($(DATA),download)
 	mkdir -p .appworld/benchmark/full
 	$(APPWORLD)/bin/appworld download data --root .appworld/benchmark/full
@@ -68,11 +68,11 @@ $(VLLM)/.installed-gpu $(VLLM)/.installed-cpu: $(VLLM)/.installed-%: $(VLLM_REQU
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
 
-run-appworld: install appworld $(APPWORLD_RUN)/starter  ## the same on AppWorld's engine and its made world
+run-appworld: install appworld $(APPWORLD_RUN)/starter  ## the same on AppWorld's engine and its synthetic world
 	$(BIN)/python -m graph.run_iteration --recipe $(APPWORLD_RECIPE) --run $(APPWORLD_RUN)/run \
 	  $(if $(wildcard $(APPWORLD_RUN)/run/settings.yaml),--resume)
 
-# Tasks of the made world, and a policy that learnt from them, derive from AppWorld: they stay in ignored folders.
+# Tasks of the synthetic world, and a policy that learnt from them, derive from AppWorld: they stay in ignored folders.
 $(APPWORLD_RUN)/held-out.jsonl:
 	mkdir -p $(@D)
 	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 30 --count 36 --set evaluation.tasks=null --output $@
@@ -103,7 +103,7 @@ study: install  ## run what is missing of the study, on the development panels
 # Many wait: three workers keep two cores busy. Files stay together, the longest begin first (tests/conftest.py).
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: install  ## run the tests, AppWorld's on its made world
+test: install  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
 	$(PYTEST)
 
