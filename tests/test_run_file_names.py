@@ -61,9 +61,9 @@ def docstrings(tree: ast.AST) -> set[int]:
 def spelt(source: str) -> list[str]:
     """The string constants that equal or end with a file's name, and the folders' names that a path is joined with."""
     tree = ast.parse(source)
-    found = []
+    prose, found = docstrings(tree), []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             if node.value.endswith(tuple(FILES)) or node.value.startswith(tuple(f"{place}/" for place in PLACES)):
                 found.append(node.value)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

@@ -206,6 +206,7 @@ def test_the_nearest_held_out_tasks_are_reported() -> None:
         assert ruling.nearest.calls == 1.0
 
 
+@pytest.mark.appworld
 def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
