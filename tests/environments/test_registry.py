@@ -98,6 +98,8 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     assert environment.name == "appworld"
 
 
+@pytest.mark.process
+@pytest.mark.appworld
 def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there():
     settings = EnvironmentSettings(name="appworld", options={**SERVERS, "trust_agent_code": True})
     assert settings.options["servers"] == ["http://127.0.0.1:9"]  # nothing listens there
