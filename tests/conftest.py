@@ -34,7 +34,6 @@ FIRST = (
     "graph/test_seal_iterations.py",
     "graph/test_own_environment.py",
     "evaluation/test_run_appworld.py",
-    "graph/run/test_loop.py",
     "benchmarks/test_appworld_worlds.py",
 )
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.commands import run_here
 from support.killing import (
     RECIPE,
     arguments,
@@ -32,6 +34,8 @@ GONE = 5.0  # seconds in which every process of a killed run must have ended
 class Undisturbed(NamedTuple):
     recipe: Path
     contents: dict[str, Any]
+    summary: dict[str, Any]
+    log: str
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +45,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     recipe.write_text(RECIPE)
     log = folder / "log"
     assert finish(command(folder / "run", recipe), log, PYTHONHASHSEED="1") == 0, log.read_text()
-    told = json.loads((folder / "run" / "iterations" / "000" / "summary.json").read_text())
-    assert told["contexts"]["new"] >= 3, "too few branches to be killed between"
-    assert told["admitted"] >= 3
-    return Undisturbed(recipe, contents(folder / "run"))
+    summary = json.loads((folder / "run" / "iterations" / "000" / "summary.json").read_text())
+    assert summary["contexts"]["new"] >= 3, "too few branches to be killed between"
+    assert summary["admitted"] >= 3
+    return Undisturbed(recipe, contents(folder / "run"), summary, log.read_text())
+
+
+def test_an_undisturbed_run_prints_its_summary_alone(undisturbed: Undisturbed) -> None:
+    *_, line = undisturbed.log.splitlines()
+    printed = json.loads(line)
+    assert printed.keys() == undisturbed.summary.keys()
+    assert printed["tasks"] == len(undisturbed.contents["tasks.jsonl"]) - printed["admitted"]
+    assert sum(printed["signals"].values()) > 0
+    assert "embedded policy with argument references ($k)" in printed["labels"]
+    assert set(printed["seconds"]) == {"seed", "evaluation before", "train", "evaluation after", "evolve"}
 
 
 def appeared(path: Path) -> Callable[[], bool]:
@@ -67,13 +81,12 @@ def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     points = [
         ("parent", "D_0", lambda: any(root.glob("seed/branches/*/verdicts.jsonl"))),
         ("child", "evaluation before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
-        ("parent", "training, after its first step", told(iteration / "training.log", '"step":1,')),
+        ("stopped", "training, after its first step", told(iteration / "training.log", '"step":1,')),
         (
             "both",
             "training, as a checkpoint is written",
             appeared(root / "policy" / "checkpoint-2" / "model.safetensors"),
         ),
-        ("parent", "evaluation after, right after training", appeared(iteration / "panel_after.log")),
         ("both", "before the graph", appeared(iteration / "panel_after.json")),
     ]
     measured = []
@@ -85,13 +98,16 @@ def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
         if victim == "child":
             assert process.returncode == 1
             assert "ended with status -9" in log.read_text()
+        if victim == "stopped":
+            assert process.returncode == 128 + signal.SIGTERM
+            assert not (iteration / "round.json").exists()
         measured.append((name, seconds_until_gone(root, pids)))
     return root, measured
 
 
 def test_no_process_outlives_its_parent(chain: tuple[Path, list[tuple[str, float]]]) -> None:
     assert [name for name, seconds in chain[1] if seconds > GONE] == []
-    assert len(chain[1]) == 6
+    assert len(chain[1]) == 5
 
 
 def test_a_run_killed_in_every_stage_and_resumed_equals_an_undisturbed_one(
@@ -106,6 +122,12 @@ def test_a_run_killed_in_every_stage_and_resumed_equals_an_undisturbed_one(
 def copy_of(root: Path, folder: Path) -> Path:
     shutil.copytree(root, folder / "run")
     return folder / "run"
+
+
+def resume_here(root: Path, undisturbed: Undisturbed) -> None:
+    """Go on in this process, which has imported everything; the chain goes on as a user does."""
+    done = run_here("graph.run_iteration", *arguments(root, undisturbed.recipe, "--resume"))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -128,7 +150,7 @@ def test_the_graph_killed_at_a_point_and_resumed_leaves_equal_records(
     assert ended == -9, log.read_text()
     assert not (root / "iterations" / "000" / "summary.json").exists()
     assert seconds_until_gone(root, []) < GONE
-    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    resume_here(root, undisturbed)
     assert differences(contents(root), undisturbed.contents) == []
 
 
@@ -144,7 +166,7 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(
     assert sentence.endswith(": No space left on device: free some space there and go on")
     assert "Traceback" not in log.read_text()
     assert list(root.rglob("*.tmp")) == []
-    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    resume_here(root, undisturbed)
     assert differences(contents(root), undisturbed.contents) == []
 
 
@@ -160,5 +182,5 @@ def test_a_file_that_may_not_grow_is_told_and_the_run_goes_on_when_it_may(
     assert "ulimit -f" in sentence
     assert "Traceback" not in log.read_text()
     assert list(root.rglob("*.tmp")) == []
-    assert finish(command(root, undisturbed.recipe, "--resume"), log) == 0, log.read_text()
+    resume_here(root, undisturbed)
     assert differences(contents(root), undisturbed.contents) == []

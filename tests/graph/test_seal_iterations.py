@@ -1,4 +1,6 @@
-"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires, kills or not.
+"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires, in spite of a kill.
+
+That a killed run with SEAL equals an undisturbed one is shown by graph/test_kill_matrix.py.
 
 The policy was taught to end its turn at once, and to do what is asked where it reads the token of the guideline for
 empty turns. It is so sure of both that no draw matters; that it passes shows that the token was in its prompt.
@@ -54,18 +56,17 @@ evaluation: {{set: null}}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Two iterations undisturbed; and three, killed right before the second and gone on with."""
+    """Three iterations, killed right before the second and gone on with."""
     folder = tmp_path_factory.mktemp("seal")
     make_guided_policy(folder / "policy", TASKS, EMPTY)
     write_jsonl(folder / "tasks.jsonl", TASKS)
     recipe, log = folder / "recipe.yaml", folder / "log"
     recipe.write_text(RECIPE.format(folder=folder))
-    plain, killed = folder / "plain", folder / "killed"
-    assert finish(command(plain, recipe, "--iterations", "2"), log) == 0, log.read_text()
+    killed = folder / "killed"
     assert finish(ended_at("kill", "evolved", 1, *arguments(killed, recipe)), log) == -9, log.read_text()
     assert not (killed / "iterations" / "001").exists()
     assert finish(command(killed, recipe, "--resume"), log) == 0, log.read_text()
-    return SimpleNamespace(folder=folder, plain=plain, killed=killed)
+    return SimpleNamespace(folder=folder, killed=killed)
 
 
 def steps(root: Path, iteration: int) -> list[SealStep]:
@@ -133,16 +134,6 @@ def test_an_evaluation_reads_no_cue_whatever_the_history(
     vocabulary = load_policy(str(runs.folder / "policy"), "cpu").tokenizer.get_vocab()
     cues = {vocabulary[f"!{label} "] for label in GUIDELINES}
     assert all(cues.isdisjoint(prompt) for prompt in prompts)
-
-
-def test_a_run_killed_between_iterations_has_the_state_of_an_undisturbed_one(runs: SimpleNamespace) -> None:
-    for iteration in range(2):
-        assert steps(runs.plain, iteration) == steps(runs.killed, iteration)
-        texts = [
-            [turn.full_text for one in rollouts(root, iteration) for turn in one.turns]
-            for root in (runs.plain, runs.killed)
-        ]
-        assert texts[0] == texts[1]
 
 
 def test_summaries_tell_what_was_shown_and_what_it_cost(runs: SimpleNamespace) -> None:

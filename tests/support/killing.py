@@ -30,11 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]  # spelt out: this file is a script t
 RECIPE = """
 seed: 3
 iterations: 1
-policy: {device: cpu}
+policy: {path: recipes/starter-seal, device: cpu}
 tasks: {initial_count: 8}
 training:
   {steps: 2, tasks_per_step: 6, rollouts_per_task: 4, temperature: 1.3,
-   max_new_tokens: 24, max_tokens: 300, max_actions: 3}
+   max_new_tokens: 24, max_tokens: 300, max_actions: 3,
+   seal: {interface: {schema_cues: false}}}
 signals: {contexts_per_iteration: 4, rare_percent: 100}
 roles: {exploration: {rounds: 1, steps: 6, drafts_per_context: 2}}
 evaluation: {limit: 2}
@@ -115,7 +116,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], ti
 
 
 def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
-    """SIGKILL the ``parent``, its ``child`` or ``both``; the pids of all the processes that there were."""
+    """SIGKILL the ``parent``, its ``child`` or ``both``, or SIGTERM the parent, which is ``stopped``; all their pids."""
     parent = psutil.Process(process.pid)
     children = parent.children(recursive=True)
     if victim in ("child", "both"):
@@ -123,6 +124,8 @@ def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
             child.kill()
     if victim in ("parent", "both"):
         process.kill()
+    if victim == "stopped":
+        process.terminate()
     process.wait(timeout=60)
     return [process.pid, *(child.pid for child in children)]
 
