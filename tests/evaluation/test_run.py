@@ -2,23 +2,20 @@
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import run_here, run_process
+from support.commands import run_here
 
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
 from memory.run import read_jsonl, write_jsonl
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
 STARTER = "recipes/starter"
 
 
-def command(*options: str, run: Run = run_here) -> subprocess.CompletedProcess[str]:
-    return run("evaluation.run", "--environment", "bfcl", *options)
+def command(*options: str) -> subprocess.CompletedProcess[str]:
+    return run_here("evaluation.run", "--environment", "bfcl", *options)
 
 
 def outcome(task_id: str, **fields: object) -> TaskOutcome:
@@ -26,7 +23,6 @@ def outcome(task_id: str, **fields: object) -> TaskOutcome:
     return TaskOutcome(task_id=task_id, **given)
 
 
-@pytest.mark.process
 @pytest.mark.slow
 def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "outcomes.jsonl"
@@ -41,7 +37,7 @@ def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path
         str(path),
         "--json",
     )
-    done = command(*options, "--output", str(path), "--json", run=run_process)
+    done = command(*options, "--output", str(path), "--json")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     report = json.loads(line)

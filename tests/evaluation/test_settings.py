@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.commands import run_here
 from typer.testing import CliRunner
 
 from environments.base import InputError
@@ -62,15 +63,12 @@ def test_each_setting_of_a_recipe_reaches_the_evaluation_of_a_run(name: str) -> 
     assert getattr(settings, name) == 37
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_file_of_settings_is_what_the_options_are_and_options_replace_its_values(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     write_json(file, ScoringSettings(evaluation_set=("templated-dev",), limit=9, device="cpu"))
     options = ["--settings", str(file), "--model", "recipes/starter", "--limit", "2", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "evaluation.run", *options],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = run_here("evaluation.run", *options)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     (found,) = report["scores"]

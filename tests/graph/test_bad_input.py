@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -97,14 +98,18 @@ def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
         ("training.warm_start", ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"]),
     ],
 )
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_leaves_nothing_behind(
     made: Path, tmp_path: Path, command: str, arguments: list[str]
 ) -> None:
     tasks(tmp_path, made)
     before = everything_in(tmp_path)
-    limited = ("bash", "-c", 'ulimit -f 1 && exec "$@"', "bash")
-    ended = run_process(command, *(word.format(tmp_path) for word in arguments), before=limited)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))  # as ulimit -f 1 does
+    try:
+        ended = run_here(command, *(word.format(tmp_path) for word in arguments))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     refused(ended, "File too large")
     assert re.match(r"error: /\S+: .*File too large", ended.stderr.splitlines()[-1]), "it names no file"
     assert "ulimit -f" in ended.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires, in spite of a kill.
+"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires, even if killed.
 
 That a killed run with SEAL equals an undisturbed one is shown by graph/test_kill_matrix.py.
 

@@ -116,7 +116,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], ti
 
 
 def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
-    """SIGKILL the ``parent``, its ``child`` or ``both``, or SIGTERM the parent, which is ``stopped``; all their pids."""
+    """SIGKILL the ``parent``, its ``child`` or ``both``; ``stopped``: SIGTERM the parent. The pids of them all."""
     parent = psutil.Process(process.pid)
     children = parent.children(recursive=True)
     if victim in ("child", "both"):
