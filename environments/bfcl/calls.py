@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from environments.base import MalformedCall, ToolCall
 from environments.bfcl.docs import all_tools, positional_names
+from environments.verification.programs import syntax_tree
 
 MAX_CHARACTERS = 20_000
 MAX_VALUES = 2_000
@@ -50,9 +51,10 @@ def parse_call(text: str) -> ToolCall | MalformedCall:
 
 def _read_call(text: str) -> ToolCall:
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        tree = syntax_tree(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _NotACall(f"not a Python expression: {error}") from None
+    node = tree.body if isinstance(tree, ast.Expression) else tree
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _NotACall("not one plain call of a function by its name")
     arguments: dict[str, JsonValue] = {}

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -178,15 +179,30 @@ def program_tool(tools: Sequence[ToolSpec]) -> ToolSpec | None:
     return next((tool for tool in tools if tool.program is not None), None)
 
 
+_parsing = threading.RLock()
+
+
+def syntax_tree(code: str, mode: str = "exec") -> ast.AST:
+    """Return what ``ast.parse`` does, by one thread at a time.
+
+    CPython before 3.12 counts the depth of all threads' trees in one place, so that two that parse at the same time can
+    raise SystemError ("AST constructor recursion depth mismatch").
+    """
+    with _parsing:
+        return ast.parse(code, mode=mode)
+
+
 def parsed(code: str) -> ast.Module:
     """Parse ``code``. Raises ValueError with the reason for text that is not Python, too long or nested too deeply."""
     if len(code) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
     try:
         with told_when_too_deep():
-            return ast.parse(code)
+            tree = syntax_tree(code)
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno} is no Python: {error.msg}") from None
+    assert isinstance(tree, ast.Module)
+    return tree
 
 
 @contextmanager

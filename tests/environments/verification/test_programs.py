@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import threading
 
 import pytest
+from support import ROOT
 
 from environments.base import Parameter, ToolSpec
-from environments.verification.programs import blocks, called, program_tool
+from environments.verification.programs import blocks, called, program_tool, syntax_tree
 
 
 def parameter(name: str, kind: str, required: bool = True) -> Parameter:
@@ -76,3 +78,32 @@ def test_what_is_no_program_is_said(code: str, says: str) -> None:
     for read in (blocks, called):
         with pytest.raises(ValueError, match=says):
             read(code)
+
+
+def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once make CPython 3.11 raise SystemError now and then, whatever the text."""
+    inside, most, real = [], [], ast.parse
+    met = threading.Event()
+
+    def watched(code: str, mode: str) -> ast.AST:
+        inside.append(code)
+        most.append(len(inside))
+        met.wait(0.05)  # long enough for another thread to come in
+        inside.pop()
+        return real(code, mode=mode)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    threads = [threading.Thread(target=syntax_tree, args=("x = 1",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]
+
+
+def test_nobody_else_parses() -> None:
+    """But the filter of AppWorld's worker, which runs one thread."""
+    packages = ("agents", "environments", "evaluation", "graph", "memory", "training")
+    files = (path for package in packages for path in (ROOT / package).rglob("*.py"))
+    found = {str(path.relative_to(ROOT)) for path in files if "ast.parse(" in path.read_text()}
+    assert found == {"environments/verification/programs.py", "environments/appworld/engine/code_filter.py"}
