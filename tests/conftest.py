@@ -20,8 +20,9 @@ hypothesis.settings.register_profile("suite", deadline=None)  # an example's tim
 hypothesis.settings.load_profile("suite")
 
 MAY_START_PROGRAMS = ("process", "appworld", "external")
-ENGINE = "installation"
+INSTALLATION = "installation"
 """The fixture that every test of AppWorld's engine asks for, most through another one."""
+SERVED = "environments/appworld/test_appworld_http.py"  # minutes of its own, and servers beside the engine
 
 # Files whose longest set-ups or waits decide when a parallel run ends: they begin first.
 FIRST = (
@@ -48,12 +49,22 @@ def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_note_programs)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for AppWorld's engine, and put the longest files first."""
+    """Mark what asks for AppWorld's engine, name each test's group, and put the longest files first."""
+    with_engine = {_file(item) for item in items if "engine" in _fixtures(item)} - {SERVED}
     for item in items:
-        if ENGINE in _fixtures(item):
+        if INSTALLATION in _fixtures(item):
             item.add_marker("appworld")
+        item.add_marker(pytest.mark.xdist_group(_group(_file(item), with_engine)))
     items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
+
+
+def _group(file: str, with_engine: set[str]) -> str:
+    """Return what one worker runs: a file, or the files that share the session's engine, or TRL's imports."""
+    if file in with_engine:
+        return "engine"
+    return "trl" if file.startswith("training/") else file
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:

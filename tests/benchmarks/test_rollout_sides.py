@@ -16,8 +16,6 @@ from benchmarks.trl_environment import environment_class
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 
-pytest.importorskip("torch")
-
 pytestmark = pytest.mark.slow
 
 

@@ -34,8 +34,6 @@ from training.seal.seal import SealStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
-pytest.importorskip("torch")
-
 EMPTY = TurnLabel.EMPTY_TURN
 TASKS = [task for task in small_tasks() if task.id in ("task-make", "task-read", "task-enter")]
 RECIPE = """

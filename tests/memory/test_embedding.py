@@ -6,7 +6,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from chromadb.utils.embedding_functions import known_embedding_functions
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -61,6 +60,8 @@ def test_another_process_computes_the_same_vector():
 
 def test_chroma_can_rebuild_it_from_its_configuration():
     embedder = HashedNgrams(dimension=64)
+    from chromadb.utils.embedding_functions import known_embedding_functions
+
     rebuilt = known_embedding_functions[embedder.name()].build_from_config(embedder.get_config())
     assert isinstance(rebuilt, HashedNgrams)
     assert np.array_equal(rebuilt(["text"])[0], embedder(["text"])[0])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
+from support.late import Late
 from support.scripted_sampler import ScriptedSampler
 from support.small_policy import CLASSES, small_settings, small_tasks
 
@@ -15,7 +15,7 @@ from memory.records import StopReason
 from training.grpo.record import RoundPlan, StepLog, Stopwatch, round_record, step_record
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 K = 3
 DONE = 4  # global steps before this one

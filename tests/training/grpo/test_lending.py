@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import ROOT
 from support.chat_models import save_model
+from support.late import Late
 from support.played_round import SEED, K, play
 from support.small_policy import CLASSES, TURNS, hand_logps, small_settings, small_tasks
 from typer.testing import CliRunner
@@ -31,9 +32,8 @@ from training.run_round import app
 pytestmark = pytest.mark.slow
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
-
-from training.grpo.lending import groups_to_lend, place_in  # noqa: E402 - it needs torch
+torch = Late("torch")
+lending = Late("training.grpo.lending")
 
 WEIGHT = 0.7
 
@@ -206,10 +206,10 @@ def test_which_groups_are_lent_and_in_whose_place() -> None:
     results = {name: [False, False] for name in tasks} | {"f": [False, True], "g": [None, None], "b": [None, False]}
     groups = [[trajectory(name, one, i) for i, one in enumerate(made)] for name, made in results.items()]
     step = [one for group in groups for one in group]
-    assert groups_to_lend(step, tasks, 2, None, seed=1) == (0, 1, 2)
-    assert place_in(groups[0]) == 1, "the last"
-    assert place_in(groups[1]) == 0, "one that the environment failed costs the group nothing"
-    chosen = {groups_to_lend(step, tasks, 2, 1, seed) for seed in range(20)}
+    assert lending.groups_to_lend(step, tasks, 2, None, seed=1) == (0, 1, 2)
+    assert lending.place_in(groups[0]) == 1, "the last"
+    assert lending.place_in(groups[1]) == 0, "one that the environment failed costs the group nothing"
+    chosen = {lending.groups_to_lend(step, tasks, 2, 1, seed) for seed in range(20)}
     assert chosen == {(0,), (1,), (2,)}
 
 
@@ -222,7 +222,7 @@ def test_only_groups_with_a_failure_and_no_success_are_lent(results, at_most, se
     names = [f"task-{number}" for number in range(len(results))]
     tasks = {name: beyond().model_copy(update={"id": name}) for name in names}
     step = [trajectory(name, one) for name, group in zip(names, results, strict=True) for one in group]
-    lent = groups_to_lend(step, tasks, 3, at_most, seed)
+    lent = lending.groups_to_lend(step, tasks, 3, at_most, seed)
     needy = [number for number, group in enumerate(results) if False in group and True not in group]
     assert set(lent) <= set(needy)
     assert len(lent) == min(len(needy), at_most or len(needy))

@@ -9,13 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.late import Late
 from support.played_round import K, play
 from support.small_policy import CLASSES, small_tasks
 
 from environments.bfcl.environment import BFCLEnvironment
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 STEPS = 2
 SPLIT = 2

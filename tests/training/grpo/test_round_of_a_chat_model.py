@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.chat_models import save_model
+from support.late import Late
 from support.small_policy import small_settings, small_tasks
 
 from environments.base import MalformedCall
@@ -20,7 +21,7 @@ from training.rollout.policy import load_policy
 pytestmark = pytest.mark.slow
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 LORA = {"rank": 4}
 

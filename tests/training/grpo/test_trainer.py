@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.late import Late
 from support.played_round import SEED, K, play
 from support.small_policy import CLASSES, hand_logps, small_tasks
 
@@ -21,7 +22,7 @@ from training.grpo.record import RoundFailure, RoundPlan
 from training.settings import TrainingSettings
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 
 class Breaking:

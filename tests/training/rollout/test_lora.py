@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 from support import ROOT
 from support.chat_models import save_model
+from support.late import Late
 from support.played_round import SEED, K, play
 from support.small_policy import CLASSES, hand_logps, small_tasks
 
@@ -28,7 +29,7 @@ CARD = PolicyDirectory.card.name
 pytestmark = pytest.mark.slow
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 STEPS = 2
 LORA = {"rank": 4, "alpha": 16}

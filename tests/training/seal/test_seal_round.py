@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.child_rounds import train
+from support.late import Late
 from support.small_policy import CLASSES, small_settings, small_tasks
 
 from environments.base import InputError
@@ -24,7 +25,7 @@ from training.seal.settings import SealSettings
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
-torch = pytest.importorskip("torch")
+torch = Late("torch")
 
 K = 4
 WEIGHTS = {"weights": {"unit": "turn"}, "interface": None}
