@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": ("evaluation.run", "Score a model on an evaluation set, an official category or a file of tasks."),
     "analyse": ("evaluation.analyses.__main__", "Make the papers' tables and figures from records."),
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
+    "papers": ("evaluation.papers.__main__", "List the papers' tables: what makes each, its cost, and run one."),
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),

@@ -68,13 +68,13 @@ def curve_table(name: str, curve: RunCurve) -> Table:
 
     kinds = list(curve.shares)
     shares = ", ".join(f"{kind} {share:.1%}" for kind, share in curve.shares.items())
-    start = "not scored" if curve.start is None else f"{curve.start:.2%}"
+    start = "not scored" if curve.start is None else f"{curve.start:.1%}"
     table = Table(
         title=f"{name}: success, signals and tasks (CoEvolve, figures 3 and 4)",
         caption=f"initial policy: {start}; signals: {shares or 'none'}",
     )
     for column in ("step", "success", *kinds, "signals", "admitted", "tasks / signals", "of drafts"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for one in curve.points:
         table.add_row(
             str(one.step),
@@ -89,4 +89,4 @@ def curve_table(name: str, curve: RunCurve) -> Table:
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.2%}"
+    return "" if value is None else f"{value:.1%}"
