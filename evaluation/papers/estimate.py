@@ -221,7 +221,7 @@ def _first(tree: Tree, count: int, rates: Rates) -> int:
 
 def _per_context(tree: Tree, reflects: bool) -> int:
     def plays(role: str) -> bool:
-        return value_of(tree, f"roles.{role}.kind") == "chat"
+        return bool(value_of(tree, f"roles.{role}.kind") == "chat")
 
     exploration = "roles.exploration"
     requests = int(reflects and plays("reflector")) + int(plays("abstractor"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from environments.base import InputError
 from environments.checkout import ROOT
+from evaluation.panels import held_out
 from evaluation.papers.catalogue import (
     INDEX,
     Part,
@@ -19,6 +21,10 @@ from evaluation.papers.catalogue import (
     read_mapping,
     value_of,
 )
+from evaluation.papers.estimate import environment_of
+from evaluation.papers.machine import set_size
+from evaluation.study.recipe import load_study
+from graph.recipe import load_recipe
 from graph.settings import RunSettings
 
 CATALOGUE = load_catalogue()
@@ -145,6 +151,31 @@ def test_a_wrong_index_is_refused_by_name(wrong: Wrong, tmp_path: Path) -> None:
     (tmp_path / "index.yaml").write_text(yaml.safe_dump(tree))
     with pytest.raises(InputError, match=wrong.says.replace("(", r"\(")):
         load_catalogue(tmp_path / "index.yaml")
+
+
+def official_categories_are_sets_of_a_study() -> bool:
+    try:
+        return not held_out("base@dev")
+    except InputError:
+        return False
+
+
+@pytest.mark.skipif(not official_categories_are_sets_of_a_study(), reason="a study cannot score official categories")
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_every_arm_is_a_right_recipe(path: Path, tmp_path: Path) -> None:
+    """By the readers of a study and of a run."""
+    plan = load_plan(path)
+    try:
+        for name in (*plan.sets["dev"], *plan.sets["test"]):
+            set_size(environment_of(plan.settings_of(plan.arms[0])), name)
+    except InputError as error:
+        pytest.skip(str(error))  # a benchmark's data that this machine lacks
+    study = load_study(path)
+    for arm in study.recipe.arms:
+        recipe = tmp_path / f"{arm.name}.yaml"
+        admissions = [1] * study.iterations() if arm.match_admissions else None
+        recipe.write_text(json.dumps(study.settings_of(arm, 0, admissions)))
+        load_recipe(recipe)
 
 
 def test_an_unknown_table_is_refused() -> None:
