@@ -187,3 +187,20 @@ class OneSentence(TyperCommand):
         """Raise SystemExit with status 2 for options that are wrong."""
         with one_sentence(self):
             return super().make_context(*arguments, **options)
+
+
+class OneSentenceGroup(TyperGroup):
+    """A group of commands that reports wrong options and unknown commands in one sentence.
+
+    Use it as ``typer.Typer(cls=OneSentenceGroup)``.
+    """
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        """Raise SystemExit with status 2 for options that are wrong."""
+        with one_sentence(self):
+            return super().make_context(*arguments, **options)
+
+    def resolve_command(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        """Raise SystemExit with status 2 where there is no such command."""
+        with one_sentence(self):
+            return super().resolve_command(*arguments, **options)

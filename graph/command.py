@@ -7,17 +7,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command
 
-from environments.command import one_sentence
+from environments.command import OneSentenceGroup
 
 COMMANDS = {
     "evolve": ("graph.run_iteration", "Evolve an agent and its tasks: rounds of GRPO, new tasks from its weaknesses."),
     "seed": ("graph.seed_tasks", "Make the first tasks (D_0) by unguided exploration."),
     "train": ("training.run_round", "Do one round of GRPO on the tasks of an iteration."),
     "evaluate": ("evaluation.run", "Score a model on an evaluation set, an official category or a file of tasks."),
+    "analyse": ("evaluation.analyses.__main__", "Make the papers' tables and figures from records."),
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
+    "papers": ("evaluation.papers.__main__", "List the papers' tables: what makes each, its cost, and run one."),
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
@@ -38,20 +40,6 @@ class Lazy(TyperCommand):
         return get_command(import_module(self._module).app).make_context(*arguments, **options)
 
 
-class Commands(TyperGroup):
-    """A group whose mistakes are told in one sentence, like those of its commands."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
-        """Raises SystemExit with status 2 for options that are wrong."""
-        with one_sentence(self):
-            return super().make_context(*arguments, **options)
-
-    def resolve_command(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
-        """Raises SystemExit with status 2 where there is no such command."""
-        with one_sentence(self):
-            return super().resolve_command(*arguments, **options)
-
-
 def main() -> None:
     """Run the subcommand that the arguments name, as the whole work of this process.
 
@@ -64,7 +52,9 @@ def main() -> None:
     if here not in sys.path:
         sys.path.append(here)
     commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
-    group = Commands(name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks.")
+    group = OneSentenceGroup(
+        name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks."
+    )
     arguments = sys.argv[1:] or ["--help"]
     run_to_end(lambda: group.main(arguments, prog_name="coevolve"))
 

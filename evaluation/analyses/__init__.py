@@ -1,0 +1,1 @@
+"""Analyses of both papers over records: cost, agreement, similarity, diversity, lengths and curves."""

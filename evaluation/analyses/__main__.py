@@ -1,0 +1,318 @@
+"""`python -m evaluation.analyses`: the tables and figures of the papers that are computed from records.
+
+No command loads a model, unless an encoder of texts is named. Each prints a table, or one JSON object with ``--json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from environments.base import InputError, Record
+from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
+from environments.registry import DEFAULT
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from evaluation.analyses.similarity import NearestTarget
+
+app = typer.Typer(
+    cls=OneSentenceGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Make the papers' tables and figures from the records of runs, studies and evaluations.",
+)
+
+Runs = Annotated[list[Path], typer.Argument(help="folders of runs, or a study's results raw/ARM-SEED.jsonl.gz")]
+Tasks = Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks with a run's keys")]
+Origin = Annotated[str | None, typer.Option(help="take the tasks of one origin alone: seed, evolved, given, official")]
+Environment = Annotated[str, typer.Option(help="the benchmark of the evaluation set or category")]
+Sets = Annotated[list[str] | None, typer.Option("--evaluation-set", help="compare with this set, may be repeated")]
+Category = Annotated[str | None, typer.Option(help="compare with the benchmark's official tasks of a category, or all")]
+Split = Annotated[str, typer.Option(help="with --category: its tasks of one split only")]
+Targets = Annotated[Path | None, typer.Option("--targets", help="compare with a file of tasks")]
+Limit = Annotated[int | None, typer.Option(min=1, help="compare with the first N tasks of each set only")]
+AccessLog = Annotated[
+    Path | None, typer.Option(help="test access log, for held-out sets: as for coevolve evaluate --access-log")
+]
+Encoder = Annotated[
+    Path | None,
+    typer.Option("--embedder", help="folder of a sentence-transformers model; hashed n-grams if not given"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+
+
+class RunsReport(Record):
+    """What a command found, by the path that it was given."""
+
+    runs: dict[str, Any]
+
+
+@app.command(cls=OneSentence)
+def cost(
+    runs: Runs,
+    against: Annotated[
+        Path | None, typer.Option(help="measure the gain against this run's last score, not the initial policy's")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, table 7: share of feedback, seconds of an evolution and of the run, gain."""
+    with exit_statuses():
+        from evaluation.analyses.cost import cost_table, feedback_cost, last_score
+        from evaluation.analyses.recorded import read_iterations
+
+        reference = None
+        if against is not None:
+            reference = last_score(read_iterations(against))
+            if reference is None:
+                raise InputError(f"--against {against} scored nothing: leave it out, or name a run that did")
+        found = [(str(path), feedback_cost(read_iterations(path), reference)) for path in runs]
+        if not as_json and any(one.without_seconds for _, one in found):
+            typer.echo(
+                "warning: some iterations have no time of their feedback, see without_seconds of --json", err=True
+            )
+        _show(RunsReport(runs=dict(found)), as_json, cost_table([(_short(name, runs), one) for name, one in found]))
+
+
+@app.command(cls=OneSentence)
+def agreement(
+    first: Annotated[Path, typer.Argument(help="outcomes: coevolve evaluate --output, or raw/ARM-SEED.jsonl.gz")],
+    second: Annotated[Path, typer.Argument(help="outcomes of the same tasks by another policy")],
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, table 8: tasks that both, one and none of two policies solved, and their paired difference."""
+    with exit_statuses():
+        from evaluation.analyses.agreement import agreement_table, agreements
+        from evaluation.analyses.recorded import read_verdicts
+
+        found = agreements(read_verdicts(first), read_verdicts(second))
+        _show(RunsReport(runs={one.group: one for one in found}), as_json, agreement_table(found))
+
+
+@app.command(cls=OneSentence)
+def similarity(
+    tasks: Tasks,
+    origin: Origin = None,
+    environment: Environment = DEFAULT,
+    evaluation_set: Sets = None,
+    category: Category = None,
+    split: Split = "all",
+    targets: Targets = None,
+    limit: Limit = None,
+    access_log: AccessLog = None,
+    embedder: Encoder = None,
+    above: Annotated[
+        float, typer.Option(min=-1.0, max=1.0, help="name the pairs with a cosine of at least this (ours)")
+    ] = 0.9,
+    width: Annotated[float, typer.Option(min=0.001, max=2.0, help="width of a bin (ours)")] = 0.05,
+    rows: Annotated[int, typer.Option(min=0, help="print so many of the pairs; --json has all")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, figure 5: the largest cosine of each training task to an evaluation task. It is a leak report too."""
+    with exit_statuses():
+        from evaluation.analyses.similarity import pairs_table, similarity_report, similarity_table
+
+        choice = (environment, evaluation_set, category, split, targets, limit, access_log)
+        label, nearest, count = _nearest(tasks, origin, choice, embedder)
+        report = similarity_report(nearest, count, label, width=width, threshold=above)
+        shown = [similarity_table(report), *([pairs_table(report, rows)] if report.above and rows else [])]
+        _show(report, as_json, *shown)
+
+
+@app.command(cls=OneSentence)
+def subsets(
+    tasks: Tasks,
+    output: Annotated[Path, typer.Argument(help="new folder for low, medium, high and mixed.jsonl")],
+    size: Annotated[
+        int | None, typer.Option(min=1, help="tasks of each subset; a third of all if not given (ours)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
+    origin: Origin = None,
+    environment: Environment = DEFAULT,
+    evaluation_set: Sets = None,
+    category: Category = None,
+    split: Split = "all",
+    targets: Targets = None,
+    limit: Limit = None,
+    access_log: AccessLog = None,
+    embedder: Encoder = None,
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, table 13: training sets of low, medium, high and mixed similarity, of equal size, for tasks.initial.
+
+    Choose by similarity to a development set: training tasks that were chosen by a test set have seen it.
+    """
+    with exit_statuses():
+        from evaluation.analyses.recorded import read_tasks
+        from evaluation.analyses.similarity import similarity_subsets
+        from memory.run import write_jsonl
+
+        check_output("OUTPUT", output, "folder")
+        choice = (environment, evaluation_set, category, split, targets, limit, access_log)
+        _, nearest, _ = _nearest(tasks, origin, choice, embedder)
+        chosen = similarity_subsets(nearest, size, seed)
+        by_id = {task.id: task for task in read_tasks(tasks, origin)}
+        for one in chosen:
+            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks], new=True)
+        from rich.table import Table
+
+        table = Table(title="subsets by similarity (CoEvolve, table 13)")
+        for column in ("subset", "tasks", "mean cosine", "file"):
+            table.add_column(column, overflow="fold")
+        for one in chosen:
+            table.add_row(one.level, str(len(one.tasks)), f"{one.mean:.4f}", str(output / f"{one.level}.jsonl"))
+        _show(RunsReport(runs={one.level: one for one in chosen}), as_json, table)
+
+
+@app.command(cls=OneSentence)
+def diversity(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    neighbours: Annotated[int, typer.Option(min=1, help="k of SR@k (ours; the paper has no value)")] = 5,
+    environment: Environment = DEFAULT,
+    evaluation_set: Sets = None,
+    category: Category = None,
+    split: Split = "all",
+    targets: Targets = None,
+    limit: Limit = None,
+    access_log: AccessLog = None,
+    embedder: Encoder = None,
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
+    with exit_statuses():
+        from evaluation.analyses.diversity import diversity_report, diversity_table
+        from evaluation.analyses.recorded import open_targets, read_iterations, read_tasks
+        from evaluation.analyses.texts import open_text_embedder, text_of
+
+        if not run.is_dir():
+            raise InputError(f"{run} is not a folder: name a run, whose task set says what each evolution admitted")
+        made = read_tasks(run)
+        evolutions = [
+            (one.iteration, one.step, [text_of(task) for task in made if task.admitted_at == one.iteration])
+            for one in read_iterations(run)
+        ]
+        chosen = _choice(environment, evaluation_set, category, split, targets, limit, access_log)
+        aims = [text_of(item.task) for item in open_targets(chosen)] if chosen.given else []
+        encoder = open_text_embedder(embedder)
+        report = diversity_report(evolutions, aims, encoder.label, encoder.embed, neighbours)
+        _show(report, as_json, diversity_table(report))
+
+
+@app.command(cls=OneSentence)
+def lengths(
+    tasks: Tasks,
+    environment: Environment = DEFAULT,
+    evaluation_set: Sets = None,
+    category: Category = None,
+    split: Split = "all",
+    targets: Targets = None,
+    limit: Limit = None,
+    access_log: AccessLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
+    with exit_statuses():
+        from evaluation.analyses.lengths import lengths_table, task_lengths
+        from evaluation.analyses.recorded import open_targets, read_tasks
+        from evaluation.panels import calls_of
+
+        made = read_tasks(tasks)
+        found = [
+            task_lengths(
+                origin,
+                [len(task.turns) for task in made if task.origin == origin],
+                [calls_of(task) for task in made if task.origin == origin],
+            )
+            for origin in dict.fromkeys(task.origin for task in made)
+        ]
+        chosen = _choice(environment, evaluation_set, category, split, targets, limit, access_log)
+        if chosen.given:
+            items = open_targets(chosen)
+            counts = [item.reference_calls for item in items]
+            found.insert(0, task_lengths("original", [len(item.task.turns) for item in items], counts))
+        _show(RunsReport(runs={one.name: one for one in found}), as_json, lengths_table(found))
+
+
+@app.command(cls=OneSentence)
+def curves(runs: Runs, as_json: AsJson = False) -> None:
+    """CoEvolve, figures 3a, 3b, 3d and 4: success, signals by kind and tasks per signal at each evolution."""
+    with exit_statuses():
+        from evaluation.analyses.curves import curve_table, run_curve
+        from evaluation.analyses.recorded import read_iterations
+
+        found = {str(path): run_curve(read_iterations(path)) for path in runs}
+        _show(
+            RunsReport(runs=found), as_json, *(curve_table(_short(name, runs), curve) for name, curve in found.items())
+        )
+
+
+def _short(name: str, among: Sequence[Path]) -> str:
+    """Return the last part of a path where it tells the path from the others."""
+    last = Path(name).name
+    return last if [path.name for path in among].count(last) == 1 else name
+
+
+def _nearest(
+    tasks: Path, origin: str | None, choice: tuple[Any, ...], embedder: Path | None
+) -> tuple[str, tuple[NearestTarget, ...], int]:
+    """Return the embedder's label, the nearest target of each task, and the number of targets."""
+    from evaluation.analyses.recorded import open_targets, read_tasks
+    from evaluation.analyses.similarity import nearest_targets
+    from evaluation.analyses.texts import open_text_embedder, text_of
+
+    made = read_tasks(tasks, origin)
+    encoder = open_text_embedder(embedder)  # before an access is logged
+    items = open_targets(_choice(*choice))
+    found = nearest_targets(
+        [task.id for task in made],
+        encoder.embed([text_of(task) for task in made]),
+        [item.task.id for item in items],
+        encoder.embed([text_of(item.task) for item in items]),
+    )
+    return encoder.label, found, len(items)
+
+
+def _choice(
+    environment: str,
+    evaluation_set: Sequence[str] | None,
+    category: str | None,
+    split: str,
+    targets: Path | None,
+    limit: int | None,
+    access_log: Path | None,
+) -> Any:  # noqa: ANN401 - its module is imported when a command runs
+    from evaluation.analyses.recorded import TargetChoice
+
+    return TargetChoice(
+        environment=environment,
+        evaluation_set=tuple(evaluation_set or ()),
+        category=category,
+        split=split,
+        tasks=targets,
+        limit=limit,
+        access_log=access_log,
+    )
+
+
+def _show(report: Record, as_json: bool, *tables: Table) -> None:
+    if as_json:
+        from evaluation.analyses.recorded import one_line
+
+        print(one_line(report))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for table in tables:
+        console.print(table)
+
+
+if __name__ == "__main__":
+    from memory.processes import run_to_end
+
+    run_to_end(app)

@@ -1,0 +1,159 @@
+"""Table 8 of CoEvolve: on which tasks two evaluations agree, with a paired difference and McNemar's test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from environments.base import InputError, Record
+from evaluation.analyses.recorded import JudgedTask
+from evaluation.call_shapes import numbered, rarest_functions
+from evaluation.statistics import Counts, shared_interval
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Interval = tuple[float, float]
+CellName = Literal["both", "only_first", "only_second", "neither"]
+CELLS: tuple[CellName, ...] = ("both", "only_first", "only_second", "neither")
+
+
+class AgreementCell(Record):
+    """Tasks of one cell, their share of all pairs, and its 95 % interval (None for a single task)."""
+
+    tasks: int
+    share: float
+    interval: Interval | None
+
+
+class Agreement(Record):
+    """Two evaluations of the same tasks.
+
+    ``pairs``: tasks that both were judged on. ``difference``: success of the second less that of the first, with an
+    interval that resamples what tasks share, start states and functions (``statistics.shared_interval``). ``mcnemar``:
+    two-sided exact p of the tasks that only one solved; it takes tasks for independent, so that it errs on the small
+    side where they share a start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an
+    infrastructure error ended an attempt.
+    """
+
+    group: str
+    pairs: int
+    cells: dict[CellName, AgreementCell]
+    first: float
+    second: float
+    difference: float
+    interval: Interval | None
+    mcnemar: float
+    clusters: int
+    unpaired: int
+    unjudged: int
+
+
+def agreement(group: str, first: Sequence[JudgedTask], second: Sequence[JudgedTask]) -> Agreement:
+    """Return the table of one group of tasks. Raises InputError for a task that occurs twice, and without a pair."""
+    left, right = _by_task(first, "first"), _by_task(second, "second")
+    names = [name for name in left if name in right]
+    pairs = [(left[name], right[name]) for name in names if left[name].judged and right[name].judged]
+    if not pairs:
+        raise InputError(f"{group}: no task was judged in both files: name two evaluations of the same tasks")
+    solved = np.array([[int(one.success) for one, _ in pairs], [int(other.success) for _, other in pairs]])
+    clusters = numbered([one.cluster for one, _ in pairs])
+    functions = numbered(rarest_functions([one.shape or other.shape for one, other in pairs]))
+    ones = np.ones((1, len(pairs)), dtype=np.int64)
+
+    def interval(counts: Counts, minus: Counts | None = None) -> Interval | None:
+        if len(pairs) < 2:
+            return None
+        return shared_interval(counts, ones, clusters, functions, None if minus is None else (minus, ones))
+
+    members: dict[CellName, NDArray[np.int64]] = {
+        "both": solved[:1] * solved[1:],
+        "only_first": solved[:1] * (1 - solved[1:]),
+        "only_second": (1 - solved[:1]) * solved[1:],
+        "neither": (1 - solved[:1]) * (1 - solved[1:]),
+    }
+    rates = solved.mean(axis=1)
+    return Agreement(
+        group=group,
+        pairs=len(pairs),
+        cells={
+            name: AgreementCell(
+                tasks=int(members[name].sum()), share=float(members[name].mean()), interval=interval(members[name])
+            )
+            for name in CELLS
+        },
+        first=float(rates[0]),
+        second=float(rates[1]),
+        difference=float(rates[1] - rates[0]),
+        interval=interval(solved[1:], solved[:1]),
+        mcnemar=mcnemar(int(members["only_first"].sum()), int(members["only_second"].sum())),
+        clusters=int(clusters.max()) + 1,
+        unpaired=len(left) + len(right) - 2 * len(names),
+        unjudged=len(names) - len(pairs),
+    )
+
+
+def agreements(first: Sequence[JudgedTask], second: Sequence[JudgedTask]) -> tuple[Agreement, ...]:
+    """Return a table for each group that both files have, in the first's order. Raises InputError without one."""
+    groups = [name for name in dict.fromkeys(one.group for one in first) if name in {one.group for one in second}]
+    if not groups:
+        raise InputError("the two files have no evaluation set in common: name two evaluations of the same tasks")
+    return tuple(
+        agreement(name, [one for one in first if one.group == name], [one for one in second if one.group == name])
+        for name in groups
+    )
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the two-sided exact p of McNemar's test: of the tasks that one solved alone, half are each one's.
+
+    1 without such a task. Raises ValueError for a negative count.
+    """
+    if min(only_first, only_second) < 0:
+        raise ValueError(f"{only_first} and {only_second} tasks")
+    n = only_first + only_second
+    tail = sum(comb(n, k) for k in range(min(only_first, only_second) + 1))
+    return min(1.0, float(2 * tail / 2**n))
+
+
+def _by_task(attempts: Sequence[JudgedTask], which: str) -> dict[str, JudgedTask]:
+    found: dict[str, JudgedTask] = {}
+    for one in attempts:
+        if one.task in found:
+            raise InputError(f"the {which} file has task {one.task} of {one.group} twice: name one evaluation")
+        found[one.task] = one
+    return found
+
+
+def agreement_table(found: Sequence[Agreement]) -> Table:
+    """Return a column for each group of tasks."""
+    from rich.table import Table
+
+    table = Table(
+        title="agreement of two evaluations (CoEvolve, table 8)",
+        caption="95 %: start states and functions resampled; McNemar: exact, tasks taken for independent",
+    )
+    table.add_column("")
+    for one in found:
+        table.add_column(one.group, justify="right", overflow="fold")
+    words = {"both": "both right", "only_first": "only first", "only_second": "only second", "neither": "neither right"}
+    for name in CELLS:
+        cells = [one.cells[name] for one in found]
+        table.add_row(words[name], *(f"{one.share:.2%} ({one.tasks}){_ends(one.interval)}" for one in cells))
+    table.add_row("first", *(f"{one.first:.2%}" for one in found))
+    table.add_row("second", *(f"{one.second:.2%}" for one in found))
+    table.add_row("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found))
+    table.add_row("McNemar", *(f"p = {one.mcnemar:.3g}" for one in found))
+    table.add_row("pairs", *(str(one.pairs) for one in found))
+    left_out = [f"{one.unpaired} unpaired, {one.unjudged} not judged" for one in found]
+    if any(one.unpaired or one.unjudged for one in found):
+        table.add_row("left out", *left_out)
+    return table
+
+
+def _ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"  95 %: {100 * interval[0]:.1f} to {100 * interval[1]:.1f}"

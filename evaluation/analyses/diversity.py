@@ -1,0 +1,147 @@
+"""Table 15 of CoEvolve (appendix A.5): redundancy of an evolution's tasks, and their distance from the target tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, variance
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from environments.base import Record
+from evaluation.analyses.texts import Vectors
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NEIGHBOURS = 5
+"""k of SR@k (ours; the paper has no value)."""
+
+
+class EvolutionDiversity(Record):
+    """One evolution. ``sr`` and ``ed`` are None where they are not defined: too few tasks, or no target."""
+
+    iteration: int
+    step: int
+    tasks: int
+    sr: float | None
+    ed: float | None
+
+
+class Spread(Record):
+    """Mean and sample variance over evolutions, as the paper prints them; the variance is None for a single one."""
+
+    mean: float
+    variance: float | None
+
+
+class DiversityReport(Record):
+    """Table 15. ``sr``: SR@k, low where tasks differ. ``ed``: ED_rel, low where tasks lie near the targets."""
+
+    neighbours: int
+    embedder: str
+    targets: int
+    evolutions: tuple[EvolutionDiversity, ...]
+    sr: Spread | None
+    ed: Spread | None
+
+
+def redundancy(vectors: Vectors, neighbours: int = NEIGHBOURS) -> float | None:
+    """Return SR@k = (1/|Y|) sum_i (1/k) sum over the k nearest neighbours j of <y_i, y_j> (A.5).
+
+    A task is not its own neighbour. None where some task has fewer than k others. Raises ValueError unless k >= 1.
+    """
+    if neighbours < 1:
+        raise ValueError(f"{neighbours} neighbours")
+    if len(vectors) <= neighbours:
+        return None
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -np.inf)
+    nearest = np.partition(products, len(vectors) - neighbours, axis=1)[:, -neighbours:]
+    return float(nearest.mean())
+
+
+def relative_energy_distance(targets: Vectors, vectors: Vectors) -> float | None:
+    """Return ED_rel (A.5) of ``vectors`` Y from ``targets`` X, with Euclidean norms.
+
+    ED = 2 mean|x - y| - mean|x - x'| - mean|y - y'|, the means over all ordered pairs, an element with itself included;
+    ED_rel = ED / (mean of |x_i - x_i'| over i != i'). None without a task, and where the targets have no distance.
+    """
+    if len(targets) < 2 or not len(vectors):
+        return None
+    within = _distances(targets, targets)
+    scale = within.sum() / (len(targets) * (len(targets) - 1))
+    if scale <= 0:
+        return None
+    energy = 2 * _distances(targets, vectors).mean() - within.mean() - _distances(vectors, vectors).mean()
+    return float(energy / scale)
+
+
+def _distances(left: Vectors, right: Vectors) -> NDArray[np.float64]:
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * left @ right.T
+    distances: NDArray[np.float64] = np.sqrt(np.maximum(squares, 0.0))
+    if left is right:
+        np.fill_diagonal(distances, 0.0)  # of an element with itself, without the rounding of the three terms
+    return distances
+
+
+def diversity_report(
+    evolutions: Sequence[tuple[int, int, Sequence[str]]],
+    targets: Sequence[str],
+    embedder: str,
+    embed: Callable[[Sequence[str]], Vectors],
+    neighbours: int = NEIGHBOURS,
+) -> DiversityReport:
+    """Return table 15 of evolutions given as (iteration, step, texts of the tasks that it admitted)."""
+    aims = embed(targets) if targets else None
+    rows = []
+    for iteration, step, texts in evolutions:
+        vectors = embed(texts) if texts else None
+        rows.append(
+            EvolutionDiversity(
+                iteration=iteration,
+                step=step,
+                tasks=len(texts),
+                sr=None if vectors is None else redundancy(vectors, neighbours),
+                ed=None if vectors is None or aims is None else relative_energy_distance(aims, vectors),
+            )
+        )
+    return DiversityReport(
+        neighbours=neighbours,
+        embedder=embedder,
+        targets=len(targets),
+        evolutions=tuple(rows),
+        sr=spread([one.sr for one in rows if one.sr is not None]),
+        ed=spread([one.ed for one in rows if one.ed is not None]),
+    )
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Return mean and sample variance; None without a value."""
+    if not values:
+        return None
+    return Spread(mean=fmean(values), variance=variance(values) if len(values) > 1 else None)
+
+
+def diversity_table(report: DiversityReport) -> Table:
+    """Return a row for each evolution, in percent as in the paper."""
+    from rich.table import Table
+
+    table = Table(
+        title=f"diversity of admitted tasks, SR@{report.neighbours} and ED_rel in % (CoEvolve, table 15)",
+        caption=f"{report.embedder}; {report.targets} target tasks",
+    )
+    for column in ("iteration", "step", "tasks", f"SR@{report.neighbours}", "ED_rel"):
+        table.add_column(column, justify="right")
+    for one in report.evolutions:
+        table.add_row(str(one.iteration), str(one.step), str(one.tasks), _percent(one.sr), _percent(one.ed))
+    table.add_row("mean", "", "", *(_percent(one.mean) if one else "" for one in (report.sr, report.ed)))
+    # A variance of percents: the square of the scale.
+    spreads = [one.variance if one else None for one in (report.sr, report.ed)]
+    table.add_row("variance", "", "", *("" if value is None else f"{10_000 * value:.2f}" for value in spreads))
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}"

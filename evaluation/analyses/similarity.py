@@ -1,0 +1,180 @@
+"""Figure 5 and table 13 of CoEvolve: how similar training tasks are to evaluation tasks, and subsets by similarity.
+
+The same figures are a leak report: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on.
+What training may not contain is refused elsewhere (``coevolve decontaminate``); this names what is merely near.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from math import floor
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Literal
+
+from environments.base import InputError, Record
+from evaluation.analyses.texts import Vectors, nearest_rows
+from memory.jsonl import derive_seed
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Level = Literal["low", "medium", "high", "mixed"]
+LEVELS: tuple[Level, ...] = ("low", "medium", "high", "mixed")
+
+
+class NearestTarget(Record):
+    """A training task, the evaluation task that it is most similar to, and their cosine."""
+
+    task: str
+    target: str
+    cosine: float
+
+
+class SimilarityBin(Record):
+    """Tasks whose largest cosine is at least ``low`` and below ``high``; ``share`` is of all tasks."""
+
+    low: float
+    high: float
+    tasks: int
+    share: float
+
+
+class SimilarityReport(Record):
+    """The largest cosine of each training task to an evaluation task (figure 5), and the pairs to look at.
+
+    ``above``: pairs with a cosine of at least ``threshold``, the nearest first.
+    """
+
+    tasks: int
+    targets: int
+    embedder: str
+    mean: float
+    median: float
+    largest: float
+    bins: tuple[SimilarityBin, ...]
+    threshold: float
+    above: tuple[NearestTarget, ...]
+
+
+class SimilaritySubset(Record):
+    """Ids of tasks of one level of similarity (table 13), and the mean of their largest cosines."""
+
+    level: Level
+    mean: float
+    tasks: tuple[str, ...]
+
+
+def nearest_targets(
+    tasks: Sequence[str], vectors: Vectors, targets: Sequence[str], target_vectors: Vectors
+) -> tuple[NearestTarget, ...]:
+    """Return the nearest target of each task, in the tasks' order. Ids and vectors are by row."""
+    places, cosines = nearest_rows(vectors, target_vectors)
+    return tuple(
+        NearestTarget(task=task, target=targets[int(place)], cosine=float(cosine))
+        for task, place, cosine in zip(tasks, places, cosines, strict=True)
+    )
+
+
+def similarity_report(
+    nearest: Sequence[NearestTarget], targets: int, embedder: str, *, width: float = 0.05, threshold: float = 0.9
+) -> SimilarityReport:
+    """Return the distribution of the largest cosines. ``width`` of a bin and ``threshold`` are ours."""
+    cosines = [one.cosine for one in nearest]
+    above = sorted((one for one in nearest if one.cosine >= threshold), key=lambda one: (-one.cosine, one.task))
+    return SimilarityReport(
+        tasks=len(nearest),
+        targets=targets,
+        embedder=embedder,
+        mean=fmean(cosines),
+        median=median(cosines),
+        largest=max(cosines),
+        bins=similarity_bins(cosines, width),
+        threshold=threshold,
+        above=tuple(above),
+    )
+
+
+def similarity_bins(cosines: Sequence[float], width: float) -> tuple[SimilarityBin, ...]:
+    """Return bins of equal width from the lowest to the highest value, empty ones between them included."""
+    # A value on an edge belongs to the bin above it, whatever the division's last digit says.
+    counts = Counter(floor(cosine / width + 1e-9) for cosine in cosines)
+    return tuple(
+        SimilarityBin(
+            low=round(number * width, 10),
+            high=round((number + 1) * width, 10),
+            tasks=counts[number],
+            share=counts[number] / len(cosines),
+        )
+        for number in range(min(counts), max(counts) + 1)
+    )
+
+
+def similarity_subsets(
+    nearest: Sequence[NearestTarget], size: int | None = None, seed: int = 0
+) -> tuple[SimilaritySubset, ...]:
+    """Return subsets of equal size: of low, medium and high similarity, and mixed (table 13).
+
+    Tasks are ordered by their largest cosine and cut into thirds (ours; the paper gives the bins' means alone). Each
+    subset is drawn from its third without replacement, the mixed one from all three in equal parts. ``size`` is that of
+    a third, rounded down, where it is None. Equal arguments give equal subsets.
+
+    Raises InputError for fewer than three tasks and for a size above that of a third.
+    """
+    ordered = sorted(nearest, key=lambda one: (one.cosine, one.task))
+    most = len(ordered) // 3
+    if not most:
+        raise InputError(f"{len(ordered)} tasks cannot be cut into thirds: give at least three")
+    size = most if size is None else size
+    if not 1 <= size <= most:
+        raise InputError(f"--size {size}: a third of {len(ordered)} tasks has {most}: choose from 1 to {most}")
+    # The remainder goes to the middle: the outer thirds are what is compared.
+    thirds = (ordered[:most], ordered[most : len(ordered) - most], ordered[len(ordered) - most :])
+    rng = random.Random(derive_seed(seed, "similarity"))
+    chosen: dict[Level, list[NearestTarget]] = {
+        level: rng.sample(third, size) for level, third in zip(LEVELS, thirds, strict=False)
+    }
+    parts = [size // 3 + (number < size % 3) for number in range(3)]
+    chosen["mixed"] = [one for third, part in zip(thirds, parts, strict=True) for one in rng.sample(third, part)]
+    return tuple(
+        SimilaritySubset(
+            level=level,
+            mean=fmean(one.cosine for one in chosen[level]),
+            tasks=tuple(sorted(one.task for one in chosen[level])),
+        )
+        for level in LEVELS
+    )
+
+
+def similarity_table(report: SimilarityReport) -> Table:
+    """Return the histogram of figure 5, one row per bin."""
+    from rich.table import Table
+
+    table = Table(
+        title="largest cosine to an evaluation task (CoEvolve, figure 5)",
+        caption=f"{report.tasks} tasks against {report.targets}, {report.embedder}: mean {report.mean:.3f}, median "
+        f"{report.median:.3f}, largest {report.largest:.3f}",
+    )
+    for column in ("cosine", "tasks", "share", ""):
+        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    most = max(one.share for one in report.bins)
+    for one in report.bins:
+        bar = "█" * round(30 * one.share / most)
+        table.add_row(f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", bar)
+    return table
+
+
+def pairs_table(report: SimilarityReport, rows: int) -> Table:
+    """Return the pairs above the threshold, ``rows`` at most."""
+    from rich.table import Table
+
+    more = len(report.above) - rows
+    table = Table(
+        title=f"tasks with a cosine of {report.threshold:g} or more", caption=f"and {more} more" if more > 0 else None
+    )
+    for column in ("task", "evaluation task", "cosine"):
+        table.add_column(column, justify="right" if column == "cosine" else "left", overflow="fold")
+    for one in report.above[:rows]:
+        table.add_row(one.task, one.target, f"{one.cosine:.3f}")
+    return table

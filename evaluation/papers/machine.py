@@ -1,0 +1,147 @@
+"""Finds out what this machine has, and which parts of a paper it cannot run, before anything is spent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from environments.base import InputError, Record
+from environments.checkout import ROOT
+from evaluation.papers.catalogue import Part, StudyPlan, Tree, value_of
+from evaluation.papers.estimate import environment_of, gpu_gib, policy_of
+from memory.settings import OFFICIAL
+
+VLLM = Path(".venvs") / "vllm" / "bin" / "python"
+KEY_VARIABLE = "OPENAI_API_KEY"
+ADDRESS_VARIABLE = "OPENAI_BASE_URL"
+
+Availability = Callable[[str, str], None]
+"""Raise InputError where the set (second) of an environment (first) is not on this machine."""
+
+
+class Machine(Record):
+    """``gpu_gib``: memory of all GPUs together. ``variables``: names of environment variables that are set."""
+
+    gpus: int
+    gpu_gib: float
+    vllm: bool
+    variables: frozenset[str]
+
+
+def this_machine(variables: Mapping[str, str] = os.environ) -> Machine:
+    """Return what this machine has. Imports torch, to ask for GPUs."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    memory = sum(torch.cuda.get_device_properties(number).total_memory for number in range(count))
+    return Machine(
+        gpus=count,
+        gpu_gib=memory / 2**30,
+        vllm=(ROOT / VLLM).exists(),
+        variables=frozenset(name for name, value in variables.items() if value),
+    )
+
+
+def study_refusals(
+    plan: StudyPlan, sets: Sequence[str], part: Part, machine: Machine, available: Availability
+) -> tuple[str, ...]:
+    """Return one sentence for each thing that the study lacks on this machine, each once."""
+    return tuple(dict.fromkeys(_of_study(plan, sets, part, machine, available)))
+
+
+def _of_study(
+    plan: StudyPlan, sets: Sequence[str], part: Part, machine: Machine, available: Availability
+) -> Iterator[str]:
+    for arm in plan.arms:
+        try:
+            tree = plan.settings_of(arm)
+        except InputError as error:
+            yield str(error)
+            return
+        yield from _of_gpu(tree, machine)
+        if not arm.untrained:
+            yield from _of_tasks(tree, part)
+            yield from _of_roles(tree, machine)
+        for name in sets:
+            yield from _told(available, environment_of(tree), name)
+    yield from _of_vllm(part, machine)
+
+
+def _of_gpu(tree: Tree, machine: Machine) -> Iterator[str]:
+    if value_of(tree, "policy.device") != "cuda":
+        return
+    needed = gpu_gib(tree)
+    if not machine.gpus:
+        yield f"{policy_of(tree)} is trained on a GPU and this machine has none: run it on a machine with GPUs"
+    elif needed is not None and needed > machine.gpu_gib:
+        yield (
+            f"{policy_of(tree)} takes about {needed:.0f} GiB of GPU memory and this machine has "
+            f"{machine.gpu_gib:.0f}: run it on a larger one, or set policy.lora"
+        )
+
+
+def _of_tasks(tree: Tree, part: Part) -> Iterator[str]:
+    initial = value_of(tree, "tasks.initial")
+    if initial in (None, OFFICIAL) or Path(initial).is_file():
+        return
+    if Path(initial) not in {one.output for one in part.prepare}:
+        yield f"tasks.initial: {initial} is missing: make it first, as the note on this table says"
+
+
+def _of_roles(tree: Tree, machine: Machine) -> Iterator[str]:
+    roles = value_of(tree, "roles", {})
+    for name, role in roles.items() if isinstance(roles, Mapping) else ():
+        if not isinstance(role, Mapping) or role.get("kind") != "chat":
+            continue
+        key = role.get("key_variable", KEY_VARIABLE)
+        if key not in machine.variables:
+            yield f"roles.{name} asks {role.get('model') or 'a chat model'} and {key} is not set: set it to the key"
+        own = f"COEVOLVE_{name.upper()}_BASE_URL"
+        if role.get("base_url") is None and not machine.variables.intersection((own, ADDRESS_VARIABLE)):
+            yield (
+                f"roles.{name} has no endpoint for {role.get('model') or 'its model'}: set {ADDRESS_VARIABLE} to one "
+                "that serves it"
+            )
+
+
+def _of_vllm(part: Part, machine: Machine) -> Iterator[str]:
+    if part.vllm and not machine.vllm:
+        yield f"{VLLM} is missing: run `make vllm`"
+
+
+def _told(available: Availability, environment: str, name: str) -> Iterator[str]:
+    try:
+        available(environment, name)
+    except InputError as error:
+        yield str(error)
+
+
+def evaluation_refusals(part: Part, machine: Machine, available: Availability) -> tuple[str, ...]:
+    """Return one sentence for each thing that the evaluation of a served model lacks on this machine."""
+    missing = [f"{name} is not set: set it" for name in part.variables if name not in machine.variables]
+    if part.gpu and not machine.gpus:
+        missing.append("it is scored on a GPU and this machine has none: run it on a machine with GPUs")
+    found = [one for name in part.sets if part.environment for one in _told(available, part.environment, name)]
+    return (*missing, *found, *_of_vllm(part, machine))
+
+
+def analysis_refusals(inputs: Sequence[Path], command: str) -> tuple[str, ...]:
+    """Return one sentence for each result that an analysis reads and that is not there; ``command`` makes them."""
+    return tuple(f"{path} is missing: run {command} first" for path in inputs if not path.exists())
+
+
+def set_size(environment: str, name: str) -> int:
+    """Return the number of tasks of a set or of a category, SET or CATEGORY@SPLIT, without scoring anything.
+
+    Raises InputError where it is not on this machine.
+    """
+    from environments.registry import named_benchmark
+
+    benchmark = named_benchmark(environment)
+    if name in benchmark.evaluation_sets:
+        return benchmark.evaluation_set(name).tasks
+    from evaluation.panels import ALL, open_category
+
+    category, _, split = name.partition("@")
+    return len(open_category(category, split or ALL, benchmark=benchmark))

@@ -1,0 +1,103 @@
+"""Table 8: the paper's cells, the paired difference, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environments.base import InputError
+from evaluation.analyses.agreement import CELLS, agreement, agreements, mcnemar
+from evaluation.analyses.recorded import JudgedTask
+
+
+def attempts(solved: list[bool], group: str = "base", judged: bool = True) -> list[JudgedTask]:
+    return [
+        JudgedTask(group=group, task=f"{group}-{n}", cluster=str(n // 2), shape=("f",), success=one, judged=judged)
+        for n, one in enumerate(solved)
+    ]
+
+
+def cells(both: int, first: int, second: int, neither: int) -> tuple[list[bool], list[bool]]:
+    left = [True] * (both + first) + [False] * (second + neither)
+    right = [True] * both + [False] * first + [True] * second + [False] * neither
+    return left, right
+
+
+@pytest.mark.parametrize(
+    ("counts", "shares", "difference"),
+    [
+        ((106, 10, 20, 64), (53.00, 5.00, 10.00, 32.00), 5.00),  # BFCL, of 200
+        ((32, 16, 28, 92), (19.04, 9.53, 16.67, 54.76), 7.14),  # AppWorld, of 168; the paper cuts or rounds
+    ],
+)
+def test_the_papers_table(counts: tuple[int, int, int, int], shares: tuple[float, ...], difference: float) -> None:
+    left, right = cells(*counts)
+    found = agreement("base", attempts(left), attempts(right))
+    assert tuple(found.cells[name].tasks for name in CELLS) == counts
+    assert [100 * found.cells[name].share for name in CELLS] == pytest.approx(shares, abs=0.011)
+    assert 100 * found.difference == pytest.approx(difference, abs=0.005)
+    assert found.pairs == sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "p"),
+    [(0, 0, 1.0), (5, 5, 1.0), (0, 5, 0.0625), (5, 0, 0.0625), (1, 9, 22 / 1024), (10, 20, 0.0987)],
+)
+def test_mcnemar(only_first: int, only_second: int, p: float) -> None:
+    assert mcnemar(only_first, only_second) == pytest.approx(p, abs=5e-5)
+
+
+def test_mcnemar_of_a_negative_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="-1 and 2 tasks"):
+        mcnemar(-1, 2)
+
+
+@settings(max_examples=25)  # each resamples twelve times
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=30))
+def test_swapping_the_files_mirrors_the_table(pairs: list[tuple[bool, bool]]) -> None:
+    left, right = (attempts([pair[side] for pair in pairs]) for side in (0, 1))
+    one, other = agreement("base", left, right), agreement("base", right, left)
+    assert one.difference == pytest.approx(-other.difference)
+    assert one.cells["only_first"].tasks == other.cells["only_second"].tasks
+    assert one.mcnemar == other.mcnemar
+    assert sum(one.cells[name].share for name in CELLS) == pytest.approx(1.0)
+    assert one.difference == pytest.approx(one.second - one.first)
+    if one.interval is not None:
+        assert other.interval == (pytest.approx(-one.interval[1]), pytest.approx(-one.interval[0]))
+
+
+def test_equal_evaluations_differ_by_exactly_nothing_though_their_rates_are_uncertain() -> None:
+    """The interval is paired: the same draws for both."""
+    solved = [n % 3 == 0 for n in range(40)]
+    found = agreement("base", attempts(solved), attempts(solved))
+    assert (found.difference, found.interval) == (0.0, (0.0, 0.0))
+    share = found.cells["both"].interval
+    assert share is not None
+    assert share[1] - share[0] > 0.1
+
+
+def test_tasks_of_one_file_and_infrastructure_errors_are_left_out_and_counted() -> None:
+    left = attempts([True, True, False, False])
+    right = [*attempts([True, False, True])[:2], *attempts([False] * 3, judged=False)[2:]]
+    found = agreement("base", left, right)
+    assert (found.pairs, found.unpaired, found.unjudged) == (2, 1, 1)
+    assert (found.first, found.second) == (1.0, 0.5)
+
+
+def test_each_common_set_has_a_table() -> None:
+    left = [*attempts([True], "base"), *attempts([False, True], "long")]
+    right = [*attempts([False, True], "long"), *attempts([True], "other")]
+    assert [one.group for one in agreements(left, right)] == ["long"]
+    with pytest.raises(InputError, match="no evaluation set in common"):
+        agreements(attempts([True], "base"), attempts([True], "long"))
+
+
+def test_a_task_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"the second file has task base-0 of base twice"):
+        agreement("base", attempts([True]), [*attempts([True]), *attempts([True])])
+
+
+def test_no_common_task_is_refused() -> None:
+    with pytest.raises(InputError, match="no task was judged in both files"):
+        agreement("base", attempts([True]), attempts([True], judged=False))
