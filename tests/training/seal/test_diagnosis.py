@@ -43,7 +43,7 @@ def found(task, trajectory):
 LABELLED = [
     pytest.param([[START]], [[START]], [L.GT_ERROR], id="the reference is answered with an error"),
     pytest.param([[]], [[FUEL]], [L.SPURIOUS_TOOL_CALL], id="a call where none was wanted"),
-    pytest.param([[]], [[BABBLE]], [L.SPURIOUS_TOOL_CALL], id="a try to call where nothing was wanted"),
+    pytest.param([[]], [[BABBLE]], [L.CORRECT_ABSTENTION], id="no call, where nothing was wanted"),
     pytest.param([[]], [[]], [L.CORRECT_ABSTENTION], id="nothing, as wanted"),
     pytest.param([[FUEL]], [[]], [L.EMPTY_TURN], id="nothing where a call was wanted"),
     pytest.param([[FUEL]], [[BABBLE]], [L.EMPTY_TURN], id="nothing that is a call"),
@@ -89,12 +89,30 @@ def test_a_turn_that_holds_nothing_of_the_policy_is_no_abstention(turns, cut_off
     assert found(task, acted(task, *turns, cut_off=cut_off)) == diagnosed
 
 
+@pytest.mark.parametrize(
+    ("turns", "cut_off", "labels"),
+    [
+        ([[]], True, [L.EMPTY_TURN, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.GT_ERROR]),
+        ([[FUEL]], True, [L.PASS, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.GT_ERROR]),
+        ([[FUEL], [LIGHTS], []], True, [L.PASS, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.GT_ERROR]),
+        ([[FUEL], [], [FUEL], []], False, [L.PASS, L.CORRECT_ABSTENTION, L.PASS, L.GT_ERROR]),
+    ],
+)
+def test_turns_that_were_not_reached_are_padded_as_turns_without_a_call(turns, cut_off, labels):
+    task = task_of([FUEL], [], [FUEL], [START])
+    trajectory = acted(task, *turns, cut_off=cut_off)
+    padded = diagnose(trajectory, task, TOOLS, unreached="padded")
+    assert [(turn.turn, turn.label) for turn in padded.turns] == list(enumerate(labels))
+    assert {turn.cause for turn in padded.turns if turn.label is L.EMPTY_TURN} <= {C.MISSING_CALL}
+    played = diagnose(trajectory, task, TOOLS, unreached="left_out")
+    assert played.turns == padded.turns[: len(played.turns)]
+
+
 CAUSED = [
     pytest.param([PREPARED], [[BABBLE]], C.INVALID_CALL, id="no call"),
     pytest.param([PREPARED], [[call("start")]], C.INVALID_CALL, id="no tool of this name"),
     pytest.param([PREPARED], [[call("startEngine")]], C.INVALID_CALL, id="an argument is missing"),
     pytest.param([PREPARED], [[LOCK, call("startEngine"), PRESS]], C.INVALID_CALL, id="the tool was not called again"),
-    pytest.param([[]], [[BABBLE]], C.INVALID_CALL, id="no call where none was wanted"),
     pytest.param([[LIGHTS]], [[DARK]], C.WRONG_ARGUMENT, id="another value"),
     pytest.param([[PRESS]], [[call("pressBrakePedal", pedalPosition=3)]], C.WRONG_ARGUMENT, id="a value refused"),
     pytest.param([[LIGHTS]], [[call("setHeadlights"), DARK]], C.WRONG_ARGUMENT, id="corrected to another value"),
@@ -162,7 +180,7 @@ outcomes = st.builds(
 @given(outcomes)
 def test_the_order_of_the_decision_is_that_of_the_labels(checks):
     """Each label's own condition; the first that holds is the label, in the order in which the enum lists them."""
-    quiet = not checks.calls and not checks.malformed
+    quiet = not checks.calls
     holds = {
         L.GT_ERROR: checks.reference_error,
         L.SPURIOUS_TOOL_CALL: not checks.reference_calls and not quiet,
