@@ -63,7 +63,8 @@ def in_seal_test(index: int) -> bool:
     The two lists in its repository contradict each other, and neither is offered. One draws ids freely: 344 of its 400
     test tasks have the index of a training task, so it leaks. The other is by index, but its 100 training indices
     include 56 of our split test (46 of this test's 100), 12 of dev and 7 that are reserved, and 20 of ours for training
-    are in its test. A policy trained on it could be scored on none of our evaluation sets. Raises InputError outside of 0 to 199.
+    are in its test. A policy trained on it could be scored on none of our evaluation sets. Raises InputError outside of
+    0 to 199.
     """
     return split_of(index) == "test" and index % 50 <= _SEAL_LAST
 

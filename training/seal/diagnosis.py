@@ -97,10 +97,8 @@ def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Env
     return context.model_copy(update={"label": turn.label.value, "turn_cause": cause})
 
 
-def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules of TurnLabel, one after the other
-    """Return the label of a turn with these checks."""
-    if checks.reference_error:
-        return TurnLabel.GT_ERROR
+def turn_label(checks: TurnOutcome) -> TurnLabel:
+    """Return the label of a turn with these checks; ``gt_error`` is none of them (see ``TurnLabel``)."""
     if not checks.reference_calls:
         return TurnLabel.SPURIOUS_TOOL_CALL if checks.calls else TurnLabel.CORRECT_ABSTENTION
     if not checks.calls:

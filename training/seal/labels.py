@@ -16,7 +16,8 @@ Unreached = Literal["padded", "left_out"]
 class TurnLabel(StrEnum):
     """The result of one user turn: the first label that applies, in this order (SEAL's released code).
 
-    ``gt_error``: a call of the reference fails; excluded.
+    ``gt_error``: the reference raises; excluded. Here that is a fault of the environment, and the whole rollout has no
+    labels. A call of the reference that is answered with an error is compared like any other, as officially.
     ``spurious_tool_call``: the reference is empty, and the policy called something.
     ``correct_abstention``: the reference is empty, and nothing was called.
     ``empty_turn_model_response``: no call was made.
