@@ -1,7 +1,8 @@
 """The adaptive learning interface: which guidelines it shows, and U(Omega, C), its update by a failure profile.
 
 ``environments.learning_interface`` is the wrapper that shows them; evaluation opens the environment without it. The
-wording of the guidelines is ours. It has neither quotes nor digits, so that nothing in it looks like a user's value.
+wording of the guidelines is ours; for the labels of state, instances and response so is the advice, which follows what
+the label says. It has neither quotes nor digits, so that nothing in it looks like a user's value.
 """
 
 from __future__ import annotations
