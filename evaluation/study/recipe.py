@@ -34,7 +34,7 @@ _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
-FORMER_DEFAULTS: dict[str, tuple[JsonValue, JsonValue]] = {
+RECORDED_DEFAULTS: dict[str, tuple[JsonValue, JsonValue]] = {
     "training.seal.unreached": ("left_out", "padded"),
     "training.seal.weights.dynamic": (True, False),
     "training.seal.weights.cap_abstention": (True, False),
@@ -208,7 +208,7 @@ def load_study(path: Path) -> Study:
     return Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([_text_as_recorded(tree), _as_recorded(shared, whole=False)]),
+        sha256=_sha256([_text_as_recorded(tree), _as_recorded(shared, whole=True)]),
         starter=starter,
         starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
         panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
@@ -240,11 +240,11 @@ def _with_recorded_keys(tree: Tree) -> Tree:
 
 
 def _as_recorded(tree: Tree, *, whole: bool) -> Tree:
-    """Return settings as the hashes of recorded results have them (``FORMER_DEFAULTS``).
+    """Return settings as the hashes of recorded results have them (``RECORDED_DEFAULTS``).
 
     ``whole``: they are all settings of a run, so that what they leave out has today's default.
     """
-    for key, (then, now) in FORMER_DEFAULTS.items():
+    for key, (then, now) in RECORDED_DEFAULTS.items():
         tree = _with_recorded(tree, tuple(key.split(".")), then, now if whole else then, "")
     return tree
 
@@ -262,30 +262,32 @@ def _with_recorded(section: Tree, names: tuple[str, ...], then: JsonValue, left_
     changed = _with_recorded(inner, tuple(rest), then, left_out, f"{place}.")
     if changed == inner:
         return section
-    return others | {name: changed} if changed else others
+    return others | {name: changed} if changed or place in _NULL_SECTIONS else others
 
 
 def _text_as_recorded(tree: Tree) -> Tree:
-    """Return a study's recipe without the former defaults that its arms state."""
+    """Return a study's recipe without the former defaults that its settings and arms state by dotted key."""
 
-    def one(key: str, value: JsonValue) -> dict[str, JsonValue]:
-        nested = value
-        for name in reversed(key.split(".")):
-            nested = {name: nested}
-        found: Any = _as_recorded(nested, whole=False) if isinstance(nested, dict) else nested
-        for name in key.split("."):
-            if name not in found:
-                return {}
-            found = found[name]
-        return {key: found}
+    def stated(section: Tree, name: str) -> Tree:
+        keys = section.get(name)
+        if not isinstance(keys, dict):
+            return section
+        kept = {key: found[0] for key, value in keys.items() if (found := _key_as_recorded(key, value))}
+        return section | {name: kept}
 
-    arms = [
-        arm | {"overrides": {k: v for key, value in arm["overrides"].items() for k, v in one(key, value).items()}}
-        if isinstance(arm.get("overrides"), dict)
-        else arm
-        for arm in tree["arms"]
-    ]
-    return tree | {"arms": arms}
+    return stated(tree, "settings") | {"arms": [stated(arm, "overrides") for arm in tree["arms"]]}
+
+
+def _key_as_recorded(key: str, value: JsonValue) -> tuple[JsonValue] | None:
+    """Return the value of a dotted key without former defaults; None if it was one."""
+    *sections, last = key.split(".")
+    tree: Tree = {last: value}
+    for name in reversed(sections):
+        tree = {name: tree}
+    tree = _as_recorded(tree, whole=False)
+    for name in sections:
+        tree = tree.get(name, {})
+    return (tree[last],) if last in tree else None
 
 
 def _mapping(path: Path) -> Tree:

@@ -394,6 +394,9 @@ def test_a_former_default_that_is_stated_has_the_recorded_hash_and_one_left_out_
     recorded, left_out = hashed(stated), hashed("{weights: {unit: turn}}")
     assert recorded[1] == left_out[1], "the text, as it was recorded"
     assert recorded[0] != left_out[0]
+    alone = hashed("{unreached: left_out, weights: {dynamic: true, cap_abstention: true}}")
+    assert alone[0] not in (recorded[0], left_out[0], hashed("null")[0]), "a section that is on by itself stays"
+    assert alone[1] == hashed("{}")[1]
     assert hashed(stated.replace("dynamic: true", "dynamic: false"))[0] not in (recorded[0], left_out[0])
     explicit = stated.replace("left_out", "padded").replace("true", "false")
     assert hashed(explicit)[0] == left_out[0], "today's defaults, stated or not"
