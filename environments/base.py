@@ -159,7 +159,9 @@ def guided_text(guidelines: Sequence[Cue], text: str) -> str:
 class UserTurn(Record):
     """A user message and the names of the tools available from here on.
 
-    ``guidelines`` are general advice from a wrapper of the environment, in front of the message; none by default.
+    ``note`` (one line on how to read the tools' documentation) and ``guidelines`` (general advice) come from a wrapper
+    of the environment; empty by default. A language model reads them as ``advice``, in the system message if its format
+    has one, else in front of the user's.
 
     ``preface`` is the environment's introduction before the first message: the user, the time, how to act. It is empty
     in later turns, and in environments without an introduction. Language models are shown it, the pointer-copy
@@ -170,11 +172,18 @@ class UserTurn(Record):
     text: str
     tools: tuple[str, ...]
     preface: str = ""
+    note: str = Field("", exclude_if=operator.not_)
     guidelines: tuple[Cue, ...] = Field((), exclude_if=operator.not_)
 
     @property
+    def advice(self) -> str:
+        """The note, and after it the guidelines, one line each: what a wrapper adds to the system message."""
+        listed = "\n".join(("Guidelines:", *(f"- {cue.text}" for cue in self.guidelines))) if self.guidelines else ""
+        return "\n\n".join(filter(None, (self.note, listed)))
+
+    @property
     def full_text(self) -> str:
-        """The guidelines and the message, as a language model reads them."""
+        """The guidelines and the message, as plain text."""
         return guided_text(self.guidelines, self.text)
 
 

@@ -95,7 +95,7 @@ class TrajectoryTurn(Record):
 
     ``ended``: the agent ended it itself (False: a limit or a fault cut it off). ``stop_reason`` is None, and not
     written, for a turn that no sampler played; it is ``fault`` also where the agent had ended the turn before.
-    ``text`` is the user's message; ``guidelines`` were shown in front of it.
+    ``text`` is the user's message; ``guidelines`` were shown with it (``UserTurn.advice``).
     """
 
     text: str
@@ -106,7 +106,7 @@ class TrajectoryTurn(Record):
 
     @property
     def full_text(self) -> str:
-        """The guidelines and the message, as a language model reads them."""
+        """The guidelines and the message, as transcripts show them."""
         return guided_text(self.guidelines, self.text)
 
 

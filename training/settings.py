@@ -76,6 +76,11 @@ class TrainingSettings(Section):
         512, ge=16, le=MOST_TOKENS, description="tokens of one episode at most, prompt and observations included"
     )
     max_actions: int = Field(8, ge=1, le=10_000, description="actions in one user turn at most, during training")
+    strict_messages: bool = Field(
+        False,
+        description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
+        "offer, as SEAL's released code does; false: each call is answered for itself",
+    )
     reward: Literal["success", "checks"] = Field(
         "success",
         description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "

@@ -1,8 +1,10 @@
 """An environment with a learning interface around it: the same episodes, with cues for the agent.
 
-Actions, states, outcomes and recorded calls are those of the environment inside. Cues are in three places, each with a
-switch: descriptions of parameters, a hint beside an error observation, and guidelines before the first user message.
-Evaluation opens the environment itself, without cues (SEAL's rule; a test holds it).
+Actions, states, outcomes and recorded calls are those of the environment inside. Cues are of three kinds, each with a
+switch, the terms of SEAL's equation 9: marks in the descriptions of parameters with a note on them (phi_schema), a hint
+beside an error observation (phi_err), and guidelines (phi_cap). Note and guidelines come with the first user turn.
+Equation 9 has phi_err depend on the diagnostic context of earlier rollouts, H_t, too. Here, as in SEAL's released code,
+a hint depends on the error alone. Evaluation opens the environment itself, without cues (SEAL's rule; a test holds it).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from environments.base import (
     at_once,
 )
 from environments.learning_interface.recovery import hint_for
-from environments.learning_interface.schema import with_schema_cues
+from environments.learning_interface.schema import SCHEMA_NOTE, with_schema_cues
 from environments.registry import benchmark_of
 
 
@@ -42,14 +44,15 @@ class LearningInterface:
 
         Args:
             inside: the environment.
-            schema_cues: mark required arguments and allowed values in the descriptions of parameters.
+            schema_cues: mark required arguments and allowed values in the descriptions of parameters, and add a note.
             recovery_hints: add a hint to errors of known kinds.
-            guidelines: shown before the first user message of every episode.
+            guidelines: shown with the first user turn of every episode.
         """
         self.name = inside.name
         self.benchmark = benchmark_of(inside)
         self.guidelines = tuple(guidelines)
         self.recovery_hints = recovery_hints
+        self.note = SCHEMA_NOTE if schema_cues else ""
         self._schema_cues = schema_cues
         self._inside = inside
         self._cued: dict[str, ToolSpec] = {}
@@ -91,10 +94,10 @@ class LearningEpisode:
         self._shown: tuple[str, ...] = ()
 
     def start(self) -> UserTurn:
-        """Return the first user turn with the guidelines."""
+        """Return the first user turn with the note and the guidelines."""
         turn = self._inside.start()
         self._shown = turn.tools
-        return turn.model_copy(update={"guidelines": self._interface.guidelines})
+        return turn.model_copy(update={"note": self._interface.note, "guidelines": self._interface.guidelines})
 
     def step(self, action: Action) -> Observation:
         """Execute one action; the observation of an error gets a hint if its kind is known."""

@@ -1,7 +1,8 @@
 """Recovery hints: one sentence of advice for each kind of error, derived from the call and its documentation.
 
 A hint holds names and values of the documentation only: nothing that the agent wrote, nothing of the task's reference.
-The sentences are ours.
+It depends on the error alone, as in SEAL's released code; the paper's phi_err (equation 9) also has the diagnostic
+context of earlier rollouts, H_t. The sentences are ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Schema cues: repeat what a tool's schema says about its parameters in their descriptions (SEAL)."""
+"""Schema cues: repeat what a tool's schema says about its parameters in their descriptions, and a note on them.
+
+SEAL's phi_schema (arXiv 2605.24426, appendix D.2; the marks are the paper's, the wording of the note is ours).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,12 @@ import json
 from pydantic import JsonValue
 
 from environments.base import Parameter, ToolSpec
+
+SCHEMA_NOTE = (
+    "About the tools: give every argument that is marked [required], as its description says, and call no tool that is "
+    "not documented here."
+)
+"""The sentence of the system message that goes with the marks."""
 
 
 def with_schema_cues(tool: ToolSpec) -> ToolSpec:

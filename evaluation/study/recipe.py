@@ -34,6 +34,19 @@ _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
+RECORDED_DEFAULTS: dict[str, tuple[JsonValue, JsonValue]] = {
+    "training.seal.unreached": ("left_out", "padded"),
+    "training.seal.weights.dynamic": (True, False),
+    "training.seal.weights.cap_abstention": (True, False),
+}
+"""Settings whose default changed after results were recorded: the default then, and today's.
+
+A recorded recipe states the former default, so that it means what it meant. Hashes leave that value out, as the recipe
+did, and write today's default out, so that a recipe which relies on it has another hash.
+"""
+
+_NULL_SECTIONS = ("training.seal",)  # off unless they are given; what is left out of any other section is its default
+
 Tree = dict[str, Any]
 
 
@@ -168,10 +181,11 @@ class Study(Record):
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        run: Tree | None = None if arm.untrained else self.settings_of(arm, seed, admissions)
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
-        return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
+        recorded = run if run is None else _as_recorded(run, whole=True)
+        return _sha256([recorded, self.starter_sha256, scored, self.recipe.limit])
 
 
 def load_study(path: Path) -> Study:
@@ -194,7 +208,7 @@ def load_study(path: Path) -> Study:
     return Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        sha256=_sha256([_text_as_recorded(tree), _as_recorded(shared, whole=True)]),
         starter=starter,
         starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
         panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
@@ -223,6 +237,57 @@ def _with_recorded_keys(tree: Tree) -> Tree:
         if isinstance(found.get(section), dict):
             found[section] = {old if own == name else own: value for own, value in found[section].items()}
     return found
+
+
+def _as_recorded(tree: Tree, *, whole: bool) -> Tree:
+    """Return settings as the hashes of recorded results have them (``RECORDED_DEFAULTS``).
+
+    ``whole``: they are all settings of a run, so that what they leave out has today's default.
+    """
+    for key, (then, now) in RECORDED_DEFAULTS.items():
+        tree = _with_recorded(tree, tuple(key.split(".")), then, now if whole else then, "")
+    return tree
+
+
+def _with_recorded(section: Tree, names: tuple[str, ...], then: JsonValue, left_out: JsonValue, at: str) -> Tree:
+    name, *rest = names
+    others = {key: value for key, value in section.items() if key != name}
+    if not rest:
+        stated = section.get(name, left_out)
+        return others if stated == then else others | {name: stated}
+    place = f"{at}{name}"
+    inner = section.get(name, None if place in _NULL_SECTIONS else {})
+    if not isinstance(inner, dict):
+        return section
+    changed = _with_recorded(inner, tuple(rest), then, left_out, f"{place}.")
+    if changed == inner:
+        return section
+    return others | {name: changed} if changed or place in _NULL_SECTIONS else others
+
+
+def _text_as_recorded(tree: Tree) -> Tree:
+    """Return a study's recipe without the former defaults that its settings and arms state by dotted key."""
+
+    def stated(section: Tree, name: str) -> Tree:
+        keys = section.get(name)
+        if not isinstance(keys, dict):
+            return section
+        kept = {key: found[0] for key, value in keys.items() if (found := _key_as_recorded(key, value))}
+        return section | {name: kept}
+
+    return stated(tree, "settings") | {"arms": [stated(arm, "overrides") for arm in tree["arms"]]}
+
+
+def _key_as_recorded(key: str, value: JsonValue) -> tuple[JsonValue] | None:
+    """Return the value of a dotted key without former defaults; None if it was one."""
+    *sections, last = key.split(".")
+    tree: Tree = {last: value}
+    for name in reversed(sections):
+        tree = {name: tree}
+    tree = _as_recorded(tree, whole=False)
+    for name in sections:
+        tree = tree.get(name, {})
+    return (tree[last],) if last in tree else None
 
 
 def _mapping(path: Path) -> Tree:

@@ -30,7 +30,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.example import depot
 from environments.learning_interface.environment import LearningInterface
 from environments.learning_interface.recovery import HintKind
-from environments.learning_interface.schema import with_schema_cues
+from environments.learning_interface.schema import SCHEMA_NOTE, with_schema_cues
 
 CAR, FILES, TRADING = "VehicleControlAPI", "GorillaFileSystem", "TradingBot"
 H = HintKind
@@ -177,6 +177,8 @@ def test_each_cue_has_its_switch():
         interface = LearningInterface(BFCLEnvironment(), **{key: True})
         described = interface.tools(("setHeadlights",))[0].parameters[0].description.endswith("auto.")
         assert described == (key == "schema_cues")
+        with closing(interface.open(task)) as episode:
+            assert episode.start().advice == (SCHEMA_NOTE if key == "schema_cues" else "")
         _, (guidelines, hint), _ = played(interface, task, turns)
         assert guidelines == ()
         assert (hint is not None) == (key == "recovery_hints")
@@ -277,7 +279,7 @@ def test_a_hint_repeats_nothing_that_the_agent_wrote(action):
 # Guidelines and cues as records
 
 
-def test_guidelines_are_shown_before_the_first_turn_only():
+def test_guidelines_are_shown_with_the_first_turn_only():
     interface, task = cued(BFCLEnvironment(), GUIDELINES), task_of((), ())
     (first, second), cues, _ = played(interface, task, [[], []])
     assert (first, second) == ("turn 0", "turn 1")
@@ -286,6 +288,9 @@ def test_guidelines_are_shown_before_the_first_turn_only():
         assert episode.start().full_text == "[guideline: check] Check what was changed.\n" + (
             "[guideline: act] Call a tool first.\nturn 0"
         )
+        second = episode.end_turn()
+        assert second is not None
+        assert (second.note, second.guidelines, second.advice) == ("", (), "")
 
 
 @settings(deadline=None)
@@ -296,7 +301,7 @@ def test_what_looks_like_a_cue_stays_text(text, kind):
     turn, seen = UserTurn(index=0, text=said, tools=()), Observation(text=said, status=ObservationStatus.ERROR)
     assert (turn.full_text, seen.full_text) == (said, said)
     assert (turn.guidelines, seen.hint) == ((), None)
-    assert "guidelines" not in turn.model_dump()
+    assert not {"guidelines", "note"} & turn.model_dump().keys()
     assert "hint" not in seen.model_dump()
     hinted = seen.model_copy(update={"hint": Cue(kind="bad_path", text="look.")})
     assert Observation.model_validate_json(hinted.model_dump_json()) == hinted

@@ -143,12 +143,16 @@ def test_the_shipped_recipes_are_valid_and_strict(path: Path) -> None:
             load_recipe(path, [f"{unknown}=1"])
 
 
+MOVING = "training.seal.weights={dynamic: true}"
+STATIC = "training.seal.interface={recovery_hints: false, constraint_cues: false}"
 MODES = {
     "rl": ["training.seal=null"],
     "seal": [],
-    "seal-no-interface": ["training.seal.interface=null"],
-    "seal-no-weights": ["training.seal.weights=null"],
-    "seal-no-loop": ["training.seal.weights={dynamic: false}", "training.seal.interface={constraint_cues: false}"],
+    "seal-no-interface": [MOVING, "training.seal.interface=null"],
+    "seal-no-weights": ["training.seal.weights=null", STATIC],
+    "seal-no-loop": [STATIC],
+    "seal-as-released": [MOVING, STATIC],
+    "seal-cap-abstention": ["training.seal.weights={dynamic: true, cap_abstention: true}", STATIC],
     "coevolve-seal": [
         "tasks.evolved_share=0.5",
         "signals.contexts_per_iteration=32",
@@ -167,8 +171,10 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     for name, overrides in MODES.items():
         asked = load_recipe(folder / "seal.yaml", overrides)
         assert difference(load_recipe(folder / f"{name}.yaml"), asked) is None, name
-    seal = load_recipe(folder / "seal.yaml").training.seal
-    assert seal == SealSettings(), "what is written out are the defaults"
+    recipe = load_recipe(folder / "seal.yaml")
+    assert recipe.training.seal == SealSettings(), "what is written out are the defaults"
+    assert recipe.iterations * recipe.training.steps == 72
+    assert SealSettings().weights.window_steps == recipe.training.steps, "an epoch is an iteration"
 
 
 @hypothesis_settings(deadline=None)  # a busy machine takes its time over the YAML

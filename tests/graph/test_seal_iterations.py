@@ -44,7 +44,8 @@ policy: {{path: {folder}/policy, device: cpu}}
 tasks: {{initial: {folder}/tasks.jsonl, evolved_share: 0.0}}
 training:
   {{steps: 1, tasks_per_step: 2, rollouts_per_task: 8, learning_rate: 1.0e-6,
-   max_new_tokens: 16, max_tokens: 120, max_actions: 3, seal: {{interface: {{schema_cues: false}}}}}}
+   max_new_tokens: 16, max_tokens: 120, max_actions: 3,
+   seal: {{weights: {{dynamic: true}}, interface: {{schema_cues: false}}}}}}
 signals: {{contexts_per_iteration: 1}}
 roles: {{exploration: {{rounds: 1, steps: 3, drafts_per_context: 1}}}}
 evaluation: {{set: null}}

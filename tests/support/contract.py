@@ -203,7 +203,7 @@ class EnvironmentContract:
                     played.step(call)
                 turn = given.start()
                 shown = UserTurn(index=0, text=task.turns[0], tools=played_tools(environment, task))
-                assert turn == shown.model_copy(update={"preface": turn.preface})
+                assert turn == shown.model_copy(update={"preface": turn.preface, "note": turn.note})
                 assert given.state() == played.state(), "setup calls do not lead where the same calls of an agent lead"
                 assert given.outcome().turns[0].calls == 0, "setup calls are counted as the agent's"
 

@@ -29,7 +29,7 @@ class Dialogue(Protocol):
     stop_ids: frozenset[int]
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Return the ids of the first prompt, with ``turn.preface`` in formats of language models.
+        """Return the ids of the first prompt, with ``turn.preface`` and ``turn.advice`` in formats of language models.
 
         Raises InputError for tools that the model has no tokens for.
         """

@@ -178,12 +178,17 @@ class ChatTemplateRendering:
         """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
-    def prompt(self, text: str, tools: Sequence[ToolSpec], preface: str = "") -> tuple[list[int], str]:
+    def prompt(
+        self, text: str, tools: Sequence[ToolSpec], preface: str = "", advice: str = ""
+    ) -> tuple[list[int], str]:
         """Render the first prompt, up to the head of the assistant's message; return its ids and its text.
 
-        ``preface`` is the system message; it goes in front of ``text`` for a template that shows none.
+        ``preface`` is the system message, in place of the template's own. ``advice`` goes behind either of them, so
+        that nothing else changes. Both go in front of ``text`` for a template without a system message.
         """
         schemas = json.dumps([tool_schema(tool) for tool in tools])
+        own = self.own_system if advice and not preface and self.has_system else ""
+        preface = "\n\n".join(filter(None, (preface or own, advice)))
         before = [{"role": "system", "content": preface}] if preface and self.has_system else []
         if preface and not before:
             text = f"{preface}\n\n{text}"
@@ -197,6 +202,15 @@ class ChatTemplateRendering:
     def has_system(self) -> bool:
         """Report whether the template shows a system message."""
         return takes_system(self)
+
+    @cached_property
+    def own_system(self) -> str:
+        """The system message that the template writes where a conversation has none; empty if it writes none."""
+        shown = self.render([{"role": "system", "content": _MARK}, _ASKED], [DUMMY_TOOL])
+        before, _, behind = shown.partition(_MARK)
+        own = self.render([_ASKED], [DUMMY_TOOL])
+        fits = own.startswith(before) and own.endswith(behind) and len(own) >= len(before) + len(behind)
+        return own[len(before) : len(own) - len(behind)] if fits else ""
 
     def suffix(self, following: Sequence[Message], names: Sequence[str] = ()) -> tuple[list[int], str]:
         """Render what the template puts between an assistant message and the next; return its ids and its text.
@@ -299,9 +313,9 @@ class ChatTemplateDialogue:
         self._names: tuple[str, ...] = ()
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Return the ids of the environment's preface, the tools' documentation and the first user message."""
+        """Return the ids of the system message, the tools' documentation and the first user message."""
         self._tools = {tool.name: tool_schema(tool) for tool in tools}
-        ids, self._head = self._rendering.prompt(turn.full_text, tools, turn.preface)
+        ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface, turn.advice)
         return ids
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:

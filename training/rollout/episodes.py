@@ -6,7 +6,7 @@ task's reference, written in the policy's own format: its ids take the path of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -17,6 +17,7 @@ from environments.base import (
     EnvironmentFault,
     Episode,
     InputError,
+    MalformedCall,
     Outcome,
     Record,
     ToolCall,
@@ -38,6 +39,7 @@ class EpisodeLimits(Record):
     episode (None: no limit), end the episode where they are reached; ``max_actions`` also in the middle of a message
     with several actions. After the last allowed action the policy may still end its turn, as in the official rule.
     ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
+    ``strict_messages``: a message with an action that cannot be run is refused whole (``refused_whole``).
     """
 
     max_new_tokens: int = Field(48, ge=1)
@@ -45,6 +47,7 @@ class EpisodeLimits(Record):
     max_actions: int = Field(8, ge=1)
     max_steps: int | None = Field(None, ge=1)
     batch: int = Field(128, ge=1)
+    strict_messages: bool = False
 
 
 class EpisodeRequest(Record):
@@ -132,6 +135,24 @@ def play_references(
             rollout.close()
         results.append(rollout.result())
     return tuple(results)
+
+
+def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequence[Action]:
+    """Return the actions of a message, each as a malformed call if one of them cannot be run.
+
+    That is one that is malformed, or that calls a tool which is not on offer. SEAL's released code refuses such
+    messages with all of their calls; officially each call is answered for itself, a withheld tool's too.
+    """
+    unknown = [one.name for one in actions if isinstance(one, ToolCall) and one.name not in offered]
+    if not unknown and not any(isinstance(one, MalformedCall) for one in actions):
+        return actions
+    why = f"the tool {unknown[0][:100]!r} is not on offer" if unknown else "another call of the message is malformed"
+    return tuple(
+        one
+        if isinstance(one, MalformedCall)
+        else MalformedCall(text=one.model_dump_json(), reason=f"{why}: no call of the message was run")
+        for one in actions
+    )
 
 
 def _concurrency(environment: Environment, limits: EpisodeLimits) -> int:
@@ -286,6 +307,8 @@ class _Rollout(EpisodeDriver):
         """Execute the message's actions in order; None when the turn's actions are used up before the last one."""
         turn = self._turns[-1]
         observations = []
+        if self._limits.strict_messages:
+            actions = refused_whole(actions, turn.opened.tools)
         for action in actions:
             if len(turn.steps) >= self._limits.max_actions:
                 turn.stop_reason = StopReason.ACTIONS

@@ -17,7 +17,7 @@ from environments.registry import benchmark_of
 from environments.verification.arguments import argument_problem
 from environments.verification.turn_comparison import Played, TurnComparison
 from memory.records import Evidence, FailureContext, Trajectory
-from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
+from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel, Unreached
 
 
 class TurnDiagnosis(Record):
@@ -29,10 +29,11 @@ class TurnDiagnosis(Record):
 
 
 class Diagnosis(Record):
-    """The turns of a trajectory in which the policy acted or ended the turn itself, in order.
+    """The turns of a trajectory that have a label, in order: all of the task's, or those that the policy played.
 
-    A turn that was not reached, or that a limit ended before its first action, has no diagnosis (ours): the policy did
-    nothing in it, and with an empty reference it would look like abstention.
+    A turn was played if the policy acted in it or ended it. One that was not reached, or that a limit ended before the
+    first action, is labelled as a turn without a call (SEAL's released code), or is left out (ours): the policy did
+    nothing in it, and with an empty reference that reads as abstention. The setting is ``training.seal.unreached``.
     """
 
     trajectory_id: str
@@ -45,23 +46,33 @@ class Diagnosis(Record):
 
 
 def diagnose(
-    trajectory: Trajectory, task: TaskSpec, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark = PLAIN
+    trajectory: Trajectory,
+    task: TaskSpec,
+    tools: Mapping[str, ToolSpec],
+    benchmark: AnyBenchmark = PLAIN,
+    *,
+    unreached: Unreached = "left_out",
 ) -> Diagnosis | None:
     """Diagnose a rollout of ``task``; None for an off-policy demonstration, and after an infrastructure error.
 
-    ``tools`` documents the task's tools by name. ``benchmark`` reads what an observation's text says of an action that
-    did not run, or that a tool refused.
+    Args:
+        trajectory: the rollout.
+        task: its task.
+        tools: documentation of the task's tools, by name.
+        benchmark: reads what an observation's text says of an action that did not run, or that a tool refused.
+        unreached: whether turns that were not played have a label (see ``Diagnosis``).
     """
     if trajectory.outcome is None or trajectory.lent:
         return None
     checks = trajectory.outcome.turns
     turns = []
-    for number, (turn, checked) in enumerate(zip(trajectory.turns, checks, strict=False)):
-        if not (turn.steps or turn.ended):
+    for number, checked in enumerate(checks):
+        turn = trajectory.turns[number] if number < len(trajectory.turns) else None
+        if unreached == "left_out" and not (turn and (turn.steps or turn.ended)):
             continue
         label, cause = turn_label(checked), None
         if label in FAILED:
-            compared = TurnComparison(turn.steps, task.reference[number], tools)
+            compared = TurnComparison(turn.steps if turn else (), task.reference[number], tools)
             if any(compared.is_program(compared.reference[k]) for k in compared.missing):
                 cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial, benchmark)
             else:
@@ -73,7 +84,8 @@ def diagnose(
 def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
     """Return ``context`` with the label and cause of the turn of its ``where``, else of the first turn that failed.
 
-    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
+    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``). Only turns that the
+    policy played count, whatever the setting: a context is about what the policy did.
     """
     tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
     found = diagnose(evidence.trajectory, evidence.task, tools, benchmark_of(environment))
@@ -85,12 +97,10 @@ def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Env
     return context.model_copy(update={"label": turn.label.value, "turn_cause": cause})
 
 
-def turn_label(checks: TurnOutcome) -> TurnLabel:  # noqa: PLR0911 - the rules of TurnLabel, one after the other
-    """Return the label of a turn with these checks."""
-    if checks.reference_error:
-        return TurnLabel.GT_ERROR
+def turn_label(checks: TurnOutcome) -> TurnLabel:
+    """Return the label of a turn with these checks; ``gt_error`` is none of them (see ``TurnLabel``)."""
     if not checks.reference_calls:
-        return TurnLabel.SPURIOUS_TOOL_CALL if checks.calls or checks.malformed else TurnLabel.CORRECT_ABSTENTION
+        return TurnLabel.SPURIOUS_TOOL_CALL if checks.calls else TurnLabel.CORRECT_ABSTENTION
     if not checks.calls:
         return TurnLabel.EMPTY_TURN
     if checks.instances is False:

@@ -10,7 +10,7 @@ from pydantic import Field
 from environments.base import MalformedCall, Record
 from memory.records import Step, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import Diagnosis
-from training.seal.labels import EXCLUDED, TurnCause, TurnLabel
+from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
 
 
 class LabelStatistics(Record):
@@ -24,11 +24,6 @@ class LabelStatistics(Record):
     count: int = Field(0, ge=0)
     prevalence: float = Field(0.0, ge=0.0, le=1.0)
     mean_reward: float = Field(0.0, ge=0.0, le=1.0)
-
-    @property
-    def pressure(self) -> float:
-        """The room for improvement: ``prevalence * (1 - mean_reward)``."""
-        return self.prevalence * (1.0 - self.mean_reward)
 
 
 class ErrorStatistics(Record):
@@ -81,6 +76,15 @@ class FailureProfile(Record):
     def of(self, label: TurnLabel) -> LabelStatistics:
         """Return the label's statistics; zeros where it did not occur."""
         return self.labels.get(label, LabelStatistics())
+
+    def share_of_failures(self, label: TurnLabel) -> float:
+        """Return the share of ``label`` in the turns that failed; guidelines follow it, in the released code too."""
+        failures = sum(self.of(one).count for one in FAILED)
+        return self.of(label).count / failures if failures and label in FAILED else 0.0
+
+    def pressure(self, label: TurnLabel) -> float:
+        """Return the room for improvement: the label's share of the failed turns, times one minus its mean reward."""
+        return self.share_of_failures(label) * (1.0 - self.of(label).mean_reward)
 
 
 class SealFigures(Record):

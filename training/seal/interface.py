@@ -1,18 +1,20 @@
 """The adaptive learning interface: which guidelines it shows, and U(Omega, C), its update by a failure profile.
 
 ``environments.learning_interface`` is the wrapper that shows them; evaluation opens the environment without it. The
-wording of the guidelines is ours. It has neither quotes nor digits, so that nothing in it looks like a user's value.
+wording of the guidelines is ours; for the labels of state, instances and response so is the advice, which follows what
+the label says. It has neither quotes nor digits, so that nothing in it looks like a user's value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from environments.base import Cue, Environment, Record
 from environments.learning_interface.environment import LearningInterface
-from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.failure_profile import FailureProfile
 from training.seal.labels import TurnLabel
 from training.seal.settings import InterfaceSettings
 
@@ -68,13 +70,15 @@ def guideline(label: TurnLabel) -> Cue:
 
 
 def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSettings) -> InterfaceState:
-    """Return U(Omega, C), the state after ``profile`` (SEAL; that guidelines stay until mastered is ours).
+    """Return U(Omega, C), the state after ``profile``: guidelines appear by the released rule, and retire by ours.
 
-    A guideline appears while its label has a prevalence of ``appear_prevalence`` or more, a mean reward below
-    ``appear_mean_reward`` and ``appear_count`` turns. Once shown it stays until it is mastered: prevalence below
-    ``retire_prevalence`` or mean reward from ``retire_mean_reward`` on, in a profile of ``appear_count`` turns or more.
-    Where more than ``at_most`` qualify, those with the highest ``prevalence * (1 - mean reward)`` are shown, ties in
-    the order of the labels; the others are not retired.
+    Those that ``pressing`` selects appear. Once shown, a guideline stays until it is mastered (ours): in a profile of
+    ``appear_count`` turns or more its label has a share of the failed turns below ``retire_prevalence``, fewer turns
+    than ``retire_count``, or a mean reward from ``retire_mean_reward`` on. The released code retires none: it reads a
+    mean reward that its saved state does not hold, and counts since the run began, which do not fall.
+
+    Where more than ``at_most`` qualify, those with the highest pressure (share times one minus mean reward) are shown,
+    ties in the order of the labels; the others are not retired.
     """
     if not settings.constraint_cues:
         return state.model_copy(update={"updates": state.updates + 1})
@@ -82,18 +86,34 @@ def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSe
     open_ = [
         label
         for label in GUIDELINES
-        if (label in state.guidelines and label not in mastered) or _is_pressing(profile.of(label), settings)
+        if (label in state.guidelines and label not in mastered) or _is_pressing(profile, label, settings)
     ]
-    shown = sorted(open_, key=lambda label: -profile.of(label).pressure)[: settings.at_most]
+    shown = _most_pressing(open_, profile, settings)
     retired = [label for label in GUIDELINES if label in mastered or (label in state.retired and label not in shown)]
-    return InterfaceState(updates=state.updates + 1, guidelines=tuple(shown), retired=tuple(retired))
+    return InterfaceState(updates=state.updates + 1, guidelines=shown, retired=tuple(retired))
 
 
-def _is_pressing(label: LabelStatistics, settings: InterfaceSettings) -> bool:
+def pressing(profile: FailureProfile, settings: InterfaceSettings) -> tuple[TurnLabel, ...]:
+    """Return the labels whose guideline the profile alone calls for, as the released code selects them.
+
+    A label qualifies with ``appear_count`` turns, ``appear_prevalence`` of the failed turns, and a mean reward below
+    ``appear_mean_reward``. The ``at_most`` with the highest pressure are returned, the highest first.
+    """
+    return _most_pressing([one for one in GUIDELINES if _is_pressing(profile, one, settings)], profile, settings)
+
+
+def _most_pressing(
+    labels: Sequence[TurnLabel], profile: FailureProfile, settings: InterfaceSettings
+) -> tuple[TurnLabel, ...]:
+    return tuple(sorted(labels, key=lambda label: -profile.pressure(label))[: settings.at_most])
+
+
+def _is_pressing(profile: FailureProfile, label: TurnLabel, settings: InterfaceSettings) -> bool:
+    found = profile.of(label)
     return (
-        label.prevalence >= settings.appear_prevalence
-        and label.mean_reward < settings.appear_mean_reward
-        and label.count >= settings.appear_count
+        found.count >= settings.appear_count
+        and profile.share_of_failures(label) >= settings.appear_prevalence
+        and found.mean_reward < settings.appear_mean_reward
     )
 
 
@@ -101,4 +121,8 @@ def _is_mastered(profile: FailureProfile, label: TurnLabel, settings: InterfaceS
     if profile.turns < settings.appear_count:
         return False
     found = profile.of(label)
-    return found.prevalence < settings.retire_prevalence or found.mean_reward >= settings.retire_mean_reward
+    return (
+        found.count < settings.retire_count
+        or profile.share_of_failures(label) < settings.retire_prevalence
+        or found.mean_reward >= settings.retire_mean_reward
+    )

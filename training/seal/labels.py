@@ -7,21 +7,33 @@ advantage weights follow the counts.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
+
+Unreached = Literal["padded", "left_out"]
+"""Whether turns that the policy did not play have a label (``training.seal.diagnosis.Diagnosis``)."""
 
 
 class TurnLabel(StrEnum):
-    """The result of one user turn: the first label that applies, in this order (SEAL, except where marked ours).
+    """The result of one user turn: the first label that applies, in this order (SEAL's released code).
 
-    ``gt_error``: a call of the reference fails; excluded.
-    ``spurious_tool_call``: the reference is empty and the policy called something, or wrote a malformed call (ours).
+    ``gt_error``: the reference raises; excluded. Here that is a fault of the environment, and the whole rollout has no
+    labels. A call of the reference that is answered with an error is compared like any other, as officially.
+    ``spurious_tool_call``: the reference is empty, and the policy called something.
     ``correct_abstention``: the reference is empty, and nothing was called.
-    ``empty_turn_model_response``: no call was made; a malformed call does not count as one, as in the official rule.
+    ``empty_turn_model_response``: no call was made.
     ``instance_mismatch``: the simulators' instances are not those of the reference. Some environments check this only
     where no call was made; the label before it then comes first.
     ``checker_error``: the state could not be compared; excluded.
     ``state_mismatch``: the state differs from the reference's.
     ``response_mismatch``: a result that the reference returned was never returned.
     ``pass``: none of these.
+
+    A malformed call does not count as a call, so that on a turn with an empty reference it is an abstention. A call of
+    a tool that is not on offer counts where the environment answers it; with ``training.strict_messages`` it is
+    malformed, with every other call of its message, as in the released code.
+
+    The paper's own list (appendix C.2, table 5) has other labels, four of them without a rho in its table 6. The
+    released code gives none of those four. ``TurnCause`` says the same of a failed turn, and more.
     """
 
     GT_ERROR = "gt_error"

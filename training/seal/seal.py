@@ -32,9 +32,17 @@ from training.seal.settings import SealSettings
 __all__ = ["Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 
-class SealState(Record):
-    """SEAL's state between steps; a part is None where the settings turn it off."""
+RULES = 2
+"""The number of today's rules of labels, rho and guidelines. A run keeps to those that it began with."""
 
+
+class SealState(Record):
+    """SEAL's state between steps; a part is None where the settings turn it off.
+
+    ``rules`` is 1 in states of earlier versions, which did not write it.
+    """
+
+    rules: int = 1
     rho: RhoState | None = None
     interface: InterfaceState | None = None
 
@@ -57,6 +65,7 @@ class TurnsOfTokens(NamedTuple):
 def first_state(settings: SealSettings) -> SealState:
     """Return the state of a run before its first step."""
     return SealState(
+        rules=RULES,
         rho=None if settings.weights is None else first_rho(settings.weights),
         interface=None if settings.interface is None else InterfaceState(),
     )
@@ -68,6 +77,7 @@ def next_state(state: SealState, profile: FailureProfile, settings: SealSettings
     if made != [settings.weights is not None, settings.interface is not None]:
         raise ValueError("the state and the settings of SEAL differ in what is on: go on with the settings of the run")
     return SealState(
+        rules=state.rules,
         rho=moved_rho(state.rho, profile, settings.weights) if state.rho and settings.weights else None,
         interface=update(state.interface, profile, settings.interface)
         if state.interface and settings.interface
@@ -123,7 +133,14 @@ class Seal:
         """Diagnose the rollouts of global ``step`` and update the state. ``tasks`` holds their tasks by id."""
         benchmark = benchmark_of(self._bare)
         self._diagnoses = tuple(
-            diagnose(one, tasks[one.task_id], self._documented(tasks[one.task_id]), benchmark) for one in trajectories
+            diagnose(
+                one,
+                tasks[one.task_id],
+                self._documented(tasks[one.task_id]),
+                benchmark,
+                unreached=self.settings.unreached,
+            )
+            for one in trajectories
         )
         profile = failure_profile(self._diagnoses, trajectories)
         self.state = next_state(self.state, profile, self.settings)

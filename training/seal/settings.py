@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from memory.settings import Section
-from training.seal.labels import EXCLUDED, TurnLabel
+from training.seal.labels import EXCLUDED, TurnLabel, Unreached
 
 BASE_RHO = {
     TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
@@ -22,7 +22,12 @@ BASE_RHO = {
 
 
 class WeightSettings(Section):
-    """Advantage weights by the labels of turns (SEAL's numbers, except where marked ours)."""
+    """Advantage weights by the labels of turns (SEAL's numbers, except where marked ours).
+
+    Whether rho moves is where the paper and its released code differ. By the paper rho is fixed for all backbones and
+    runs (section 3.4; section 5 names it a limitation), which is the default. In the released full run it moves
+    (``dynamic: true``); the row "w/o closed-loop update" of its table 3 turns off that motion and nothing else.
+    """
 
     unit: Literal["trajectory", "turn"] = Field(
         "trajectory", description="one weight per trajectory (SEAL), or per turn on that turn's tokens (ours)"
@@ -30,7 +35,16 @@ class WeightSettings(Section):
     rho: dict[TurnLabel, float] = Field({}, description="rho by label; labels left out keep the paper's")
     least: float = Field(0.5, gt=0.0, le=1.0, description="lower limit of weights")
     most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
-    dynamic: bool = Field(True, description="update rho by the failure profile of every step")
+    dynamic: bool = Field(
+        False,
+        description="rho moves in every step, as in the released full run; false: rho is fixed, as in the paper's text",
+    )
+    window_steps: int = Field(
+        12,
+        ge=1,
+        le=1_000_000,
+        description="steps of an epoch, counted over the run: a moving rho follows the turns since the epoch began",
+    )
     alpha: float = Field(1.0, ge=0.0, le=1000.0, description="how far rho moves at full prevalence and no reward")
     full_count: int = Field(
         32, ge=1, le=1_000_000, description="number of turns with a label at which its statistics count in full"
@@ -39,7 +53,7 @@ class WeightSettings(Section):
         0.25, gt=0.0, le=1.0, description="fraction of the way to its target that rho moves in one step"
     )
     cap_abstention: bool = Field(
-        True,
+        False,
         description="limit rho of correct_abstention to 1 where the advantage is positive, so that calling nothing "
         "gets no extra reward (ours)",
     )
@@ -62,7 +76,7 @@ class WeightSettings(Section):
 
     @model_validator(mode="after")
     def _dynamics_are_on(self) -> Self:
-        keys = ("alpha", "full_count", "rate")
+        keys = ("window_steps", "alpha", "full_count", "rate")
         given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
         if given and not self.dynamic:
             raise ValueError(f"'{given[0]}' is for a rho that moves, dynamic: false would ignore it: remove it")
@@ -72,14 +86,23 @@ class WeightSettings(Section):
 class InterfaceSettings(Section):
     """Cues around the training environment (SEAL's thresholds; those of retirement are ours).
 
-    The thresholds of appearing and retiring differ, so that a guideline does not come and go from batch to batch.
+    The three switches are the terms of the paper's observation in training (equation 9). Its main run, and every
+    released configuration, has ``schema_cues`` alone (appendix D.4).
+
+    A label's prevalence is its share of the turns that failed (``labels.FAILED``), as in the released code. Guidelines
+    follow the profile of one step (algorithm 1); the released code reads the counts since the run began, and in it no
+    guideline is ever retired. The thresholds of appearing and retiring differ, so that a guideline does not come and go
+    from batch to batch.
     """
 
-    schema_cues: bool = Field(True, description="mark required arguments and allowed values in their descriptions")
+    schema_cues: bool = Field(
+        True,
+        description="mark required arguments and allowed values in their descriptions; a note in the system message",
+    )
     recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
     constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
     appear_prevalence: float = Field(
-        0.10, gt=0.0, le=1.0, description="a guideline appears at this share of turns with its label"
+        0.10, gt=0.0, le=1.0, description="a guideline appears at this share of its label in the failed turns"
     )
     appear_mean_reward: float = Field(
         0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this"
@@ -88,8 +111,13 @@ class InterfaceSettings(Section):
         8, ge=1, le=1_000_000, description="and at this number of turns with it; retiring needs as many turns in all"
     )
     at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time")
-    retire_prevalence: float = Field(0.05, gt=0.0, le=1.0, description="retires below this share of turns (ours)")
-    retire_mean_reward: float = Field(0.7, gt=0.0, le=1.0, description="retires from this mean reward on (ours)")
+    retire_prevalence: float = Field(
+        0.05, gt=0.0, le=1.0, description="it retires below this share of its label in the failed turns (ours)"
+    )
+    retire_count: int = Field(4, ge=1, le=1_000_000, description="or below this number of turns with its label (ours)")
+    retire_mean_reward: float = Field(
+        0.7, gt=0.0, le=1.0, description="or from this mean reward of its label on (ours)"
+    )
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:
@@ -101,6 +129,8 @@ class InterfaceSettings(Section):
     def _thresholds_fit(self) -> Self:
         if self.retire_prevalence > self.appear_prevalence:
             raise ValueError("'retire_prevalence' is above 'appear_prevalence': a guideline would retire as it appears")
+        if self.retire_count > self.appear_count:
+            raise ValueError("'retire_count' is above 'appear_count': a guideline would retire as it appears")
         if self.retire_mean_reward < self.appear_mean_reward:
             raise ValueError(
                 "'retire_mean_reward' is below 'appear_mean_reward': a guideline would retire as it appears"
@@ -108,7 +138,7 @@ class InterfaceSettings(Section):
         keys = ("appear_prevalence", "appear_mean_reward", "appear_count", "at_most")
         given = [
             key
-            for key in (*keys, "retire_prevalence", "retire_mean_reward")
+            for key in (*keys, "retire_prevalence", "retire_count", "retire_mean_reward")
             if getattr(self, key) != type(self).model_fields[key].default
         ]
         if given and not self.constraint_cues:
@@ -121,6 +151,11 @@ class SealSettings(Section):
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
     interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")
+    unreached: Unreached = Field(
+        "padded",
+        description="labels of user turns that the episode did not reach: those of turns without a call, as in the "
+        "released code (the paper has no rule), or none, so that a turn that was not played is no abstention (ours)",
+    )
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:

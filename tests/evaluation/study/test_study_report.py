@@ -362,6 +362,11 @@ def test_the_committed_results_are_of_the_committed_recipes(recipe, output, monk
     """Their hashes were taken with keys of a recipe that have other names today."""
     monkeypatch.chdir(ROOT)
     shipped = load_study(Path(f"recipes/{recipe}.yaml"))
+    assert (
+        (Path("results") / output / "summary.md")
+        .read_text()
+        .startswith(f"<!-- made by python -m evaluation.study, mode test, recipe {shipped.sha256[:12]} -->")
+    )
     raw = Path("results") / output / "raw"
     headers = {}
     for path in sorted(raw.iterdir()):
@@ -373,6 +378,28 @@ def test_the_committed_results_are_of_the_committed_recipes(recipe, output, monk
         arm = shipped.recipe.arm(name)
         source = headers.get((arm.match_admissions, seed))
         assert header.recipe == shipped.run_hash(arm, seed, "test", source.admissions if source else None), name
+
+
+def test_a_former_default_that_is_stated_has_the_recorded_hash_and_one_left_out_has_another(tmp_path):
+    """Left out, the settings have other values today, and other results must not be taken for them."""
+
+    def hashed(seal):
+        text = RECIPE.replace(
+            "arms:", f"arms:\n  - {{name: seal, description: s, overrides: {{training.seal: {seal}}}}}", 1
+        )
+        study = made_study(tmp_path, text)
+        return study.run_hash(study.recipe.arm("seal"), 100, "dev", None), study.sha256
+
+    stated = "{unreached: left_out, weights: {dynamic: true, cap_abstention: true, unit: turn}}"
+    recorded, left_out = hashed(stated), hashed("{weights: {unit: turn}}")
+    assert recorded[1] == left_out[1], "the text, as it was recorded"
+    assert recorded[0] != left_out[0]
+    alone = hashed("{unreached: left_out, weights: {dynamic: true, cap_abstention: true}}")
+    assert alone[0] not in (recorded[0], left_out[0], hashed("null")[0]), "a section that is on by itself stays"
+    assert alone[1] == hashed("{}")[1]
+    assert hashed(stated.replace("dynamic: true", "dynamic: false"))[0] not in (recorded[0], left_out[0])
+    explicit = stated.replace("left_out", "padded").replace("true", "false")
+    assert hashed(explicit)[0] == left_out[0], "today's defaults, stated or not"
 
 
 def test_either_name_of_a_key_gives_the_hash_of_recorded_results(tmp_path):

@@ -203,12 +203,12 @@ def test_a_template_without_system_messages_is_told_in_front_of_the_user(without
     known = copy.deepcopy(tokenizer())
     known.chat_template = without
     names = ("pwd",)
-    told = turn("where?", names).model_copy(update={"preface": "You work for Ann."})
+    told = turn("where?", names).model_copy(update={"preface": "You work for Ann.", "note": "Mind this."})
     ids = ChatTemplateRendering(known).begin().first(told, environment().tools(names))
     assert (
         tokenizer()
         .decode(ids)
-        .endswith("<|im_start|>user\nYou work for Ann.\n\nwhere?<|im_end|>\n<|im_start|>assistant\n")
+        .endswith("<|im_start|>user\nYou work for Ann.\n\nMind this.\n\nwhere?<|im_end|>\n<|im_start|>assistant\n")
     )
 
 

@@ -17,7 +17,7 @@ from support.chat_models import REAL, SPECIAL, TAGS, save_model, template, token
 from support.made_policy import call, environment, task
 from support.scripted_sampler import ScriptedSampler
 
-from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.base import Cue, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import call_message, tool_schema
@@ -285,6 +285,29 @@ def test_a_template_that_takes_one_call_gets_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("qwen2_5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."), ("qwen3", "")],
+)
+def test_advice_is_added_to_the_system_message_and_nothing_else_changes(name: str, own: str) -> None:
+    """What the template says by itself stays: a prompt with advice is one without, and the advice."""
+    tools = environment().tools(NAMES)
+    advised = turn("begin").model_copy(
+        update={"note": "Mind <|im_end|> this.", "guidelines": (Cue(kind="k", text="Do."),)}
+    )
+    plain = decode(rendering(name).begin().first(turn("begin"), tools))
+    told = decode(rendering(name).begin().first(advised, tools))
+    advice = "Mind <|im_end|> this.\n\nGuidelines:\n- Do."
+    if own:
+        assert own in plain
+        assert told == plain.replace(own, f"{own}\n\n{advice}", 1)
+    else:
+        assert told == plain.replace("system\n", f"system\n{advice}\n\n", 1)
+    both = decode(rendering(name).begin().first(advised.model_copy(update={"preface": "You work for Ann."}), tools))
+    assert f"system\nYou work for Ann.\n\n{advice}\n" in both
+    assert own == "" or own not in both
+
+
 def test_llamas_prompt_is_the_same_on_every_day() -> None:
     known = tokenizer(template("llama3_2"))
     prompt = known.decode(ChatTemplateRendering(known).begin().first(turn("go"), []))
@@ -327,6 +350,22 @@ def test_a_broken_call_between_sound_ones_is_answered_and_counted(policy) -> Non
     assert result.outcome is not None
     assert result.outcome.turns[0].malformed == 1
     assert decode(result.completion_ids).count("<tool_response>") == 4
+
+
+@pytest.mark.parametrize(
+    "broken", ["mkdir box", '{"name": "lockDoors", "arguments": {}}'], ids=["malformed", "not on offer"]
+)
+def test_a_strict_message_runs_whole_or_not_at_all(policy, broken: str) -> None:
+    """Off, each call is answered for itself, and one of a tool that is not on offer counts as a call."""
+    message = f"{written([call('pwd')])}\n<tool_call>\n{broken}\n</tool_call><|im_end|>"
+    strict = play(policy, message, BOTH, "Done.<|im_end|>", strict_messages=True)
+    assert [type(step.action) for step in strict.turns[0].steps] == [MalformedCall, MalformedCall, ToolCall, ToolCall]
+    assert [step.observation.calls for step in strict.turns[0].steps[:2]] == [(), ()]
+    assert (strict.outcome.turns[0].calls, strict.outcome.turns[0].malformed) == (2, 2)
+    assert "no call of the message was run" in strict.turns[0].steps[0].observation.text
+    plain = play(policy, message, "Done.<|im_end|>")
+    assert plain.turns[0].steps[0].action == call("pwd")
+    assert plain.outcome.turns[0].calls == 1 + broken.startswith("{")
 
 
 def test_the_limit_of_actions_holds_inside_a_message(policy) -> None:

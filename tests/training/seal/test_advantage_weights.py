@@ -25,6 +25,7 @@ from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
 
 L = TurnLabel
 PAPER = WeightSettings()
+MOVING = WeightSettings(dynamic=True)
 TURNS = WeightSettings(unit="turn")
 
 
@@ -53,7 +54,8 @@ def weights(rollouts, settings=PAPER, state=None):
         ([L.SPURIOUS_TOOL_CALL, L.PASS], -1.0, 1.5),
         ([L.SPURIOUS_TOOL_CALL, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.PASS], -1.0, 1.625),
         ([L.PASS, L.CORRECT_ABSTENTION], -1.0, 1.4),
-        ([L.PASS, L.CORRECT_ABSTENTION], 1.0, 1.0),
+        ([L.PASS, L.CORRECT_ABSTENTION], 1.0, 1.4),
+        ([L.PASS, L.STATE_MISMATCH, L.SPURIOUS_TOOL_CALL, L.GT_ERROR], -1.0, 4 / 3),
         ([L.PASS, L.GT_ERROR, L.SPURIOUS_TOOL_CALL], -1.0, 1.5),
         ([L.GT_ERROR], -1.0, 1.0),
         ([None, L.SPURIOUS_TOOL_CALL], -1.0, 2.0),
@@ -76,12 +78,21 @@ def test_of_one_turn_both_units_say_the_same(label, advantage):
     assert weights([rollout(label, advantage=advantage)]) == weights([rollout(label, advantage=advantage)], TURNS)
 
 
-def test_abstention_is_not_praised_unless_the_setting_says_so():
+def test_abstention_is_praised_unless_the_setting_says_no():
     praised = rollout(L.CORRECT_ABSTENTION, advantage=0.7)
-    assert weights([praised], TURNS) == ((1.0,),)
-    assert weights([praised], WeightSettings(unit="turn", cap_abstention=False)) == ((1.8,),)
-    low = WeightSettings(unit="turn", rho={L.CORRECT_ABSTENTION: 0.5})
+    assert weights([praised], TURNS) == ((1.8,),)
+    capped = WeightSettings(unit="turn", cap_abstention=True)
+    assert weights([praised], capped) == ((1.0,),)
+    assert weights([rollout(L.CORRECT_ABSTENTION, advantage=-0.7)], capped) == ((1.8,),)
+    low = WeightSettings(unit="turn", cap_abstention=True, rho={L.CORRECT_ABSTENTION: 0.5})
     assert weights([praised], low) == ((0.5,),)
+
+
+def test_a_turn_that_was_not_reached_counts_in_the_trajectorys_weight_and_has_no_token():
+    """Two turns were played and two padded."""
+    padded = WeighedRollout(diagnosed(L.PASS, L.PASS, L.CORRECT_ABSTENTION, L.EMPTY_TURN), -1.0, (4, 4))
+    assert weights([padded]) == ((pytest.approx(5.3 / 4),) * 2,)
+    assert weights([padded], TURNS) == ((1.0, 1.0),)
 
 
 def test_weights_are_clipped():
@@ -114,6 +125,7 @@ settings_of = st.builds(
     WeightSettings,
     unit=st.sampled_from(["trajectory", "turn"]),
     rho=st.dictionaries(st.sampled_from([*BASE_RHO]), st.floats(0.5, 2.0)),
+    dynamic=st.booleans(),
     cap_abstention=st.booleans(),
     group_mean_one=st.booleans(),
 )
@@ -175,44 +187,87 @@ def test_rho_stays_within_the_limits_and_survives_being_saved(settings, history)
         assert saved == state
         assert saved.rho.keys() == set(TurnLabel) - EXCLUDED
         assert all(settings.least <= value <= settings.most for value in state.rho.values())
-    assert state.updates == len(history)
+    assert state.updates == (len(history) if settings.dynamic else 0)
 
 
 # Rho in motion
 
 
-def profile_of(label, count, prevalence, mean_reward):
-    statistics = LabelStatistics(count=count, prevalence=prevalence, mean_reward=mean_reward)
-    return FailureProfile(turns=100, labels={label: statistics})
+def profile_of(**labels):
+    """The profile of a step: ``label=(turns with it, mean reward)``."""
+    turns = sum(count for label, (count, _) in labels.items() if TurnLabel(label) not in EXCLUDED)
+    return FailureProfile(
+        turns=turns,
+        labels={
+            TurnLabel(label): LabelStatistics(count=count)
+            if TurnLabel(label) in EXCLUDED
+            else LabelStatistics(count=count, prevalence=count / turns, mean_reward=reward)
+            for label, (count, reward) in labels.items()
+        },
+    )
+
+
+WINDOW = profile_of(
+    **{"pass": (60, 0.3), "state_mismatch": (30, 0.0), "correct_abstention": (10, 0.3), "gt_error": (5, 0)}
+)
+"""The window that the released code was run with."""
+
+
+def test_rho_moves_as_in_the_released_code():
+    """Its figures, to the digit, after an update and another one with the same window; ``pass`` keeps its base."""
+    first = moved_rho(first_rho(MOVING), WINDOW, MOVING)
+    assert first.rho == BASE_RHO | {L.STATE_MISMATCH: 1.0703125, L.CORRECT_ABSTENTION: 1.8098437500000002}
+    second = moved_rho(first, FailureProfile(), MOVING)  # a step that adds nothing leaves the window as it is
+    assert second.rho == BASE_RHO | {L.STATE_MISMATCH: 1.123046875, L.CORRECT_ABSTENTION: 1.8172265625000001}
 
 
 @pytest.mark.parametrize(
-    ("label", "count", "prevalence", "mean_reward", "expected"),
+    ("label", "count", "of", "mean_reward", "expected"),
     [
-        (L.STATE_MISMATCH, 32, 0.4, 0.0, 1.0 + 0.25 * 0.4),
-        (L.STATE_MISMATCH, 64, 0.4, 0.0, 1.0 + 0.25 * 0.4),
-        (L.STATE_MISMATCH, 8, 0.4, 0.0, 1.0 + 0.25 * 0.1),
-        (L.STATE_MISMATCH, 32, 0.4, 1.0, 1.0),
-        (L.PASS, 32, 0.5, 0.5, 1.0 + 0.25 * 0.25),
-        (L.EMPTY_TURN, 32, 0.5, 0.0, 1.5 + 0.25 * 0.5),
-        (L.INSTANCE_MISMATCH, 32, 1.0, 0.5, 0.6 + 0.25 * 0.3),
+        (L.STATE_MISMATCH, 32, 80, 0.0, 1.0 + 0.25 * 0.4),
+        (L.STATE_MISMATCH, 64, 160, 0.0, 1.0 + 0.25 * 0.4),
+        (L.STATE_MISMATCH, 8, 20, 0.0, 1.0 + 0.25 * 0.1),
+        (L.STATE_MISMATCH, 32, 80, 1.0, 1.0),
+        (L.EMPTY_TURN, 32, 64, 0.0, 1.5 + 0.25 * 0.5),
+        (L.INSTANCE_MISMATCH, 32, 32, 0.5, 0.6 + 0.25 * 0.3),
+        (L.SPURIOUS_TOOL_CALL, 64, 64, 0.0, 2.0),
+        (L.PASS, 64, 64, 0.0, 1.0),
     ],
 )
-def test_rho_goes_a_quarter_of_the_way(label, count, prevalence, mean_reward, expected):
-    moved = moved_rho(first_rho(PAPER), profile_of(label, count, prevalence, mean_reward), PAPER)
+def test_rho_goes_a_quarter_of_the_way(label, count, of, mean_reward, expected):
+    """A spurious call stays where it is, at the upper limit."""
+    others = {} if of == count else {L.PASS.value: (of - count, 0.5)}
+    moved = moved_rho(first_rho(MOVING), profile_of(**{label.value: (count, mean_reward)}, **others), MOVING)
     assert moved.rho[label] == pytest.approx(expected)
     assert {other: rho for other, rho in moved.rho.items() if other is not label} == {
         other: rho for other, rho in BASE_RHO.items() if other is not label
     }
 
 
-def test_rho_comes_back_when_its_label_is_gone_and_stands_still_without_dynamics():
-    shown = profile_of(L.STATE_MISMATCH, 50, 0.5, 0.0)
-    moved = moved_rho(first_rho(PAPER), shown, PAPER)
-    back = moved_rho(moved, FailureProfile(), PAPER)
-    assert moved.rho[L.STATE_MISMATCH] > back.rho[L.STATE_MISMATCH] > 1.0
-    still = WeightSettings(dynamic=False)
-    assert moved_rho(first_rho(still), shown, still) == first_rho(still)
+def test_the_window_is_an_epoch_and_rho_survives_its_end():
+    bad, good = profile_of(state_mismatch=(32, 0.0)), profile_of(**{"pass": (32, 1.0)})
+    settings = WeightSettings(dynamic=True, window_steps=2)
+    states = [first_rho(settings)]
+    for profile in (bad, good, good):
+        states.append(moved_rho(states[-1], profile, settings))
+    counts = [{label: found.count for label, found in state.window.items()} for state in states]
+    assert counts == [{}, {L.STATE_MISMATCH: 32}, {L.STATE_MISMATCH: 32, L.PASS: 32}, {L.PASS: 32}]
+    found = [state.rho[L.STATE_MISMATCH] for state in states]
+    assert found == [1.0, 1.25, 1.25 * 0.75 + 1.5 * 0.25, (1.25 * 0.75 + 1.5 * 0.25) * 0.75 + 0.25]
+    assert states[-1].total[L.STATE_MISMATCH].count == 32
+
+
+def test_an_epoch_without_a_turn_follows_the_turns_since_the_run_began():
+    settings = WeightSettings(dynamic=True, window_steps=1)
+    shown = moved_rho(first_rho(settings), profile_of(state_mismatch=(32, 0.0)), settings)
+    after = moved_rho(shown, FailureProfile(), settings)
+    assert (after.window, after.rho[L.STATE_MISMATCH]) == ({}, 1.25 * 0.75 + 2.0 * 0.25)
+
+
+def test_rho_stays_while_no_turn_counts_and_where_it_is_fixed():
+    excluded = profile_of(gt_error=(9, 0.0))
+    assert moved_rho(first_rho(MOVING), excluded, MOVING).rho == BASE_RHO
+    assert moved_rho(first_rho(PAPER), WINDOW, PAPER) == first_rho(PAPER)
 
 
 # Tokens
@@ -253,7 +308,8 @@ def test_each_turn_needs_a_weight():
         ({"rho": {"gt_error": 1.0}}, "gives gt_error a weight"),
         ({"rho": {"pass": 3.0}}, "'rho' of pass is 3: give 0.5 to 2"),
         ({"rho": {"passed": 1.0}}, "rho.passed"),
-        ({"dynamic": False, "alpha": 2.0}, "'alpha' is for a rho that moves"),
+        ({"alpha": 2.0}, "'alpha' is for a rho that moves"),
+        ({"window_steps": 9}, "'window_steps' is for a rho that moves"),
         ({"unit": "token"}, "unit"),
         ({"most": 0.5}, "most"),
     ],
@@ -268,5 +324,6 @@ def test_seal_with_nothing_in_it_is_refused_and_the_arms_can_be_said():
         SealSettings(weights=None, interface=None)
     assert SealSettings().weights.base() == BASE_RHO
     assert SealSettings(weights=None).interface is not None
-    open_loop = SealSettings.model_validate({"weights": {"dynamic": False}, "interface": {"constraint_cues": False}})
+    assert not SealSettings().weights.dynamic, "by the paper's text rho is fixed"
+    open_loop = SealSettings.model_validate({"weights": {"dynamic": True}, "interface": {"constraint_cues": False}})
     assert SealSettings.model_validate_json(open_loop.model_dump_json()) == open_loop

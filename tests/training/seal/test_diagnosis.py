@@ -41,9 +41,10 @@ def found(task, trajectory):
 
 
 LABELLED = [
-    pytest.param([[START]], [[START]], [L.GT_ERROR], id="the reference is answered with an error"),
+    pytest.param([[START]], [[START]], [L.PASS], id="the reference is answered with an error, like the policy"),
+    pytest.param([[START]], [[FUEL]], [L.RESPONSE_MISMATCH], id="the reference is answered with an error"),
     pytest.param([[]], [[FUEL]], [L.SPURIOUS_TOOL_CALL], id="a call where none was wanted"),
-    pytest.param([[]], [[BABBLE]], [L.SPURIOUS_TOOL_CALL], id="a try to call where nothing was wanted"),
+    pytest.param([[]], [[BABBLE]], [L.CORRECT_ABSTENTION], id="no call, where nothing was wanted"),
     pytest.param([[]], [[]], [L.CORRECT_ABSTENTION], id="nothing, as wanted"),
     pytest.param([[FUEL]], [[]], [L.EMPTY_TURN], id="nothing where a call was wanted"),
     pytest.param([[FUEL]], [[BABBLE]], [L.EMPTY_TURN], id="nothing that is a call"),
@@ -55,7 +56,7 @@ LABELLED = [
     pytest.param(
         [[START], [], [LIGHTS], [FUEL]],
         [[], [], [], [FUEL]],
-        [L.GT_ERROR, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.STATE_MISMATCH],
+        [L.EMPTY_TURN, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.STATE_MISMATCH],
         id="every turn has a label, whatever failed before",
     ),
 ]
@@ -67,9 +68,10 @@ def test_labels(reference, turns, labels):
     assert [label for _, label, _ in found(task, acted(task, *turns))] == labels
 
 
-def test_bfcl_gives_every_label_but_the_one_that_another_hides():
+def test_bfcl_gives_every_label_but_two():
+    """One is hidden by another; a reference that raises is a fault of the environment, which has no labels."""
     given_by_bfcl = {label for case in LABELLED for label in case.values[2]}
-    assert given_by_bfcl == set(TurnLabel) - {L.INSTANCE_MISMATCH}
+    assert given_by_bfcl == set(TurnLabel) - {L.INSTANCE_MISMATCH, L.GT_ERROR}
     other = TurnOutcome(calls=1, reference_calls=1, instances=False, state=False, response=False)
     assert turn_label(other) is L.INSTANCE_MISMATCH
 
@@ -89,12 +91,30 @@ def test_a_turn_that_holds_nothing_of_the_policy_is_no_abstention(turns, cut_off
     assert found(task, acted(task, *turns, cut_off=cut_off)) == diagnosed
 
 
+@pytest.mark.parametrize(
+    ("turns", "cut_off", "labels"),
+    [
+        ([[]], True, [L.EMPTY_TURN, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.EMPTY_TURN]),
+        ([[FUEL]], True, [L.PASS, L.CORRECT_ABSTENTION, L.EMPTY_TURN, L.EMPTY_TURN]),
+        ([[FUEL], [LIGHTS], []], True, [L.PASS, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.EMPTY_TURN]),
+        ([[FUEL], [], [FUEL], []], False, [L.PASS, L.CORRECT_ABSTENTION, L.PASS, L.EMPTY_TURN]),
+    ],
+)
+def test_turns_that_were_not_reached_are_padded_as_turns_without_a_call(turns, cut_off, labels):
+    task = task_of([FUEL], [], [FUEL], [START])
+    trajectory = acted(task, *turns, cut_off=cut_off)
+    padded = diagnose(trajectory, task, TOOLS, unreached="padded")
+    assert [(turn.turn, turn.label) for turn in padded.turns] == list(enumerate(labels))
+    assert {turn.cause for turn in padded.turns if turn.label is L.EMPTY_TURN} <= {C.MISSING_CALL}
+    played = diagnose(trajectory, task, TOOLS, unreached="left_out")
+    assert played.turns == padded.turns[: len(played.turns)]
+
+
 CAUSED = [
     pytest.param([PREPARED], [[BABBLE]], C.INVALID_CALL, id="no call"),
     pytest.param([PREPARED], [[call("start")]], C.INVALID_CALL, id="no tool of this name"),
     pytest.param([PREPARED], [[call("startEngine")]], C.INVALID_CALL, id="an argument is missing"),
     pytest.param([PREPARED], [[LOCK, call("startEngine"), PRESS]], C.INVALID_CALL, id="the tool was not called again"),
-    pytest.param([[]], [[BABBLE]], C.INVALID_CALL, id="no call where none was wanted"),
     pytest.param([[LIGHTS]], [[DARK]], C.WRONG_ARGUMENT, id="another value"),
     pytest.param([[PRESS]], [[call("pressBrakePedal", pedalPosition=3)]], C.WRONG_ARGUMENT, id="a value refused"),
     pytest.param([[LIGHTS]], [[call("setHeadlights"), DARK]], C.WRONG_ARGUMENT, id="corrected to another value"),
@@ -161,10 +181,9 @@ outcomes = st.builds(
 @settings(deadline=None)
 @given(outcomes)
 def test_the_order_of_the_decision_is_that_of_the_labels(checks):
-    """Each label's own condition; the first that holds is the label, in the order in which the enum lists them."""
-    quiet = not checks.calls and not checks.malformed
+    """Each label's own condition; the first that holds is the label."""
+    quiet = not checks.calls
     holds = {
-        L.GT_ERROR: checks.reference_error,
         L.SPURIOUS_TOOL_CALL: not checks.reference_calls and not quiet,
         L.CORRECT_ABSTENTION: not checks.reference_calls and quiet,
         L.EMPTY_TURN: not checks.calls,
@@ -174,7 +193,7 @@ def test_the_order_of_the_decision_is_that_of_the_labels(checks):
         L.RESPONSE_MISMATCH: checks.response is False,
         L.PASS: True,
     }
-    assert turn_label(checks) is next(label for label in TurnLabel if holds[label])
+    assert turn_label(checks) is next(label for label in holds if holds[label])
 
 
 def batch():
@@ -209,12 +228,12 @@ def test_the_profile_counts_turns_and_the_verdicts_of_their_trajectories():
 
 
 def test_excluded_labels_are_in_no_share():
-    task = task_of([START], [FUEL])
-    trajectories = [acted(task, [START], [FUEL])]
+    task = task_of([MKDIR, COPY], [])
+    trajectories = [acted(task, [MKDIR, COPY], [])]
     profile = failure_profile([diagnose(one, task, TOOLS) for one in trajectories], trajectories)
     assert profile.turns == 1
-    assert profile.of(L.PASS).prevalence == 1.0
-    assert (profile.of(L.GT_ERROR).count, profile.of(L.GT_ERROR).prevalence) == (1, 0.0)
+    assert profile.of(L.CORRECT_ABSTENTION).prevalence == 1.0
+    assert (profile.of(L.CHECKER_ERROR).count, profile.of(L.CHECKER_ERROR).prevalence) == (1, 0.0)
     assert failure_profile([], []) == FailureProfile()
     with pytest.raises(ValueError, match="longer"):
         failure_profile([], trajectories)

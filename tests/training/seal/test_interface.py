@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.diagnosed_episodes import BFCL, LIGHTS, task_of
 
+from environments.learning_interface.schema import SCHEMA_NOTE
 from training.seal.failure_profile import FailureProfile, LabelStatistics
-from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
+from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, pressing, update
 from training.seal.labels import FAILED, TurnLabel
 from training.seal.settings import InterfaceSettings
 
@@ -30,12 +31,13 @@ def test_a_guideline_for_each_label_that_blames_the_policy_and_for_no_other():
 
 
 def profile(turns=100, **labels):
-    """``label=(prevalence, mean reward)``; counts are those of ``turns`` turns."""
+    """``label=(count, mean reward)``; the rest of the turns passed."""
+    labels |= {"pass": (turns - sum(count for count, _ in labels.values()), 0.9)}
     return FailureProfile(
         turns=turns,
         labels={
-            TurnLabel(name): LabelStatistics(count=round(share * turns), prevalence=share, mean_reward=reward)
-            for name, (share, reward) in labels.items()
+            TurnLabel(name): LabelStatistics(count=count, prevalence=count / turns, mean_reward=reward)
+            for name, (count, reward) in labels.items()
         },
     )
 
@@ -48,18 +50,20 @@ def after(*profiles, settings=SETTINGS):
 
 
 @pytest.mark.parametrize(
-    ("turns", "prevalence", "mean_reward", "appears"),
+    ("failures", "appears"),
     [
-        (100, 0.10, 0.0, True),
-        (100, 0.09, 0.0, False),
-        (100, 0.5, 0.59, True),
-        (100, 0.5, 0.6, False),
-        (80, 0.1, 0.0, True),
-        (70, 0.1, 0.0, False),
+        ({"state_mismatch": (8, 0.0)}, True),
+        ({"state_mismatch": (7, 0.0)}, False),
+        ({"state_mismatch": (50, 0.59)}, True),
+        ({"state_mismatch": (50, 0.6)}, False),
+        ({"state_mismatch": (10, 0.0), "response_mismatch": (90, 0.9)}, True),
+        ({"state_mismatch": (10, 0.0), "response_mismatch": (91, 0.9)}, False),
+        ({"state_mismatch": (10, 0.0), "correct_abstention": (900, 0.0), "gt_error": (90, 0.0)}, True),
     ],
 )
-def test_a_guideline_appears_past_all_three_thresholds(turns, prevalence, mean_reward, appears):
-    state = after(profile(turns, state_mismatch=(prevalence, mean_reward)))
+def test_a_guideline_appears_past_all_three_thresholds(failures, appears):
+    """Shares are of the turns that failed: those that passed, abstained or were excluded do not count."""
+    state = after(profile(1200, **failures))
     assert state.guidelines == ((L.STATE_MISMATCH,) if appears else ())
     assert state.retired == ()
 
@@ -67,25 +71,27 @@ def test_a_guideline_appears_past_all_three_thresholds(turns, prevalence, mean_r
 @pytest.mark.parametrize(
     ("later", "stays"),
     [
-        (profile(state_mismatch=(0.3, 0.0)), True),
-        (profile(state_mismatch=(0.06, 0.0)), True),
-        (profile(state_mismatch=(0.3, 0.65)), True),
-        (profile(state_mismatch=(0.04, 0.0)), False),
-        (profile(state_mismatch=(0.3, 0.7)), False),
+        (profile(state_mismatch=(30, 0.0)), True),
+        (profile(state_mismatch=(4, 0.0)), True),
+        (profile(state_mismatch=(3, 0.0)), False),
+        (profile(state_mismatch=(5, 0.0), response_mismatch=(95, 0.9)), True),
+        (profile(turns=200, state_mismatch=(5, 0.0), response_mismatch=(96, 0.9)), False),
+        (profile(state_mismatch=(30, 0.65)), True),
+        (profile(state_mismatch=(30, 0.7)), False),
         (profile(), False),
         (profile(turns=7), True),
         (FailureProfile(), True),
     ],
 )
 def test_a_guideline_retires_when_it_is_mastered_and_not_before(later, stays):
-    state = after(profile(state_mismatch=(0.3, 0.0)), later)
+    state = after(profile(state_mismatch=(30, 0.0)), later)
     assert state.guidelines == ((L.STATE_MISMATCH,) if stays else ())
     assert state.retired == (() if stays else (L.STATE_MISMATCH,))
 
 
 def test_a_guideline_comes_and_goes_in_what_the_policy_reads():
     state, task = InterfaceState(), task_of([LIGHTS])
-    bad, good = profile(empty_turn_model_response=(0.4, 0.0)), profile(empty_turn_model_response=(0.01, 0.0))
+    bad, good = profile(empty_turn_model_response=(40, 0.0)), profile(empty_turn_model_response=(1, 0.0))
     read = []
     for batch in (bad, good, bad):
         read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
@@ -93,18 +99,19 @@ def test_a_guideline_comes_and_goes_in_what_the_policy_reads():
     read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
     shown = (guideline(L.EMPTY_TURN),)
     assert [turn.guidelines for turn in read] == [(), shown, (), shown]
-    assert read[1].full_text == f"[guideline: {L.EMPTY_TURN}] {GUIDELINES[L.EMPTY_TURN]}\n{read[0].full_text}"
+    assert read[0].advice == SCHEMA_NOTE
+    assert read[1].advice == f"{SCHEMA_NOTE}\n\nGuidelines:\n- {GUIDELINES[L.EMPTY_TURN]}"
     assert state == InterfaceState(updates=3, guidelines=(L.EMPTY_TURN,))
 
 
 def test_the_most_pressing_are_shown_and_who_gives_way_is_not_retired():
     crowd = profile(
-        spurious_tool_call=(0.2, 0.5),
-        empty_turn_model_response=(0.2, 0.0),
-        state_mismatch=(0.3, 0.0),
-        response_mismatch=(0.11, 0.0),
+        spurious_tool_call=(20, 0.5),
+        empty_turn_model_response=(20, 0.0),
+        state_mismatch=(30, 0.0),
+        response_mismatch=(11, 0.0),
     )
-    first = after(profile(spurious_tool_call=(0.2, 0.5)))
+    first = after(profile(spurious_tool_call=(20, 0.5)))
     assert first.guidelines == (L.SPURIOUS_TOOL_CALL,)
     second = update(first, crowd, SETTINGS)
     assert second.guidelines == (L.STATE_MISMATCH, L.EMPTY_TURN, L.RESPONSE_MISMATCH)
@@ -113,20 +120,20 @@ def test_the_most_pressing_are_shown_and_who_gives_way_is_not_retired():
 
 
 def test_excluded_and_good_labels_have_no_guideline():
-    everything = {label.value: (0.9, 0.0) for label in TurnLabel}
-    assert set(after(profile(**everything), settings=InterfaceSettings(at_most=9)).guidelines) == set(FAILED)
+    everything = {label.value: (90, 0.0) for label in TurnLabel if label is not L.PASS}
+    assert set(after(profile(1000, **everything), settings=InterfaceSettings(at_most=9)).guidelines) == set(FAILED)
 
 
 def test_without_constraint_cues_nothing_appears():
     off = InterfaceSettings(constraint_cues=False)
-    assert after(profile(state_mismatch=(0.9, 0.0)), settings=off) == InterfaceState(updates=1)
+    assert after(profile(state_mismatch=(90, 0.0)), settings=off) == InterfaceState(updates=1)
 
 
-shares = st.sampled_from([0.0, 0.04, 0.05, 0.07, 0.1, 0.3, 1.0])
+counts = st.sampled_from([0, 3, 4, 7, 8, 30, 100])
 rewards = st.sampled_from([0.0, 0.3, 0.59, 0.6, 0.65, 0.7, 1.0])
-profiles = st.dictionaries(st.sampled_from([label.value for label in TurnLabel]), st.tuples(shares, rewards)).map(
-    lambda labels: profile(**labels)
-)
+profiles = st.dictionaries(
+    st.sampled_from([label.value for label in TurnLabel if label is not L.PASS]), st.tuples(counts, rewards)
+).map(lambda labels: profile(1000, **labels))
 
 
 @settings(deadline=None)
@@ -138,11 +145,10 @@ def test_updates_of_any_history(history):
         assert InterfaceState.model_validate_json(state.model_dump_json()) == state
         again = update(state, batch, SETTINGS)
         assert (again.guidelines, again.retired) == (state.guidelines, state.retired)
-        pressures = [batch.of(label).pressure for label in state.guidelines]
+        pressures = [batch.pressure(label) for label in state.guidelines]
         assert pressures == sorted(pressures, reverse=True)
         for label in set(state.guidelines) - set(before.guidelines):
-            assert batch.of(label).prevalence >= 0.1
-            assert batch.of(label).mean_reward < 0.6
+            assert label in pressing(batch, InterfaceSettings(at_most=9))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +168,7 @@ def test_states_that_cannot_be_are_refused(given_state, message):
     [
         ({"schema_cues": False, "recovery_hints": False, "constraint_cues": False}, "every cue is off"),
         ({"retire_prevalence": 0.2}, "'retire_prevalence' is above"),
+        ({"retire_count": 9}, "'retire_count' is above"),
         ({"retire_mean_reward": 0.5}, "'retire_mean_reward' is below"),
         ({"constraint_cues": False, "at_most": 2}, "'at_most' is for constraint cues"),
         ({"schema": True}, "schema"),

@@ -12,7 +12,7 @@ from training.seal.advantage_weights import RhoState
 from training.seal.failure_profile import ErrorStatistics, FailureProfile
 from training.seal.interface import InterfaceState
 from training.seal.labels import TurnCause, TurnLabel
-from training.seal.seal import Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
+from training.seal.seal import RULES, Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
@@ -80,9 +80,9 @@ def test_a_round_in_numbers():
 def test_the_profile_of_a_step_weighs_that_step():
     steps = []
     seal = Seal(
-        SealSettings.model_validate({"weights": {"unit": "turn"}, "interface": None}),
+        SealSettings.model_validate({"weights": {"unit": "turn", "dynamic": True}, "interface": None}),
         BFCL,
-        SealState(rho=RhoState(rho=BASE_RHO)),
+        SealState(rules=RULES, rho=RhoState(rho=BASE_RHO)),
         steps.append,
     )
     assert seal.environment is BFCL
@@ -94,8 +94,9 @@ def test_the_profile_of_a_step_weighs_that_step():
     rows = [TurnsOfTokens([1, 0, 1], (0, 2)), *[TurnsOfTokens([1, 1, 0, 1], (0, 3))] * 3]
     first, second, third, lent = seal.weigh([-1.0, 0.5, 0.5, 0.5], rows, size=2, width=5, unweighed={3})
     empty, passed, spurious = moved[L.EMPTY_TURN], moved[L.PASS], moved[L.SPURIOUS_TOOL_CALL]
-    assert first == [empty, empty, *[moved[L.CORRECT_ABSTENTION]] * 3]
-    assert second == [passed] * 3 + [1.0, 1.0]
+    abstained = moved[L.CORRECT_ABSTENTION]
+    assert first == [empty, empty, *[abstained] * 3]
+    assert second == [passed] * 3 + [abstained] * 2
     assert third == [passed] * 3 + [spurious] * 2
     assert lent == [1.0] * 5
 

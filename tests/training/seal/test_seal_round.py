@@ -28,7 +28,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 K = 4
-WEIGHTS = {"weights": {"unit": "turn"}, "interface": None}
+WEIGHTS = {"weights": {"unit": "turn", "dynamic": True}, "interface": None}
 
 
 def two_turns() -> list[Task]:
@@ -140,6 +140,10 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     assert round_._seal_state(settings) == steps[1].state
     append_jsonl(round_.seal_log, [steps[2]])
     assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
+    before = [step.model_copy(update={"state": step.state.model_copy(update={"rules": 1})}) for step in steps]
+    write_jsonl(round_.seal_log, before)
+    with pytest.raises(InputError, match="began with SEAL's rules of an earlier version"):
+        round_._seal_state(settings)
     round_._cut(round_.seal_log, SealStep, 0)
     assert not run.iteration(0).seal.exists()
 

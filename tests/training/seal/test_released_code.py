@@ -1,0 +1,110 @@
+"""SEAL here against its released code (arXiv 2605.24426, repository yihaohu0118/SEAL at a0d22db), on equal input.
+
+``released_code.json.gz`` holds what the released code answered to ``support.seal_cases``: its environment read the
+messages and executed the calls, its progress scorer labelled the turns, its state and its weighting took in the labels,
+its selection chose the guidelines. It ran with bfcl-eval 2026.3.23, unchanged but for imports of parts that it did not
+use. Nothing of it is in this repository. There is no difference in 600 trajectories (1,848 turns) and 600 profiles.
+
+Differences outside of these cases:
+
+- *Reading.* Theirs ignores a block without braces beside a readable one, takes arguments that are JSON in a string, and
+  NaN: ours refuses them. Theirs refuses a call without arguments or without its closing tag: ours reads it. Theirs runs
+  calls that stand in thinking: ours does not.
+- *Trajectories without a label.* They count them in q as one turn ``unknown``. Here a rollout that the environment
+  failed is left out of all statistics, and every other one has a label.
+- *Guidelines.* Their saved state lacks the mean reward, which their selection then reads as 0. With it, as here, 114 of
+  the 600 profiles select others. Labels of equal pressure (5 profiles) go by the order of their first turn there.
+- *Guidelines over time.* They select anew from the counts since the run began; here a guideline stays until mastered.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.diagnosed_episodes import BFCL, TOOLS, acted, task_of
+from support.seal_cases import END, Case, Rollout, cases, runs
+
+from memory.records import Step, Trajectory, TrajectoryTurn
+from training.rendering.base import EndTurn
+from training.rendering.tool_calls import HermesReader
+from training.rollout.episodes import refused_whole
+from training.seal.advantage_weights import WeighedRollout, first_rho, group_weights, moved_rho
+from training.seal.diagnosis import Diagnosis, TurnDiagnosis, diagnose
+from training.seal.failure_profile import failure_profile
+from training.seal.interface import pressing
+from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
+from training.seal.settings import InterfaceSettings, WeightSettings
+
+SETTINGS = WeightSettings(dynamic=True)
+FOUND = TurnCause.MISSING_CALL
+
+
+@pytest.fixture(scope="module")
+def released() -> dict[str, Any]:
+    path = Path(__file__).with_name("released_code.json.gz")
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
+def played(case: Case) -> Trajectory:
+    """Read the messages and execute them, as a rollout with ``strict_messages`` does."""
+    turns = []
+    with closing(BFCL.open(case.task)) as episode:
+        shown = episode.start()
+        for messages in case.turns:
+            assert shown is not None
+            steps: list[Step] = []
+            ended = False
+            for message in messages:
+                read = HermesReader().read(message, "", "", ())
+                ended = isinstance(read, EndTurn)
+                for action in () if isinstance(read, EndTurn) else refused_whole(read, shown.tools):
+                    steps.append(Step(action=action, observation=episode.step(action)))
+            turns.append(TrajectoryTurn(text=shown.text, steps=tuple(steps), ended=ended))
+            assert ended == (messages[-1:] == (END,))
+            shown = episode.end_turn() if ended else shown
+        outcome = episode.outcome()
+    return Trajectory(
+        id="t", task_id="t", iteration=0, step=1, sample=0, turns=tuple(turns), outcome=outcome, reward=0.0
+    )
+
+
+def test_labels_are_those_of_the_released_code(released: dict[str, Any]) -> None:
+    seen: set[TurnLabel] = set()
+    for number, (case, expected) in enumerate(zip(cases(), released["labels"], strict=True)):
+        diagnosis = diagnose(played(case), case.task, TOOLS, unreached="padded")
+        assert diagnosis is not None
+        assert [turn.label for turn in diagnosis.turns] == expected, (number, case)
+        seen.update(turn.label for turn in diagnosis.turns)
+    assert seen == set(TurnLabel) - {TurnLabel.INSTANCE_MISMATCH, TurnLabel.GT_ERROR}
+
+
+def diagnosed(rollout: Rollout) -> Diagnosis:
+    turns = (
+        TurnDiagnosis(turn=number, label=label, cause=FOUND if label in FAILED else None)
+        for number, label in enumerate(rollout.labels)
+    )
+    return Diagnosis(trajectory_id="t", success=rollout.success, turns=tuple(turns))
+
+
+def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dict[str, Any]) -> None:
+    any_task = task_of([])
+    trajectory, shown = acted(any_task, []), 0
+    for steps, expected in zip(runs(), released["runs"], strict=True):
+        state = first_rho(SETTINGS)
+        for number, (rollouts, step) in enumerate(zip(steps, expected, strict=True)):
+            diagnoses = [diagnosed(one) for one in rollouts]
+            profile = failure_profile(diagnoses, [trajectory] * len(diagnoses))
+            state = moved_rho(state, profile, SETTINGS)
+            assert state.rho == {TurnLabel(label): rho for label, rho in step["rho"].items()}, number
+            group = [WeighedRollout(one, 1.0, (1,) * len(one.turns)) for one in diagnoses]
+            assert [own[0] for own in group_weights(group, state, SETTINGS)] == step["weights"], number
+            assert list(pressing(profile, InterfaceSettings())) == step["guidelines"], number
+            shown += len(step["guidelines"])
+    assert shown > 100, "hardly a guideline is selected: the test shows little"
+    assert EXCLUDED.isdisjoint(state.rho)
