@@ -35,15 +35,7 @@ def evaluate(
     """
     from training.rollout.policy_path import check_policy_path
 
-    if not items:
-        raise InputError("nothing to evaluate: the selection holds no task")
-    for item in items:
-        if item.task.environment != environment.name:
-            raise InputError(
-                f"--environment {environment.name}: task {item.task.id} is of {item.task.environment}, not of "
-                f"{environment.name}: name the environment of the tasks"
-            )
-
+    check_items(items, environment)
     check_policy_path(settings.model)
 
     import torch
@@ -56,6 +48,18 @@ def evaluate(
     limits = limits_for(policy, settings, budget)
     sampler, batch = InProcessSampler(policy.model), settings.batch or budget.batch
     return attempt(items, policy, sampler, environment, limits, batch, report), policy
+
+
+def check_items(items: Sequence[Item], environment: Environment) -> None:
+    """Raise InputError for an empty selection, and for tasks of another environment."""
+    if not items:
+        raise InputError("nothing to evaluate: the selection holds no task")
+    for item in items:
+        if item.task.environment != environment.name:
+            raise InputError(
+                f"--environment {environment.name}: task {item.task.id} is of {item.task.environment}, not of "
+                f"{environment.name}: name the environment of the tasks"
+            )
 
 
 def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
