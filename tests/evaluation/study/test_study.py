@@ -181,6 +181,54 @@ def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> No
     assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
 
 
+VARIED = """\
+base: BASE
+settings: {environment.options: {classes: [GorillaFileSystem]}, evaluation.max_tokens: 3000, policy.path: ONE}
+sets: {dev: [base@dev, miss_param@dev], test: [base@test]}
+strata: [category=base]
+varies: [policy.path, tasks.initial_count, training.steps]
+limit: 2
+deadline: 259200
+arms:
+  - {name: grpo, description: plain, seeds: 1, overrides: {tasks.evolved_share: 0.0}}
+  - name: other
+    description: another policy, fewer tasks, more steps
+    seeds: 1
+    overrides: {policy.path: OTHER, tasks.initial_count: 3, training.steps: 2}
+  - {name: zero-shot, description: the other policy, seeds: 1, untrained: true, overrides: {policy.path: OTHER}}
+"""
+
+
+def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(tmp_path: Path) -> None:
+    """Tiny policies that can read the first two development tasks of a category."""
+    from support.small_policy import make_reader
+
+    for seed, name in enumerate(("ONE", "OTHER")):
+        make_reader(tmp_path / name, ("GorillaFileSystem", "TwitterAPI"), seed)
+    text = VARIED.replace("ONE", str(tmp_path / "ONE")).replace("OTHER", str(tmp_path / "OTHER"))
+    recipe = made_recipe(tmp_path / "recipes", text)
+    done = study_here(recipe, "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    results = {
+        arm: read_result(recipe.parent / "out" / "raw" / f"{arm}-100.jsonl.gz")
+        for arm in ("grpo", "other", "zero-shot")
+    }
+    official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_panel(name, 2)]
+    for one in results.values():
+        assert [outcome.task for outcome in one.outcomes] == official
+        assert {outcome.panel for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
+        assert all(outcome.infrastructure_error is None for outcome in one.outcomes)
+    sizes = {arm: (one.header.iterations[0].tasks, one.header.iterations[0].steps) for arm, one in results.items()
+             if one.header.iterations}  # fmt: skip
+    assert sizes == {"grpo": (4, 1), "other": (3, 2)}
+    starters = {arm: one.header.starter for arm, one in results.items()}
+    assert starters["other"] == starters["zero-shot"] != starters["grpo"]
+    summary = json.loads((recipe.parent / "out" / "development.json").read_text())
+    assert set(summary["other"]) == {"base@dev", "base@dev/category=base", "miss_param@dev"}
+    assert summary["other"]["base@dev"]["difference_to_grpo"]["seeds"] == 1
+    assert any("other, seed 100: 2 optimizer steps" in told for told in summary["study"]["unequal_budgets"])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
