@@ -129,6 +129,9 @@ class StudyRecipe(Strict):
     limit: int | None = Field(
         None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
+    scoring: AttemptSettings = Field(
+        AttemptSettings(), description="limits of the attempts that are scored; null: the benchmark's (ours)"
+    )
     deadline: float = Field(
         1800.0, gt=0, le=365 * 24 * 3600.0, description="wall seconds of one arm and seed before it is ended"
     )
@@ -142,8 +145,15 @@ class StudyRecipe(Strict):
     )
     arms: tuple[Arm, ...] = Field(min_length=1, description="in order of worth: the first are run first")
 
+    @property
+    def limits(self) -> dict[str, JsonValue]:
+        """The limits of attempts that the recipe states."""
+        return {name: value for name, value in self.scoring.model_dump().items() if value is not None}
+
     @model_validator(mode="after")
     def _arms_share(self) -> Self:
+        if self.scoring.limit is not None:
+            raise ValueError("'scoring' states limit, which is a key of the study itself: move it there")
         if "seed" in self.varies:
             raise ValueError("'varies' names seed, which each run has of its own: remove it")
         for key in self.varies:
@@ -248,7 +258,9 @@ class Study(Record):
             run = _how_scored(self.settings_of(arm, seed, None)) or None
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit])
+        # Stated limits alone: recorded hashes were taken without them.
+        limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
+        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits])
 
 
 def load_study(path: Path) -> Study:
@@ -320,14 +332,8 @@ def environment_options(settings: Tree, environment: str) -> dict[str, JsonValue
 
 def _how_scored(settings: Tree) -> Tree:
     """Return what a recipe states of how a policy is scored, beside the policy itself."""
-    stated = {"policy": ("thinking", "dtype"), "evaluation": tuple(AttemptSettings.model_fields)}
-    sections = {name: settings.get(name) or {} for name in stated}
-    return {
-        f"{name}.{key}": sections[name][key]
-        for name, keys in stated.items()
-        for key in keys
-        if sections[name].get(key) is not None
-    }
+    policy = settings.get("policy") or {}
+    return {key: policy[key] for key in ("thinking", "dtype") if policy.get(key) is not None}
 
 
 def _policy(settings: Tree) -> str:

@@ -15,7 +15,7 @@ import yaml
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import MISTAKE
-from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings
+from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
 from evaluation.study.recipe import Study, StudySet, Tree, environment_options
@@ -172,16 +172,14 @@ class _Schedule:
             shutil.rmtree(folder)
 
     def _scoring(self, settings: Tree) -> tuple[Scoring, ...]:
-        """Return how final policies are scored, a command each: on the device that runs train on, with the limits that
-        the section ``evaluation`` states, else the benchmark's."""
+        """Return how final policies are scored, a command each: as the study says, on the device of its runs."""
         return tuple(
             Scoring(prefix=sets[0].prefix, settings=self._settings_for(sets, settings))
             for sets in _by_command(self._study.sets(self._plan.mode))
         )
 
     def _settings_for(self, sets: Sequence[StudySet], settings: Tree) -> ScoringSettings:
-        policy, stated = settings.get("policy") or {}, settings.get("evaluation") or {}
-        own = {name: stated[name] for name in AttemptSettings.model_fields if stated.get(name) is not None}
+        policy = settings.get("policy") or {}
         local = {
             "device": policy.get("device", "auto"),
             "dtype": policy.get("dtype", "float32"),
@@ -190,7 +188,7 @@ class _Schedule:
         served = str(policy.get("path", "")).startswith(ENDPOINT)
         environment = sets[0].environment
         return ScoringSettings.model_validate(
-            own
+            self._study.recipe.limits
             | ({} if served else local)
             | {
                 "environment": environment,

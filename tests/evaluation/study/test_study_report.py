@@ -238,6 +238,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
         ("dev: [templated-dev]", "dev: ['nobody:dev']", "'nobody' is not an environment"),
         ("dev: [templated-dev]", "dev: [dev]", "no such set in bfcl"),
+        ("compare:", "scoring: {limit: 3}\ncompare:", "move it there"),
         ("compare:", "varies: [seed]\ncompare:", "'varies' names seed"),
         ("compare:", "varies: [signals.window]\ncompare:", "'varies' names signals.window, which arms may override"),
         ("evolved_share: 0.0", "evolved_share: 0.0, policy: {path: x}", "policy, which all arms share"),
@@ -449,8 +450,11 @@ def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place
 def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place):
     sets = f"dev: [templated-dev, longer-dev, '{LAMPS}:dev', base@dev], test: ['{LAMPS}:test', base@test]"
     text = RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets)
-    settings = "settings: {evaluation.max_new_tokens: 70, policy.thinking: false}\narms:"
-    study = made_study(tmp_path, text.replace("arms:", settings))
+    settings = "settings: {policy.thinking: false}\narms:"
+    plain = made_study(tmp_path, text.replace("arms:", settings))
+    study = made_study(tmp_path, text.replace("arms:", f"scoring: {{max_new_tokens: 70}}\n{settings}"))
+    hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
+    assert len(hashes) == 2, "limits decide outcomes"
     for mode, expected in (
         ("dev", [("", ("templated-dev", "longer-dev")), (f"{LAMPS}:", ("dev",)), ("", ("base@dev",))]),
         ("test", [(f"{LAMPS}:", ("test",)), ("", ("base@test",))]),
