@@ -45,6 +45,8 @@ class KeptOutcomes:
             return
         if resume and output.exists():
             raise InputError(f"--resume: {stated} is missing, so that {output} cannot be gone on with: choose another")
+        if not resume and stated.exists():
+            raise InputError(f"{output}: an evaluation began here: go on with --resume, or choose another --output")
         for path in (output, self.spending, stated):
             check_output("--output", path)
         write_json(stated, settings)

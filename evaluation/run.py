@@ -125,10 +125,10 @@ def main(
             raise InputError(
                 f"--resume goes on with the --output of a --model {ENDPOINT}NAME: give both, or leave it out"
             )
-        if output is not None and not resume:
+        if output is not None and chosen.served is None:
             check_output("--output", output)
         chosen.check_model()
-        _evaluate(chosen, Destination(output, resume, as_json, progress))
+        _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
 
 
 def options_given(options: Sequence[str]) -> dict[str, JsonValue]:

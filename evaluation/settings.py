@@ -225,6 +225,18 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         assert self.served is not None, "the model is not one of an endpoint"
         return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True)
 
+    def named(self) -> Self:
+        """Return the settings with the served model's name as it was resolved; unchanged for another model.
+
+        Raises InputError where nothing names it.
+        """
+        if self.served is None:
+            return self
+        from agents.chat.endpoint import model_of
+
+        name = model_of(self.as_role(self.served), SERVED_ROLE, commanded=True)
+        return self.model_copy(update={"model": f"{ENDPOINT}{name}"})
+
     def check_model(self) -> None:
         """Raise InputError for options that the model would ignore."""
         fields, local = EndpointSettings.model_fields, ("device", "dtype", "threads", "thinking")

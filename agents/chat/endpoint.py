@@ -8,6 +8,9 @@
 ``OPENAI_API_KEY``            the key, where the role's ``key_variable`` names no other variable
 ============================  =======================================================================
 
+A model that ``evaluation.run`` scores (``--model openai:NAME``) has the role ``policy``; options of the command take
+the place of the recipe.
+
 The client that sends to it is ``agents.chat.http``: importing it takes half a second, which a run of scripted roles
 does not need.
 """

@@ -330,7 +330,7 @@ def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[I
         with output.open("a") as file:
             file.write('{"task_id": "of a kill')
         refused = evaluate(server, *options)
-        assert (refused.returncode, "exists: choose another --output" in refused.stderr) == (2, True)
+        assert (refused.returncode, "go on with --resume, or choose another" in refused.stderr) == (2, True)
         other = evaluate(server, *options, "--resume", "--max-new-tokens", "7")
         assert (other.returncode, "--max-new-tokens None, this command 7" in other.stderr) == (2, True)
         sent = len(server.requests)
@@ -400,6 +400,7 @@ def test_model_and_endpoint_are_found_in_the_environment(
         done = run_here("evaluation.run", *BASE, "--limit", "1", "--model", "openai:", "--json")
     assert done.returncode == 0, done.stderr
     assert {request.body["model"] for request in server.requests} == {"of-the-environment"}
+    assert json.loads(done.stdout)["model"] == "openai:of-the-environment"
 
 
 class Worlds:

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import ROOT
@@ -26,6 +27,7 @@ from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
+from graph.recipe import load_recipe
 from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
@@ -481,6 +483,22 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     assert len(open_panel("test", 1, log, benchmark=benchmark)) == 1
     assert log.read_text() == before
     assert set_shapes("test", log, benchmark)
+
+
+def test_the_shipped_study_on_real_models_is_right(tmp_path, monkeypatch):
+    """Every arm's settings are a recipe, whatever this machine has; all arms but those of F train 120 steps too."""
+    monkeypatch.chdir(ROOT)
+    shipped = load_study(Path("recipes/study-paper-bfcl.yaml"))
+    assert shipped.recipe.deadline > 7 * 24 * 3600
+    seen = {}
+    for arm in shipped.recipe.arms:
+        (tmp_path / f"{arm.name}.yaml").write_text(yaml.safe_dump(shipped.settings_of(arm, 0, None)))
+        settings = load_recipe(tmp_path / f"{arm.name}.yaml")
+        assert settings.training.steps * settings.iterations == 120, arm.name
+        seen[arm.name] = (settings.policy.path, settings.tasks.initial_count, settings.training.steps)
+    assert {count for _, count, _ in seen.values()} == {50, 100, 200}
+    assert {steps for *_, steps in seen.values()} == {5, 10, 20}
+    assert len({path for path, *_ in seen.values()}) == len(shipped.policies) == 2
 
 
 @pytest.mark.parametrize(("recipe", "output"), [("study", "learning"), ("study-seal", "seal")])
