@@ -33,10 +33,12 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl.environment import BFCLEnvironment
+from environments.registry import named_benchmark
 from evaluation.attempts import attempt
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.panels import Item, open_category
 from evaluation.served import Offered, attempt_served, read_reply
+from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
 from memory.records import StopReason, Task
 from training.rendering.base import EndTurn
@@ -381,6 +383,27 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert says in line
+
+
+@pytest.mark.process
+def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lamps = "support.tiny_benchmark.benchmark:BENCHMARK"
+    log, test = tmp_path / "log.jsonl", named_benchmark(lamps).open_evaluation_set("test", 2)
+    options = ("--environment", lamps, "--evaluation-set", "test", "--limit", "2")
+    with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
+        refused = evaluate(server, *options)
+        assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
+        monkeypatch.delenv("OPENAI_API_KEY")
+        assert evaluate(server, *options, "--access-log", str(log)).returncode == 2
+        assert not log.exists(), "nothing could have been scored"
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        done = evaluate(server, *options, "--access-log", str(log), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
+    (access,) = read_jsonl(log, SplitAccess)
+    assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
 
 
 def test_a_refused_key_is_the_users_mistake(items: tuple[Item, ...]) -> None:
