@@ -1,7 +1,7 @@
 """Keeps the outcomes of a paid evaluation as they come, so that a stopped one goes on without paying twice.
 
 Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome, and
-FILE.spending.jsonl, with one line per request. Attempts that an infrastructure error ended are made again.
+FILE.requests.jsonl, with one line per request. Attempts that an infrastructure error ended are made again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KeptOutcomes:
         if output is None:
             self.spending: Path | None = None
             return
-        self.spending = output.with_suffix(".spending.jsonl")
+        self.spending = output.with_suffix(".requests.jsonl")
         stated = output.with_suffix(".settings.json")
         if resume and stated.exists():
             _check_equal(stated, settings)

@@ -103,7 +103,7 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
     )
     assert any(note.startswith(f"{len(server.requests)} requests, ") for note in report.notes)
     assert [one.task_id for one in read_jsonl(output, TaskOutcome)] == [item.task.id for item in chosen]
-    lines = read_requests(tmp_path / "outcomes.spending.jsonl")
+    lines = read_requests(tmp_path / "outcomes.requests.jsonl")
     assert (len(lines), {one.role for one in lines}) == (len(server.requests), {"policy"})
     body = server.requests[0].body
     assert (body["temperature"], body["max_completion_tokens"], body["model"]) == (0.0, 1024, "some-model")
