@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError, Observation, Outcome
 from environments.benchmark import Limits
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
-from memory.records import StopReason, count_stops
+from memory.records import Measured, StopReason, count_stops
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
     from training.rollout.sampling import Sampler
+
+
+class Attempts(NamedTuple):
+    """What was attempted, and how: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
+
+    outcomes: tuple[TaskOutcome, ...]
+    rendering: str
+    decoding: str
+    notes: tuple[str, ...] = ()
+    spent: Measured | None = None
 
 
 def evaluate(

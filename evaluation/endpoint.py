@@ -1,4 +1,4 @@
-"""Evaluates a model that an OpenAI-compatible endpoint serves: what it is called, its limits, costs and resumption."""
+"""Evaluates a model that an OpenAI-compatible endpoint serves: its limits, its costs, and going on after a stop."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from environments.benchmark import Limits
 from evaluation.settings import ScoringSettings
 
 if TYPE_CHECKING:
+    from evaluation.attempts import Attempts
     from evaluation.outcomes import TaskOutcome
     from evaluation.selection import Selected
     from memory.records import Measured
@@ -24,9 +25,6 @@ RENDERING = "endpoint"
 EVERY = 10
 """Attempts between two lines of progress on stderr."""
 
-Made = tuple[tuple["TaskOutcome", ...], str, str, tuple[str, ...], "Measured"]
-"""Outcomes, the rendering's name, the decoding in words, notes and costs."""
-
 
 def evaluate_served(
     settings: ScoringSettings,
@@ -35,14 +33,14 @@ def evaluate_served(
     output: Path | None,
     resume: bool,
     report: Callable[[int, int], None] = lambda done, successes: None,
-) -> Made:
+) -> Attempts:
     """Attempt what is selected, but for what ``output`` has of an evaluation that ``resume`` goes on with.
 
     ``report`` gets the counts of attempts and successes after each. Raises InputError like ``attempt_served`` and for
     files that do not fit; BudgetReached and RepeatedFailure, after which the outcomes so far are in ``output``.
     """
     from agents.chat.tool_calling import ToolCallingModel
-    from evaluation.attempts import check_items
+    from evaluation.attempts import Attempts, check_items
     from evaluation.kept import KeptOutcomes
     from evaluation.selection import written
     from evaluation.served import attempt_served
@@ -56,7 +54,7 @@ def evaluate_served(
         endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency, settings.failures_in_a_row
     )
     missing = kept.missing(selected.items)
-    done, successes = len(selected.items) - len(missing), kept.successes
+    done, successes = len(selected.items) - len(missing), kept.successes(selected.items)
 
     def over(outcome: TaskOutcome) -> None:
         nonlocal done, successes
@@ -76,7 +74,8 @@ def evaluate_served(
     decoding = (
         "the endpoint's own temperature" if settings.temperature is None else f"temperature {settings.temperature:g}"
     )
-    return kept.of(selected.items), RENDERING, f"{decoding}, one attempt a task", tuple(notes), ledger.spent()
+    decoding += ", one attempt a task"
+    return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
 
 
 def served_limits(settings: ScoringSettings, budget: Limits) -> EpisodeLimits:

@@ -63,10 +63,10 @@ class KeptOutcomes:
         write_jsonl(output, judged)
         self._done = {(one.group, one.task_id): one for one in judged}
 
-    @property
-    def successes(self) -> int:
-        """The number of successful attempts so far."""
-        return sum(one.success for one in self._done.values())
+    def successes(self, items: Sequence[Item]) -> int:
+        """Return how many of ``items`` were solved so far."""
+        done = (self._done.get((item.group, item.task.id)) for item in items)
+        return sum(one is not None and one.success for one in done)
 
     def missing(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """Return the items without an outcome."""

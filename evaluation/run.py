@@ -26,9 +26,8 @@ from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read
 from memory.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
-    from evaluation.outcomes import TaskOutcome
+    from evaluation.attempts import Attempts
     from evaluation.selection import Selected
-    from memory.records import Measured
 
 FORMER_OPTIONS = {"panel": "evaluation_set", "openings": "access_log"}
 """Options by their former names, which work for one release."""
@@ -164,16 +163,6 @@ class Destination(NamedTuple):
     progress: bool
 
 
-class Attempts(NamedTuple):
-    """What was attempted, and how: the rendering's name, the decoding in words, notes and costs."""
-
-    outcomes: tuple[TaskOutcome, ...]
-    rendering: str
-    decoding: str
-    notes: tuple[str, ...] = ()
-    spent: Measured | None = None
-
-
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     from evaluation.baselines import BASELINES
     from evaluation.outcomes import Report, print_report, score, score_strata, total_stops
@@ -216,7 +205,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
 
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
     """Attempt what was selected with the model, baseline or endpoint that the settings name."""
-    from evaluation.attempts import evaluate
+    from evaluation.attempts import Attempts, evaluate
     from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
     from evaluation.outcomes import GREEDY
 
@@ -235,7 +224,7 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
     if settings.served is not None:
         from evaluation.endpoint import evaluate_served
 
-        return Attempts(*evaluate_served(settings, selected, opened, to.output, to.resume, report_progress))
+        return evaluate_served(settings, selected, opened, to.output, to.resume, report_progress)
     outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
     return Attempts(outcomes, policy.rendering.name, GREEDY)
 

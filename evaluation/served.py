@@ -55,8 +55,8 @@ _NOTHING = "(no output)"
 
 
 @dataclass
-class Refusals:
-    """Counts what a report notes of the replies beside the outcomes."""
+class ReplyCounts:
+    """What a report notes of the replies beside the outcomes."""
 
     refusals: int = 0
     uncounted: int = 0
@@ -69,7 +69,7 @@ async def attempt_served(
     environment: Environment,
     limits: EpisodeLimits,
     over: Callable[[TaskOutcome], None],
-) -> Refusals:
+) -> ReplyCounts:
     """Attempt every item once and hand each outcome to ``over`` when it is there.
 
     At most ``limits.batch`` episodes are open at a time, fewer where the environment can have fewer. The first
@@ -77,7 +77,7 @@ async def attempt_served(
     open and for a key or model that the endpoint refuses, BudgetReached when a budget is spent, RepeatedFailure when
     the endpoint only fails.
     """
-    seen = Refusals()
+    seen = ReplyCounts()
     waiting = iter(items)
     most = at_once(environment)
     at_a_time = min(len(items), limits.batch if most is None else min(limits.batch, most))
@@ -119,7 +119,7 @@ class _Attempt:
     model: ToolCallingModel
     environment: Environment
     limits: EpisodeLimits
-    seen: Refusals
+    seen: ReplyCounts
     messages: list[Message] = field(default_factory=list)
     turns: list[_Turn] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
