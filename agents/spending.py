@@ -100,11 +100,13 @@ class Ledger:
         path: the run's file, which is read now, so that a resumed run continues the count; the first ``add`` creates
             it, and cuts off half a line that a killed process left. None: nothing is written.
         budget: the limits of the whole run.
+        prefix: what stands in front of a budget's name where the user sets it, for messages.
 
     Raises InputError for a file with an invalid line.
     """
 
-    def __init__(self, path: Path | None, budget: BudgetSettings) -> None:
+    def __init__(self, path: Path | None, budget: BudgetSettings, prefix: str = "roles.budget.") -> None:
+        self._prefix = prefix
         self._path = path
         self._budget = budget
         self._lock = threading.Lock()
@@ -118,11 +120,15 @@ class Ledger:
         """Whether a budget depends on the tokens that an endpoint reports."""
         return self._budget.tokens is not None or self._budget.money is not None
 
+    def budget_key(self, name: str) -> str:
+        """Return where a user sets the budget ``name``."""
+        return self._prefix + name
+
     def check(self) -> None:
         """Raise BudgetReached when a budget is spent: no further request may be sent."""
         key = self.reached()
         if key is not None:
-            limit = getattr(self._budget, key.rpartition(".")[2])
+            limit = getattr(self._budget, key.removeprefix(self._prefix))
             raise BudgetReached(f"{key} ({limit}) is spent: raise it and go on with --resume")
 
     def reached(self) -> str | None:
@@ -136,7 +142,7 @@ class Ledger:
         for name, amount in used.items():
             limit = getattr(self._budget, name)
             if limit is not None and amount >= limit:
-                return f"roles.budget.{name}"
+                return self.budget_key(name)
         return None
 
     def pay(self, cost: Measured) -> None:

@@ -130,9 +130,10 @@ class Benchmark(Generic[Section]):
     ``environment.options``. ``reports_partial``: outcomes state which checks passed (``Outcome.partial``).
     ``evaluation_sets`` maps names to whether the set is held out; ``categories`` are selections by ``open_category``
     and ``splits`` what it may be narrowed to. ``several_sets``: one environment serves several sets in one command.
-    ``test_access``: see ``TestAccess``. ``metrics`` maps names to functions of the attempts at an evaluation set,
-    beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the
-    functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do not suit.
+    ``test_access``: see ``TestAccess`` and ``access_to``. ``metrics`` maps names to functions of the attempts at an
+    evaluation set, beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a
+    module with the functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do
+    not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
     """
 
@@ -248,6 +249,10 @@ class Benchmark(Generic[Section]):
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of a set, the first ``limit`` if given. Raises InputError like ``evaluation_set``."""
         raise InputError(f"{self.name} has no evaluation set {name!r}")
+
+    def access_to(self, name: str) -> TestAccess:
+        """Return how the held-out set ``name`` opens; ``test_access`` where all sets open alike."""
+        return self.test_access
 
     def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of a category in ``split``, the first ``limit`` if given."""

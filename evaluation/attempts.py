@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError, Observation, Outcome
 from environments.benchmark import Limits
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
-from memory.records import StopReason, count_stops
+from memory.records import Measured, StopReason, count_stops
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
     from training.rollout.sampling import Sampler
+
+
+class Attempts(NamedTuple):
+    """What was attempted, and how: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
+
+    outcomes: tuple[TaskOutcome, ...]
+    rendering: str
+    decoding: str
+    notes: tuple[str, ...] = ()
+    spent: Measured | None = None
 
 
 def evaluate(
@@ -35,15 +45,7 @@ def evaluate(
     """
     from training.rollout.policy_path import check_policy_path
 
-    if not items:
-        raise InputError("nothing to evaluate: the selection holds no task")
-    for item in items:
-        if item.task.environment != environment.name:
-            raise InputError(
-                f"--environment {environment.name}: task {item.task.id} is of {item.task.environment}, not of "
-                f"{environment.name}: name the environment of the tasks"
-            )
-
+    check_items(items, environment)
     check_policy_path(settings.model)
 
     import torch
@@ -56,6 +58,18 @@ def evaluate(
     limits = limits_for(policy, settings, budget)
     sampler, batch = InProcessSampler(policy.model), settings.batch or budget.batch
     return attempt(items, policy, sampler, environment, limits, batch, report), policy
+
+
+def check_items(items: Sequence[Item], environment: Environment) -> None:
+    """Raise InputError for an empty selection, and for tasks of another environment."""
+    if not items:
+        raise InputError("nothing to evaluate: the selection holds no task")
+    for item in items:
+        if item.task.environment != environment.name:
+            raise InputError(
+                f"--environment {environment.name}: task {item.task.id} is of {item.task.environment}, not of "
+                f"{environment.name}: name the environment of the tasks"
+            )
 
 
 def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> EpisodeLimits:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
+from environments.benchmark import AnyBenchmark
 from environments.verification.fingerprints import call_sequence
 
 Shape = tuple[str, ...]
@@ -60,23 +61,22 @@ def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
     return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
 
 
-def set_shapes(name: str, access_log: Path) -> Mapping[str, Shape]:
+def set_shapes(name: str, access_log: Path, benchmark: AnyBenchmark) -> Mapping[str, Shape]:
     """Return the call shape of each task of an evaluation set by its id, and nothing else of the tasks.
 
-    Raises InputError like ``open_panel``: ``access_log`` must have an access to a held-out set.
+    Empty where no task states its reference. Raises InputError like ``open_panel``: ``access_log`` must have an access
+    to a held-out set.
     """
     from evaluation.panels import held_out, panel_hash
 
-    if held_out(name):
+    if held_out(name, benchmark):
         from evaluation.test_access import check_opened
 
-        check_opened(access_log, name, panel_hash(name))
-    return _shapes(name)
+        check_opened(access_log, name, panel_hash(name, benchmark))
+    return _shapes(name, benchmark)
 
 
 @cache
-def _shapes(panel: str) -> dict[str, Shape]:
-    from environments.registry import DEFAULT, find_benchmark
-
-    tasks = find_benchmark(DEFAULT).open_evaluation_set(panel)
-    return {member.id: call_sequence(member.spec) for member in tasks}
+def _shapes(name: str, benchmark: AnyBenchmark) -> dict[str, Shape]:
+    shapes = {member.id: call_sequence(member.spec) for member in benchmark.open_evaluation_set(name)}
+    return shapes if any(shapes.values()) else {}

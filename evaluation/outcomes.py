@@ -17,7 +17,7 @@ from environments.base import Record
 from environments.metrics import SUCCESS, Attempted, Metric, success
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
 from evaluation.statistics import shared_interval, wilson_interval
-from memory.records import StopReason
+from memory.records import Measured, StopReason
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,6 +121,8 @@ class Report(Record):
     """The scores of one evaluation; ``mean`` is the unweighted mean of the groups' rates (the leaderboard's rule).
 
     ``stop_reasons`` counts the user turns of all attempts by why they stopped; empty, and not written, without a model.
+    ``spent`` is what an endpoint's model cost, earlier commands with the same outcomes included; None, and not written,
+    for any other.
     """
 
     environment: str
@@ -132,6 +134,7 @@ class Report(Record):
     mean: float
     seconds: float
     stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
+    spent: Measured | None = Field(None, exclude_if=operator.not_)
 
 
 def total_stops(outcomes: Sequence[TaskOutcome]) -> dict[StopReason, int]:

@@ -1,7 +1,7 @@
 """Opens what an evaluation scores: evaluation sets (panels) and categories of a benchmark, and files of tasks.
 
 Nothing else in the project opens an evaluation set. A held-out one opens as the benchmark says
-(``Benchmark.test_access``): for a ledger in which a study's opening is noted, or with a line in a ledger that the user
+(``Benchmark.access_to``): for the log of a study, which noted its access before, or with a line in a log that the user
 names.
 """
 
@@ -14,7 +14,7 @@ from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import AnyBenchmark, EvaluationTask
 from environments.command import check_output
 from environments.registry import DEFAULT, find_benchmark
-from evaluation.test_access import check_opened, log_split_access
+from evaluation.test_access import check_opened, is_of_study, log_split_access
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
@@ -74,7 +74,7 @@ def open_panel(
 
 
 def _check_access(name: str, limit: int | None, access_log: Path | None, model: str, benchmark: AnyBenchmark) -> None:
-    if benchmark.test_access == "study":
+    if benchmark.access_to(name) == "study" or (access_log is not None and is_of_study(access_log)):
         check_opened(access_log, name, panel_hash(name, benchmark))
         return
     if access_log is None:

@@ -11,8 +11,8 @@ from evaluation.settings import EvaluationSettings
 
 
 def check_evaluation(settings: EvaluationSettings, environment: Environment) -> None:
-    """Raise InputError for an evaluation set that ``environment`` does not have or a run may not open, and for a file
-    of tasks that cannot be read, is empty or is of another environment. No set is opened.
+    """Raise InputError for an evaluation set that ``environment`` does not have, that is not installed or that a run
+    may not open, and for a file of tasks that cannot be read, is empty or is of another environment. No set is opened.
     """
     if settings.tasks is not None:
         _check_tasks(settings.tasks, environment.name)
@@ -44,3 +44,7 @@ def _check_set(name: str, environment: str, benchmark: AnyBenchmark) -> None:
             f"evaluation.set: {name} is held out, and a run would score on it again and again: choose a development "
             "set, or null"
         )
+    try:
+        benchmark.evaluation_set(name)
+    except InputError as missing:
+        raise InputError(f"evaluation.set: {str(missing).removeprefix(f'--evaluation-set {name}: ')}") from None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 from pydantic import JsonValue
@@ -22,8 +22,12 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
-from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
+from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
 from memory.strict_yaml import parse_yaml
+
+if TYPE_CHECKING:
+    from evaluation.attempts import Attempts
+    from evaluation.selection import Selected
 
 FORMER_OPTIONS = {"panel": "evaluation_set", "openings": "access_log"}
 """Options by their former names, which work for one release."""
@@ -88,23 +92,42 @@ def main(
     progress: Annotated[
         bool, typer.Option("--progress", help="print one line of JSON on stdout after each task")
     ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="openai: go on with the outcomes in --output; what was attempted is not paid again"
+        ),
+    ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
     ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official verdicts, greedy decoding, one attempt per task; by task, call shape and function."""
+    """Score a model: official verdicts, greedy decoding, one attempt per task; by task, call shape and function.
+
+    With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
+    environment variable that --key-variable names. Outcomes are added to --output as they come; --resume goes on.
+
+    Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
+    """
+    from agents.spending import BudgetReached, RepeatedFailure
     from memory.processes import watch_parent
 
-    with exit_statuses():
+    with exit_statuses(BudgetReached, RepeatedFailure):
         watch_parent()
-        if output is not None:
-            check_output("--output", output)
         stated = {} if settings is None else read_settings(settings)
         if option:
             stated["options"] = stated.get("options", {}) | options_given(option)
-        _evaluate(ScoringSettings.model_validate(stated | _renamed(given)), output, as_json, progress)
+        chosen = ScoringSettings.model_validate(stated | _renamed(given))
+        if resume and (output is None or chosen.served is None):
+            raise InputError(
+                f"--resume goes on with the --output of a --model {ENDPOINT}NAME: give both, or leave it out"
+            )
+        if output is not None and chosen.served is None:
+            check_output("--output", output)
+        chosen.check_model()
+        _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
 
 
 def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
@@ -131,58 +154,79 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _evaluate(settings: ScoringSettings, output: Path | None, as_json: bool, progress: bool) -> None:
-    from evaluation.attempts import evaluate
-    from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
-    from evaluation.outcomes import GREEDY, Report, print_report, score, score_strata, total_stops
+class Destination(NamedTuple):
+    """Where the results go: the outcomes' file, which is gone on with or new, and what is printed on stdout."""
+
+    output: Path | None
+    resume: bool
+    as_json: bool
+    progress: bool
+
+
+def _evaluate(settings: ScoringSettings, to: Destination) -> None:
+    from evaluation.baselines import BASELINES
+    from evaluation.outcomes import Report, print_report, score, score_strata, total_stops
     from evaluation.selection import notes_for, select, written
 
     started = time.perf_counter()
-    model, environment = settings.model, settings.environment
-    if (settings.train is None) == (model in BASELINES):
+    if (settings.train is None) == (settings.model in BASELINES):
         raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
     selected = select(settings)
-    benchmark, budget = selected.benchmark, selected.benchmark.limits
-    max_actions = settings.max_actions or budget.actions
-    opened = selected.environment(max_actions)
-
-    def report_progress(done: int, successes: int) -> None:
-        if progress:
-            print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
-
-    if model in BASELINES:
-        driver, told = baseline(model, settings.train, selected.items)
-        outcomes, rendering = play(selected.items, opened, driver, max_actions), NO_MODEL
-        notes = (*told, *notes_for(rendering, settings, benchmark, outcomes))
-    else:
-        outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
-        rendering = policy.rendering.name
-        notes = notes_for(rendering, settings, benchmark, outcomes)
+    made = _attempted(settings, selected, to)
+    outcomes = made.outcomes
     groups = tuple(dict.fromkeys(item.group for item in selected.items))
     scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
     report = Report(
-        environment=environment,
-        model=model,
-        rendering=rendering,
-        decoding="one attempt a task, no model" if model in BASELINES else GREEDY,
-        notes=notes,
+        environment=settings.environment,
+        model=settings.model,
+        rendering=made.rendering,
+        decoding=made.decoding,
+        notes=(*made.notes, *notes_for(made.rendering, settings, selected.benchmark, outcomes)),
         scores=scores,
         mean=sum(one.success for one in scores) / len(scores),
         seconds=time.perf_counter() - started,
         stop_reasons=total_stops(outcomes),
+        spent=made.spent,
     )
     for one in outcomes:
         if one.infrastructure_error is not None:
             print(f"{one.task_id} could not be judged: {one.infrastructure_error}", file=sys.stderr)
-    if output is not None:
+    if to.output is not None:
         from memory.run import write_jsonl
 
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_jsonl(output, written(outcomes, benchmark), new=True)
-    if as_json:
+        to.output.parent.mkdir(parents=True, exist_ok=True)
+        # The file of an endpoint's outcomes exists, in the order in which they came.
+        write_jsonl(to.output, written(outcomes, selected.benchmark), new=settings.served is None)
+    if to.as_json:
         print(report.model_dump_json())
     else:
         print_report(report, score_strata(outcomes, selected.metrics))
+
+
+def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
+    """Attempt what was selected with the model, baseline or endpoint that the settings name."""
+    from evaluation.attempts import Attempts, evaluate
+    from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
+    from evaluation.outcomes import GREEDY
+
+    budget = selected.benchmark.limits
+    max_actions = settings.max_actions or budget.actions
+    opened = selected.environment(max_actions)
+
+    def report_progress(done: int, successes: int) -> None:
+        if to.progress:
+            print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+
+    if settings.model in BASELINES:
+        driver, told = baseline(settings.model, settings.train, selected.items)
+        outcomes = play(selected.items, opened, driver, max_actions)
+        return Attempts(outcomes, NO_MODEL, "one attempt a task, no model", told)
+    if settings.served is not None:
+        from evaluation.endpoint import evaluate_served
+
+        return evaluate_served(settings, selected, opened, to.output, to.resume, report_progress)
+    outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
+    return Attempts(outcomes, policy.rendering.name, GREEDY)
 
 
 if __name__ == "__main__":

@@ -92,14 +92,21 @@ def _items(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ..
     if settings.category is not None:
         return open_category(settings.category, settings.split, settings.limit, benchmark=benchmark)
     if any(held_out(name, benchmark) for name in settings.evaluation_set) and settings.model not in BASELINES:
-        from training.rollout.policy_path import check_policy_path
-
-        check_policy_path(settings.model)  # before the access is logged
+        _check_model(settings)  # before the access is logged
     return tuple(
         item
         for name in dict.fromkeys(settings.evaluation_set)
         for item in open_panel(name, settings.limit, settings.access_log, model=settings.model, benchmark=benchmark)
     )
+
+
+def _check_model(settings: ScoringSettings) -> None:
+    if settings.served is not None:
+        settings.endpoint()
+        return
+    from training.rollout.policy_path import check_policy_path
+
+    check_policy_path(settings.model)
 
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from agents.settings import DAY, KEY_VARIABLE, BudgetSettings, RoleSettings
 from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
 from memory.jsonl import complaint
 from memory.settings import Section
 from memory.strict_yaml import read_yaml
+
+if TYPE_CHECKING:
+    from agents.chat.endpoint import Endpoint
 
 
 class AttemptSettings(Section):
@@ -80,7 +84,98 @@ class EvaluationSettings(AttemptSettings):
         return self.set if self.tasks is None else Path(self.tasks).name
 
 
-class ScoringSettings(AttemptSettings):
+ENDPOINT = "openai:"
+"""What the name of a model begins with that an OpenAI-compatible endpoint serves."""
+
+
+SERVED_ROLE = "policy"
+"""The role of a served model: part of the names of its environment variables and of its ledger's lines."""
+
+
+class EndpointSettings(Section):
+    """How a model on an endpoint is asked; for ``model: openai:NAME`` alone. Defaults are those of a chat role."""
+
+    base_url: str | None = Field(
+        None,
+        description="openai: the endpoint; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
+    )
+    key_variable: str = Field(
+        KEY_VARIABLE, description="openai: name of the environment variable that holds the endpoint's key"
+    )
+    temperature: float | None = Field(
+        0.0,
+        ge=0.0,
+        le=100.0,
+        description="openai: sampling temperature (paper: 0); null, in a file of settings: the endpoint's own",
+    )
+    concurrency: int = Field(
+        16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
+    )
+    request_timeout: float = Field(120.0, gt=0, le=DAY, description="openai: timeout in seconds of one request (ours)")
+    request_deadline: float = Field(
+        300.0, gt=0, le=DAY, description="openai: timeout in seconds of one message with its retries and pauses (ours)"
+    )
+    max_retries: int = Field(3, ge=0, le=100, description="openai: retries of a failed request (ours)")
+    retry_pause: float = Field(
+        0.5, ge=0.0, le=3600.0, description="openai: seconds before the first retry, doubled for each, 8 at most (ours)"
+    )
+    max_retry_after: float = Field(
+        60.0, ge=0.0, le=DAY, description="openai: most seconds that a Retry-After can ask for (ours)"
+    )
+    failures_in_a_row: int = Field(
+        5,
+        ge=1,
+        le=1000,
+        description="openai: the command stops after this number of consecutive requests without an answer, five times "
+        "as many once there was one (ours)",
+    )
+    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="openai: price of a million prompt tokens")
+    price_completion: float | None = Field(
+        None, ge=0.0, le=1e9, description="openai: price of a million completion tokens"
+    )
+    budget_tokens: int | None = Field(None, ge=1, le=10**15, description="openai: stop after so many tokens")
+    budget_calls: int | None = Field(None, ge=1, le=10**12, description="openai: stop after so many requests")
+    budget_money: float | None = Field(
+        None, gt=0, le=1e12, description="openai: stop after so much, in the prices' unit"
+    )
+
+    @property
+    def budget(self) -> BudgetSettings:
+        """The limits of all that is spent."""
+        return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls, money=self.budget_money)
+
+    def as_role(self, model: str) -> RoleSettings:
+        """Return the settings of requests to ``model``, empty where an environment variable names it.
+
+        Raises InputError that names the option which does not fit.
+        """
+        if self.budget_money is not None and None in (self.price_prompt, self.price_completion):
+            raise InputError("--budget-money needs --price-prompt and --price-completion: give both")
+        if self.request_deadline < self.request_timeout:
+            raise InputError("--request-deadline is shorter than --request-timeout: raise it")
+        try:
+            return RoleSettings(
+                kind="chat",
+                model=model or None,
+                base_url=self.base_url,
+                key_variable=self.key_variable,
+                temperature=self.temperature,
+                timeout=self.request_timeout,
+                deadline=self.request_deadline,
+                max_retries=self.max_retries,
+                retry_pause=self.retry_pause,
+                max_retry_after=self.max_retry_after,
+                price_prompt=self.price_prompt,
+                price_completion=self.price_completion,
+            )
+        except ValidationError as error:
+            told = error.errors()[0]["msg"].removeprefix("Value error, ")
+            for name in ("key_variable", "base_url"):
+                told = told.replace(f"'{name}'", f"--{name.replace('_', '-')}")
+            raise InputError(told) from None
+
+
+class ScoringSettings(AttemptSettings, EndpointSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -97,8 +192,9 @@ class ScoringSettings(AttemptSettings):
     split: str = Field("all", description="with --category: its tasks of one split only")
     model: str = Field(
         INITIAL_POLICY,
-        description="folder or hub id of a causal language model; or, with --train, lookup (the nearest training "
-        "clause) or constant (the most frequent training turn): baselines without a model",
+        description="folder or hub id of a causal language model; openai:NAME, a model that an OpenAI-compatible "
+        "endpoint serves; or, with --train, lookup (the nearest training clause) or constant (the most frequent "
+        "training turn): baselines without a model",
     )
     train: Path | None = Field(None, description="with --model lookup or constant: file of training tasks")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
@@ -113,6 +209,43 @@ class ScoringSettings(AttemptSettings):
         None, description="enable_thinking of the chat template; null: as trained, else the template's default"
     )
     trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
+
+    @property
+    def served(self) -> str | None:
+        """The name of the model at an endpoint, None for another model; empty where a variable shall name it."""
+        return self.model.removeprefix(ENDPOINT) if self.model.startswith(ENDPOINT) else None
+
+    def endpoint(self) -> Endpoint:
+        """Return where the requests to the served model go.
+
+        Raises InputError for a missing model or key, and for options that do not fit.
+        """
+        from agents.chat.endpoint import resolve
+
+        assert self.served is not None, "the model is not one of an endpoint"
+        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True)
+
+    def named(self) -> Self:
+        """Return the settings with the served model's name as it was resolved; unchanged for another model.
+
+        Raises InputError where nothing names it.
+        """
+        if self.served is None:
+            return self
+        from agents.chat.endpoint import model_of
+
+        name = model_of(self.as_role(self.served), SERVED_ROLE, commanded=True)
+        return self.model_copy(update={"model": f"{ENDPOINT}{name}"})
+
+    def check_model(self) -> None:
+        """Raise InputError for options that the model would ignore."""
+        fields, local = EndpointSettings.model_fields, ("device", "dtype", "threads", "thinking")
+        names = local if self.served is not None else tuple(fields)
+        given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
+            raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

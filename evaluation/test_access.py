@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from memory.jsonl import append_jsonl, read_jsonl
@@ -92,10 +94,25 @@ def read_access_log(log: Path) -> list[StudyAccess]:
     return read_jsonl(log, StudyAccess) if log.exists() else []
 
 
+def is_of_study(log: Path) -> bool:
+    """Return whether the file is the log of a study, by its first line."""
+    if not log.is_file():
+        return False
+    with log.open("rb") as file:
+        first = file.readline()
+    try:
+        StudyAccess.model_validate_json(first)
+    except ValidationError:
+        return False
+    return True
+
+
 def check_opened(log: Path | None, name: str, sha256: str) -> None:
     """Raise InputError unless the log has an access to the evaluation set ``name`` with this hash."""
     accesses = [] if log is None else read_access_log(log)
-    if not any(access.panels.get(name) == sha256 for access in accesses):
+    # A study writes the environment in front of the sets of another one than its own.
+    opened = {(key.rpartition(":")[2], value) for access in accesses for key, value in access.panels.items()}
+    if (name, sha256) not in opened:
         raise InputError(
             f"--evaluation-set {name}: it is held out, and no test access log has an access to it: score it with "
             "python -m evaluation.study RECIPE --split test, or choose a development set"

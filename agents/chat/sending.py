@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from openai import APIConnectionError, APIStatusError
@@ -31,7 +31,8 @@ from memory.records import Measured
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessage
+    from langchain_core.messages import AIMessage, BaseMessage
+    from langchain_core.runnables import Runnable
 
     from agents.chat.caching import ReplyCache
 
@@ -89,6 +90,8 @@ BODY_SHOWN = 120
 _USERS_MISTAKES = frozenset({401, 402, 403, 404})
 _REJECTIONS = frozenset({400, 422})
 _FORMAT_WORDS = ("response_format", "json_schema", "structured output")
+_TOO_LONG = frozenset({400, 413, 422})
+_LENGTH_WORDS = ("context length", "context_length", "context window", "maximum context", "prompt is too long")
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,13 @@ class Fault:
     """One failed request.
 
     ``kind``: ``passing``, a retry may succeed; ``mistake``, the key, the model's name or the account is refused;
-    ``format``, the endpoint may have rejected the JSON schema as reply format; ``rejected``, anything else. ``text``
-    begins with the kind of cause, as in ``HTTP 429: too many requests``, and never contains the key. ``asked``: the
-    seconds of its Retry-After. The tokens are those that the response reports as used.
+    ``format``, the endpoint may have rejected the JSON schema as reply format; ``length``, the messages do not fit the
+    model's context; ``rejected``, anything else. ``text`` begins with the kind of cause, as in ``HTTP 429: too many
+    requests``, and never contains the key. ``asked``: the seconds of its Retry-After. The tokens are those that the
+    response reports as used.
     """
 
-    kind: Literal["passing", "mistake", "format", "rejected"]
+    kind: Literal["passing", "mistake", "format", "length", "rejected"]
     text: str
     asked: float | None = None
     prompt_tokens: int = 0
@@ -140,6 +144,8 @@ def _of_status(error: APIStatusError, endpoint: Endpoint) -> Fault:
         return Fault("mistake", text)
     if status in _REJECTIONS and any(word in error.message.lower() for word in _FORMAT_WORDS):
         return Fault("format", text)
+    if status in _TOO_LONG and any(word in error.message.lower() for word in _LENGTH_WORDS):
+        return Fault("length", text)
     return Fault("rejected", text)
 
 
@@ -156,6 +162,10 @@ _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], async
 
 class EndpointFailed(RoleRefused):
     """The endpoint gave no readable answer after all retries."""
+
+
+class ContextExceeded(EndpointFailed):
+    """The endpoint rejected a request that is longer than the model's context."""
 
 
 class _Passing(Exception):
@@ -190,8 +200,136 @@ class Question:
         self.cost = added(self.cost, cost)
 
 
-class Sender:
-    """Sends the requests of one role to its model; the arguments are those of ``StructuredModel``."""
+Reply = TypeVar("Reply")
+Usage = tuple[int, int]
+"""Prompt and completion tokens that a response reports."""
+
+
+class Delivery:
+    """Sends the requests of one role to its endpoint: retries, pauses, timeouts, budgets and costs."""
+
+    def __init__(self, endpoint: Endpoint, settings: RoleSettings, ledger: Ledger, concurrency: int) -> None:
+        self._endpoint = endpoint
+        self._settings = settings
+        self._ledger = ledger
+        self._concurrency = concurrency
+        self._stopped: str | None = None
+
+    def stop(self, why: str) -> RepeatedFailure:
+        """Stop sending, also for questions in progress; return the exception that each of them ends with."""
+        self._stopped = why
+        return RepeatedFailure(why)
+
+    def check(self, question: Question) -> None:
+        """Raise RepeatedFailure once the role was stopped, and EndpointFailed past the question's deadline."""
+        if self._stopped is not None:
+            raise RepeatedFailure(self._stopped)
+        if question.cost.seconds >= self._settings.deadline:
+            raise EndpointFailed(f"no answer before the deadline of {self._settings.deadline:g} s")
+
+    async def deliver(
+        self,
+        request: Callable[[], Awaitable[Reply]],
+        usage: Callable[[Reply], Usage | None],
+        question: Question,
+        messages: int,
+    ) -> Reply:
+        """Send ``request`` until it is answered; ``usage`` reads the tokens of its reply, None where none is reported.
+
+        ``messages``: their number, which names the request in the hash that spreads pauses. Raises EndpointFailed when
+        retries or time are used up or the endpoint rejects the request; BudgetReached instead of a request that a
+        budget forbids; InputError when the endpoint refuses the key or the model's name, or does not report the tokens
+        that a budget needs; RepeatedFailure once the role was stopped.
+        """
+        settings, failures = self._settings, 0
+        while True:
+            self.check(question)
+            try:
+                return await self._attempt(request, usage, question)
+            except _Passing as failure:
+                failures += 1
+                asked = failure.asked
+            attempts = f"{failures} attempt{'s' if failures > 1 else ''}; the last: {question.faults[-1]}"
+            if failures > settings.max_retries:
+                raise EndpointFailed(f"the endpoint gave no answer in {attempts}")
+            name = f"{self._endpoint.role} {question.subject} {messages}"
+            seconds = pause(backoff(settings.retry_pause, failures, name), asked, settings.max_retry_after)
+            if question.cost.seconds + seconds >= settings.deadline:
+                raise EndpointFailed(f"no answer before the deadline of {settings.deadline:g} s, in {attempts}")
+            await asyncio.sleep(seconds)
+            question.spend(Measured(seconds=seconds))
+
+    async def _attempt(
+        self, request: Callable[[], Awaitable[Reply]], usage: Callable[[Reply], Usage | None], question: Question
+    ) -> Reply:
+        """Send one HTTP request; add its fault, if any, to the question's."""
+        async with _gate(self._endpoint.base_url, self._concurrency):
+            self._ledger.check()
+            limit = min(self._settings.timeout, self._settings.deadline - question.cost.seconds)
+            self._pay(question, Measured(calls=1))
+            started = time.monotonic()
+            try:
+                async with asyncio.timeout(limit):
+                    reply = await self._sent(request, question)
+            except TimeoutError:
+                question.faults.append(f"timeout: no answer in {limit:g} s")
+                raise _Passing(None) from None
+            finally:
+                question.spend(Measured(seconds=time.monotonic() - started))
+        self._pay_tokens(question, usage(reply))
+        return reply
+
+    async def _sent(self, request: Callable[[], Awaitable[Reply]], question: Question) -> Reply:
+        """Return the reply; raise failures as this module's exceptions.
+
+        The library's exceptions are not chained: they contain the request, and with it the key.
+        """
+        try:
+            return await request()
+        except FAILURES as error:
+            fault = fault_of(error, self._endpoint)
+        raise self._failure(fault, question)
+
+    def _failure(self, fault: Fault, question: Question) -> Exception:
+        question.faults.append(fault.text)
+        self._pay(question, self._priced(fault.prompt_tokens, fault.completion_tokens))
+        if fault.kind == "passing":
+            return _Passing(fault.asked)
+        if fault.kind == "mistake":
+            model, url = (self._endpoint.setting(name) for name in ("model", "base_url"))
+            return InputError(
+                f"the chat endpoint refused the request ({fault.text}): check {self._endpoint.key_variable}, "
+                f"{model} and {url}"
+            )
+        if fault.kind == "format" and question.method == "json_schema" and self._settings.structured == "auto":
+            return _FormatRejected()
+        if fault.kind == "length":
+            return ContextExceeded(f"the endpoint rejected the request: {fault.text}")
+        return EndpointFailed(f"the endpoint rejected the request: {fault.text}")
+
+    def _pay_tokens(self, question: Question, usage: Usage | None) -> None:
+        if usage is not None:
+            self._pay(question, self._priced(*usage))
+        elif self._ledger.counts_tokens:
+            question.faults.append("no token usage in the response")
+            budget = self._ledger.budget_key
+            raise InputError(
+                f"the endpoint of {self._endpoint.owner} does not say how many tokens it used: {budget('tokens')} and "
+                f"{budget('money')} cannot be kept there, use {budget('calls')}"
+            )
+
+    def _pay(self, question: Question, cost: Measured) -> None:
+        self._ledger.pay(cost)
+        question.spend(cost)
+
+    def _priced(self, prompt_tokens: int, completion_tokens: int) -> Measured:
+        prompt_price, completion_price = self._settings.price_prompt or 0.0, self._settings.price_completion or 0.0
+        money = (prompt_tokens * prompt_price + completion_tokens * completion_price) / MILLION
+        return Measured(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, money=money)
+
+
+class Sender(Delivery):
+    """Asks one role's model for replies in a schema; the arguments are those of ``StructuredModel``."""
 
     def __init__(
         self,
@@ -202,24 +340,15 @@ class Sender:
         concurrency: int,
         cache: ReplyCache | None,
     ) -> None:
+        super().__init__(endpoint, settings, ledger, concurrency)
         self._model = model
-        self._endpoint = endpoint
-        self._settings = settings
-        self._ledger = ledger
-        self._concurrency = concurrency
         self._cache = cache
         self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
-        self._stopped: str | None = None
 
     @property
     def falls_back(self) -> bool:
         """Whether a question may fall back to a tool call where the JSON schema does not work."""
         return self._settings.structured == "auto"
-
-    def stop(self, why: str) -> RepeatedFailure:
-        """Stop sending, also for questions in progress; return the exception that each of them ends with."""
-        self._stopped = why
-        return RepeatedFailure(why)
 
     def question(self, subject: str) -> Question:
         """Make a question that was not sent yet."""
@@ -230,36 +359,18 @@ class Sender:
     ) -> tuple[AIMessage, bool]:
         """Return the model's message and whether it is cached; the system message comes first in ``messages``.
 
-        Raises EndpointFailed when retries or time are used up or the endpoint rejects the request; BudgetReached
-        instead of a request that a budget forbids; InputError when the endpoint refuses the key or the model's name,
-        or does not report the tokens that a budget needs; RepeatedFailure once it was stopped.
+        Raises like ``deliver``.
         """
-        settings, failures = self._settings, 0
         while True:
-            if self._stopped is not None:
-                raise RepeatedFailure(self._stopped)
-            if question.cost.seconds >= settings.deadline:
-                raise EndpointFailed(f"no answer before the deadline of {settings.deadline:g} s")
+            self.check(question)
             told = self._told(schema, messages, question)
             if self._cache is not None and (kept := await self._cache.get(told, self._key(schema, question))):
                 return kept, True
+            runnable = bound(self._model, schema, question.method)
             try:
-                return await self._attempt(schema, told, question), False
+                return await self.deliver(lambda: _message(runnable, told), _usage, question, len(messages)), False  # noqa: B023
             except _FormatRejected:
                 question.method = self._method = "tool_call"
-                continue
-            except _Passing as failure:
-                failures += 1
-                asked = failure.asked
-            attempts = f"{failures} attempt{'s' if failures > 1 else ''}; the last: {question.faults[-1]}"
-            if failures > settings.max_retries:
-                raise EndpointFailed(f"the endpoint gave no answer in {attempts}")
-            name = f"{self._endpoint.role} {question.subject} {len(messages)}"
-            seconds = pause(backoff(settings.retry_pause, failures, name), asked, settings.max_retry_after)
-            if question.cost.seconds + seconds >= settings.deadline:
-                raise EndpointFailed(f"no answer before the deadline of {settings.deadline:g} s, in {attempts}")
-            await asyncio.sleep(seconds)
-            question.spend(Measured(seconds=seconds))
 
     async def keep(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question, message: AIMessage
@@ -285,81 +396,19 @@ class Sender:
             "schema": function_of(schema),
         }
 
-    async def _attempt(
-        self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
-    ) -> AIMessage:
-        """Send one HTTP request; add its fault, if any, to the question's."""
-        async with _gate(self._endpoint.base_url, self._concurrency):
-            self._ledger.check()
-            limit = min(self._settings.timeout, self._settings.deadline - question.cost.seconds)
-            self._pay(question, Measured(calls=1))
-            started = time.monotonic()
-            try:
-                async with asyncio.timeout(limit):
-                    message = await self._invoke(schema, messages, question)
-            except TimeoutError:
-                question.faults.append(f"timeout: no answer in {limit:g} s")
-                raise _Passing(None) from None
-            finally:
-                question.spend(Measured(seconds=time.monotonic() - started))
-        self._pay_tokens(question, message)
-        return message
 
-    async def _invoke(
-        self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
-    ) -> AIMessage:
-        """Return the message; raise failures as this module's exceptions.
+async def _message(runnable: Runnable[Any, BaseMessage], told: Sequence[tuple[str, str]]) -> AIMessage:
+    from langchain_core.messages import AIMessage
 
-        The library's exceptions are not chained: they contain the request, and with it the key.
-        """
-        from langchain_core.messages import AIMessage
+    message = await runnable.ainvoke(list(told))
+    if not isinstance(message, AIMessage):
+        raise NoCompletion(f"no chat completion: a message of {message.type!r}")
+    return message
 
-        from agents.chat.sending import FAILURES, Fault, fault_of, fault_text
 
-        try:
-            message = await bound(self._model, schema, question.method).ainvoke(list(messages))
-        except FAILURES as error:
-            fault = fault_of(error, self._endpoint)
-        else:
-            if isinstance(message, AIMessage):
-                return message
-            fault = Fault("passing", fault_text(f"no chat completion: a message of {message.type!r}", self._endpoint))
-        raise self._failure(fault, question)
-
-    def _failure(self, fault: Fault, question: Question) -> Exception:
-        question.faults.append(fault.text)
-        self._pay(question, self._priced(fault.prompt_tokens, fault.completion_tokens))
-        if fault.kind == "passing":
-            return _Passing(fault.asked)
-        if fault.kind == "mistake":
-            name = f"roles.{self._endpoint.role}"
-            return InputError(
-                f"the chat endpoint refused the request ({fault.text}): check {self._endpoint.key_variable}, "
-                f"{name}.model and {name}.base_url"
-            )
-        if fault.kind == "format" and question.method == "json_schema" and self.falls_back:
-            return _FormatRejected()
-        return EndpointFailed(f"the endpoint rejected the request: {fault.text}")
-
-    def _pay_tokens(self, question: Question, message: AIMessage) -> None:
-        usage = message.usage_metadata
-        if usage is not None:
-            self._pay(question, self._priced(usage["input_tokens"], usage["output_tokens"]))
-        elif self._ledger.counts_tokens:
-            question.faults.append("no token usage in the response")
-            raise InputError(
-                f"the endpoint of roles.{self._endpoint.role} does not say how many tokens it used: "
-                "roles.budget.tokens and roles.budget.money cannot be kept there, use roles.budget.calls"
-            )
-
-    def _pay(self, question: Question, cost: Measured) -> None:
-        self._ledger.pay(cost)
-        question.spend(cost)
-
-    def _priced(self, prompt_tokens: int, completion_tokens: int) -> Measured:
-        prompt_price, completion_price = self._settings.price_prompt or 0.0, self._settings.price_completion or 0.0
-        money = (prompt_tokens * prompt_price + completion_tokens * completion_price) / MILLION
-        return Measured(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, money=money)
+def _usage(message: AIMessage) -> Usage | None:
+    found = message.usage_metadata
+    return None if found is None else (found["input_tokens"], found["output_tokens"])
 
 
 def _gate(base_url: str, limit: int) -> asyncio.Semaphore:

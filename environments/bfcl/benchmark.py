@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Sequence
@@ -18,8 +19,10 @@ from environments.benchmark import (
     OfficialTask,
     OfficialTasks,
     Options,
+    TestAccess,
 )
 from environments.bfcl.official import Split
+from environments.bfcl.package import VERSION
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import PublishedPanel, published_panels
 from environments.verification.held_out_records import HeldOutRecord
@@ -32,6 +35,11 @@ _SPLITS: dict[str, tuple[Split, ...]] = {
     "test": ("test",),
     "seal-test": ("test",),
 }
+
+
+_AT = "@"
+_SET_SPLITS = {"dev": False, "test": True, "seal-test": True, "all": True}
+"""The splits that make evaluation sets of the official categories, and whether they hold test tasks."""
 
 
 class BFCLOptions(Options):
@@ -49,8 +57,10 @@ class BFCLOptions(Options):
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The evaluation sets of the split test open only for a committed study (``environments.bfcl.templated.panels``). The
-    split "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
+    The evaluation sets are of two kinds. Templated ones are slices of human paths in our words; those of the split test
+    open only for a committed study (``environments.bfcl.templated.panels``). ``CATEGORY@SPLIT`` are the official tasks,
+    "all" for every category or split; those with test tasks open for a command that names a test access log. The split
+    "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
     """
 
     name = "bfcl"
@@ -63,10 +73,12 @@ class BFCL(Benchmark[BFCLOptions]):
         "longer-test": True,
         "turns-dev": False,
         "turns-test": True,
+        **{
+            f"{category}{_AT}{split}": held for split, held in _SET_SPLITS.items() for category in (*_CATEGORIES, "all")
+        },
     }
     categories = _CATEGORIES
     splits = tuple(_SPLITS)
-    test_access = "study"
 
     def open(self, options: BFCLOptions) -> Environment:
         """Open the environment. Raises InputError when bfcl-eval is not installed or a class is unknown."""
@@ -138,14 +150,29 @@ class BFCL(Benchmark[BFCLOptions]):
         return make_record()
 
     def evaluation_set(self, name: str) -> EvaluationSet:
-        """Describe an evaluation set by its file, without rebuilding its tasks."""
+        """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
+        if _AT in name:
+            ids = _official_ids(name)
+            digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
+            return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
         from environments.bfcl.templated.panels import panel_file
 
         file = panel_file(name)
         return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=len(file.tasks))
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash."""
+        """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash.
+
+        Official ones are in the order of their indices, so that the first ones of "all" are of every category.
+        """
+        if _AT in name:
+            categories, split = _parts(name)
+            found = {one.id: one for category in categories for one in _official(category, split)}
+            chosen = [found[task_id] for task_id in _official_ids(name)[:limit]]
+            return tuple(
+                one.model_copy(update={"strata": {"category": one.id.rpartition("-")[0], **one.strata}})
+                for one in chosen
+            )
         from environments.bfcl.templated.panels import load_panel
 
         return tuple(
@@ -162,26 +189,55 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the official tasks of a category; reserved indices are never among them."""
-        from environments.bfcl.official import in_seal_test, load_category
+        return _official(category, split)[:limit]
 
-        official = load_category(category, splits=_SPLITS[split])
-        if split == "seal-test":
-            official = tuple(entry for entry in official if in_seal_test(entry.index))
-        return tuple(
-            EvaluationTask(
-                id=entry.id,
-                origin="official",
-                spec=entry.spec,
-                cluster=str(entry.index),
-                reference_calls=_calls(entry.spec),
-                strata={"split": entry.spec.split},
-            )
-            for entry in official[:limit]
-        )
+    def access_to(self, name: str) -> TestAccess:
+        """Return "ledger" for official tasks, which are public, and "study" for the templated ones."""
+        return "ledger" if _AT in name else "study"
 
     def category_notes(self) -> tuple[str, ...]:
         """Return notes on the indices that are missing."""
         return ("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most",)
+
+
+def _parts(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the categories and the split of an official evaluation set."""
+    category, _, split = name.partition(_AT)
+    return _CATEGORIES if category == "all" else (category,), split
+
+
+def _official(category: str, split: str) -> tuple[EvaluationTask, ...]:
+    from environments.bfcl.official import in_seal_test, load_category
+
+    official = load_category(category, splits=_SPLITS[split])
+    if split == "seal-test":
+        official = tuple(entry for entry in official if in_seal_test(entry.index))
+    return tuple(
+        EvaluationTask(
+            id=entry.id,
+            origin="official",
+            spec=entry.spec,
+            cluster=str(entry.index),
+            reference_calls=_calls(entry.spec),
+            strata={"split": entry.spec.split},
+        )
+        for entry in official
+    )
+
+
+@cache
+def _official_ids(name: str) -> tuple[str, ...]:
+    """Return the ids of an official evaluation set's tasks in their order; no task is read."""
+    from environments.bfcl.official import in_seal_test, indices
+
+    categories, split = _parts(name)
+    chosen = sorted(index for one in _SPLITS[split] for index in indices(one))
+    return tuple(
+        f"{category}-{index}"
+        for index in chosen
+        if split != "seal-test" or in_seal_test(index)
+        for category in categories
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import BaseModel
@@ -26,13 +26,17 @@ from environments.registry import open_environment, packaged
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import ScoreChange
-from evaluation.settings import ScoringSettings
+from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
+
+if TYPE_CHECKING:
+    from evaluation.outcomes import TaskOutcome
+    from evaluation.study.records import ArmOutcome
 
 
 class _Contexts(BaseModel):
@@ -176,6 +180,7 @@ def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
 
 JOB_FILE = "job.json"
 SCORING_FILE = "scoring.json"
+OUTCOMES_FILE = "outcomes.jsonl"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -186,11 +191,18 @@ ONE_THREAD = {
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+class Scoring(Record):
+    """One command that scores the policy. ``prefix`` stands in front of its sets' names in the study's recipe."""
+
+    prefix: str
+    settings: ScoringSettings
+
+
 class Job(Record):
     """One arm and seed. ``folder`` holds its recipe.yaml, run/ and log. ``policy`` is scored if ``trains`` is False.
 
     ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, one for the
-    run and one for the scoring.
+    run and one for each scoring.
     """
 
     folder: str
@@ -201,7 +213,7 @@ class Job(Record):
     trains: bool
     iterations: int
     policy: str
-    scoring: ScoringSettings
+    scoring: tuple[Scoring, ...]
     deadline: float
     recipe: str
     study: str
@@ -221,8 +233,7 @@ def main(settings: Annotated[Path, typer.Option(help="file that evaluation.study
 
 
 async def _work(job: Job) -> None:
-    from evaluation.outcomes import TaskOutcome
-    from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult
+    from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult
 
     started = time.perf_counter()
     folder = Path(job.folder)
@@ -234,11 +245,9 @@ async def _work(job: Job) -> None:
         await _child(job, ["graph.run_iteration", *options, *resume])
         run = FinishedRun(folder / "run", job.iterations)
         policy = str(run.policy)
-    outcomes = folder / "outcomes.jsonl"
-    outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
-    write_json(folder / SCORING_FILE, job.scoring)
-    options = ["--settings", str(folder / SCORING_FILE), "--model", policy, "--output", str(outcomes), "--json"]
-    await _child(job, ["evaluation.run", *options])
+    attempted: list[ArmOutcome] = []
+    for number, scoring in enumerate(job.scoring):
+        attempted += [_outcome(scoring.prefix, one) for one in await _scored(job, number, scoring.settings, policy)]
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     header = ArmHeader(
         arm=job.arm,
@@ -250,7 +259,7 @@ async def _work(job: Job) -> None:
         initial_tasks=run.initial_hash if run else None,
         prompt_order=run.prompt_order if run else None,
         panels=job.panels,
-        limit=job.scoring.limit,
+        limit=job.scoring[0].settings.limit,
         labels=run.labels if run else (),
         functions=run.functions if run else 0,
         initial_functions=run.initial_functions if run else {},
@@ -262,21 +271,43 @@ async def _work(job: Job) -> None:
             commit=job.commit,
         ),
     )
-    attempted = tuple(
-        ArmOutcome(
-            panel=one.group,
-            task=one.task_id,
-            cluster=one.cluster,
-            strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
-            success=one.success,
-            calls=one.calls,
-            reference_calls=one.reference_calls or 0,  # known in every evaluation set of a study
-            failure=one.failure,
-            infrastructure_error=one.infrastructure_error,
-        )
-        for one in read_jsonl(outcomes, TaskOutcome)
+    ArmResult(header=header, outcomes=tuple(attempted)).write(Path(job.result))
+
+
+async def _scored(job: Job, number: int, settings: ScoringSettings, policy: str) -> list[TaskOutcome]:
+    """Score the policy with one command and return its outcomes, in the order of the tasks."""
+    from evaluation.outcomes import TaskOutcome
+
+    folder = Path(job.folder)
+    outcomes, file = (_numbered(folder / name, number) for name in (OUTCOMES_FILE, SCORING_FILE))
+    write_json(file, settings)
+    options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
+    if policy.startswith(ENDPOINT):
+        options.append("--resume")  # what an arm that was stopped has paid for
+    else:
+        outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
+    await _child(job, ["evaluation.run", *options])
+    return read_jsonl(outcomes, TaskOutcome)
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_stem(f"{path.stem}-{number}") if number else path
+
+
+def _outcome(prefix: str, one: TaskOutcome) -> ArmOutcome:
+    from evaluation.study.records import ArmOutcome
+
+    return ArmOutcome(
+        panel=f"{prefix}{one.group}",
+        task=one.task_id,
+        cluster=one.cluster,
+        strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
+        success=one.success,
+        calls=one.calls,
+        reference_calls=one.reference_calls,
+        failure=one.failure,
+        infrastructure_error=one.infrastructure_error,
     )
-    ArmResult(header=header, outcomes=attempted).write(Path(job.result))
 
 
 async def _child(job: Job, command: list[str]) -> None:

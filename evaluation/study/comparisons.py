@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
+from pydantic import Field
 
 from environments.base import Record
+from environments.metrics import Attempted, Metric
 from evaluation.call_shapes import Shape, numbered, rarest_functions
 from evaluation.statistics import Counts, bootstrap_interval, shared_interval, t_interval
 from evaluation.study.records import ArmOutcome, ArmResult
@@ -46,12 +50,20 @@ class Comparison(Record):
     without: Rest | None = None
 
 
+class MetricBySeed(Record):
+    """One of a benchmark's own metrics, in its unit, over the seeds for which it is defined."""
+
+    mean: float
+    by_seed: dict[str, float]
+
+
 class Cell(Comparison):
     """An arm's success rate on one evaluation set.
 
     ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not judged. ``extra_calls``:
-    mean calls beyond the reference's number of a solved task, None when none was solved. ``differences`` are paired
-    differences to other arms of the recipe's ``compare``.
+    mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
+    ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms of the recipe's
+    ``compare``.
     """
 
     tasks: int
@@ -60,15 +72,20 @@ class Cell(Comparison):
     extra_calls: float | None
     difference_to_grpo: Comparison | None = None
     differences: dict[str, Comparison] = {}
+    metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
 
 
 def cell(
-    results: Mapping[int, ArmResult], panel: str, shapes: Shapes | None = None, function: str | None = None
+    results: Mapping[int, ArmResult],
+    panel: str,
+    shapes: Shapes | None = None,
+    function: str | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Cell | None:
     """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``panel``.
 
     "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
-    ``function`` is the one to leave out.
+    ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark.
     """
     attempts = {seed: _of_panel(result, panel) for seed, result in sorted(results.items())}
     attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
@@ -77,9 +94,10 @@ def cell(
     everything = [one for outcomes in attempts.values() for one in outcomes]
     solved = [one for one in everything if one.success and _judged(one)]
     judged = {seed: [one for one in outcomes if _judged(one)] for seed, outcomes in attempts.items()}
-    extra = [max(0, one.calls - one.reference_calls) for one in solved]
+    extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
     return Cell(
         **_summary(judged, None, shapes, function),
+        metrics=_metrics(attempts, metrics or {}),
         tasks=len({one.task for one in everything}),
         clusters=len({one.cluster for one in everything}),
         infrastructure_errors=sum(not _judged(one) for one in everything),
@@ -100,6 +118,23 @@ def difference(
     """
     pair = _paired(arm, other, panel)
     return None if pair is None else Comparison(**_summary(*pair, shapes, function))
+
+
+def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, MetricBySeed]:
+    """Return the metrics over the attempts that were judged; one that is defined for no seed is left out."""
+    found: dict[str, dict[str, float]] = {name: {} for name in metrics}
+    for seed, outcomes in attempts.items():
+        broken = {one.cluster for one in outcomes if not _judged(one)}
+        tried = [
+            Attempted(id=one.task, group=one.cluster, success=one.success, group_judged=one.cluster not in broken)
+            for one in outcomes
+            if _judged(one)
+        ]
+        for name, metric in metrics.items():
+            value = metric(tried)
+            if not math.isnan(value):
+                found[name][str(seed)] = value
+    return {name: MetricBySeed(mean=fmean(by.values()), by_seed=by) for name, by in found.items() if by}
 
 
 def deciding_function(

@@ -143,7 +143,7 @@ def _point(headers: Sequence[ArmHeader], iteration: int) -> Point:
         for header in headers:
             names = set(header.initial_functions) if initial else set()
             names |= {name for one in header.iterations[: iteration + 1] for name in functions(one)}
-            shares.append(len(names) / header.functions)
+            shares.append(len(names) / header.functions if header.functions else 0.0)
         return fmean(shares)
 
     kinds = sorted({kind for one in figures for kind in one.signals})

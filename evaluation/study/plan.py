@@ -106,14 +106,19 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
     return found if found.header.recipe == study.run_hash(arm, seed, mode, admissions) else None
 
 
-def check_start(first: dict[int, ArmHeader], header: ArmHeader) -> None:
+Starts = dict[tuple[int, str], ArmHeader]
+"""The first header seen of each seed and of each set of settings that decide D_0."""
+
+
+def check_start(study: Study, first: Starts, header: ArmHeader) -> None:
     """Compare the D_0 of one arm and seed with the first one seen of that seed, which ``first`` keeps.
 
-    The initial policy needs no check: it is part of the recipe's hash. Raises UnequalStart.
+    Arms that change what decides D_0 (its number of tasks, the environment) are compared with their equals alone. The
+    initial policy needs no check: it is part of the recipe's hash. Raises UnequalStart.
     """
     if header.initial_tasks is None:
         return
-    known = first.setdefault(header.seed, header)
+    known = first.setdefault((header.seed, study.start_of(study.recipe.arm(header.arm))), header)
     if known.initial_tasks != header.initial_tasks:
         raise UnequalStart(
             f"seed {header.seed}: D_0 of {header.arm} ({header.initial_tasks[:12]}) is not that of {known.arm} "

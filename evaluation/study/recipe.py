@@ -7,13 +7,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
+from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, find_recipe, shipped_policy
+from environments.registry import DEFAULT, named_benchmark
+from environments.settings import EnvironmentSettings, with_options
 from evaluation.panels import held_out, panel_hash
+from evaluation.settings import ENDPOINT, AttemptSettings
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 
@@ -30,6 +34,7 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
 _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
+_DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
@@ -66,36 +71,63 @@ class Arm(Strict):
     match_admissions: str | None = Field(
         None, description="admit as many tasks in each iteration as this arm's run of the same seed did"
     )
-    untrained: bool = Field(False, description="score the policy that all arms start from; nothing is run")
+    untrained: bool = Field(
+        False,
+        description="score the policy that arms start from, or with overrides of policy another one, also "
+        "openai:NAME of an endpoint; nothing is run",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.name == RESERVED:
             raise ValueError(f"no arm can be called '{RESERVED}': it is a key of the summary, choose another name")
-        if self.untrained and (self.overrides or self.match_admissions):
-            raise ValueError(f"'{self.name}' is untrained and would ignore overrides and match_admissions: remove them")
-        for key in self.overrides:
-            frozen = key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS
-            if frozen and not key.startswith(_FREE):
-                raise ValueError(f"'{self.name}' overrides {key}, which all arms share: move it to settings")
+        ignored = any(key.partition(".")[0] != "policy" for key in self.overrides)
+        if self.untrained and (ignored or self.match_admissions):
+            raise ValueError(
+                f"'{self.name}' is untrained and would ignore match_admissions and all overrides but those of policy: "
+                "remove them"
+            )
         if self.match_admissions and "tasks.admissions" in self.overrides:
             raise ValueError(f"'{self.name}' gives tasks.admissions and match_admissions: leave one out")
         return self
 
 
 class SetsBySplit(Strict):
-    """The evaluation sets that final policies are scored on, in development and in the study itself."""
+    """The evaluation sets that final policies are scored on, in development and in the study itself.
+
+    A set is one of the study's environment, or ENVIRONMENT:NAME, one of another.
+    """
 
     dev: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _of_their_split(self) -> Self:
-        for mode, names in (("dev", self.dev), ("test", self.test)):
-            for name in names:
-                if held_out(name) != (mode == "test"):
-                    raise ValueError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
-        return self
+
+class StudySet(NamedTuple):
+    """An evaluation set of a study: its name in the recipe, its benchmark's, and its own."""
+
+    key: str
+    environment: str
+    name: str
+
+    @property
+    def benchmark(self) -> AnyBenchmark:
+        """The benchmark that the set is of. Raises InputError for one that does not exist."""
+        return named_benchmark(self.environment)
+
+    @property
+    def prefix(self) -> str:
+        """What stands in front of the set's own name in the recipe: an environment, where it is not the study's."""
+        return self.key.removesuffix(self.name)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether the set is held out. Raises InputError where the benchmark has none of its name."""
+        return held_out(self.name, self.benchmark)
+
+    @property
+    def sha256(self) -> str:
+        """The hash that names the set's tasks; they stay unseen."""
+        return panel_hash(self.name, self.benchmark)
 
 
 class StudyRecipe(Strict):
@@ -104,19 +136,50 @@ class StudyRecipe(Strict):
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
     sets: SetsBySplit = Field(validation_alias=AliasChoices("sets", "panels"))
-    strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9]+$")], ...] = Field(
+    strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9_-]+$")], ...] = Field(
         (), description="labels of tasks, key=value: parts of each mode's first set that are reported on their own"
     )
     limit: int | None = Field(
         None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
+    scoring: AttemptSettings = Field(
+        AttemptSettings(), description="limits of the attempts that are scored; null: the benchmark's (ours)"
+    )
     deadline: float = Field(
         1800.0, gt=0, le=365 * 24 * 3600.0, description="wall seconds of one arm and seed before it is ended"
+    )
+    varies: tuple[str, ...] = Field(
+        (),
+        description="keys that arms may override though all arms share them otherwise, such as policy.path, "
+        "tasks.initial_count, training.steps, iterations, environment (ours)",
     )
     compare: tuple[tuple[str, str], ...] = Field(
         (), description="further paired differences: an arm and the one it is compared with"
     )
     arms: tuple[Arm, ...] = Field(min_length=1, description="in order of worth: the first are run first")
+
+    @property
+    def limits(self) -> dict[str, JsonValue]:
+        """The limits of attempts that the recipe states."""
+        return {name: value for name, value in self.scoring.model_dump().items() if value is not None}
+
+    @model_validator(mode="after")
+    def _arms_share(self) -> Self:
+        if self.scoring.limit is not None:
+            raise ValueError("'scoring' states limit, which is a key of the study itself: move it there")
+        if "seed" in self.varies:
+            raise ValueError("'varies' names seed, which each run has of its own: remove it")
+        for key in self.varies:
+            if not _is_shared(key):
+                raise ValueError(f"'varies' names {key}, which arms may override anyway: remove it")
+        for arm in self.arms:
+            for key in () if arm.untrained else arm.overrides:
+                if _is_shared(key) and not any(key == one or key.startswith(f"{one}.") for one in self.varies):
+                    raise ValueError(
+                        f"'{arm.name}' overrides {key}, which all arms share: move it to settings, or name it in "
+                        "'varies' where the study is about it"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Self:
@@ -153,14 +216,23 @@ class StudyRecipe(Strict):
         return self.sets.dev if mode == "dev" else self.sets.test
 
 
+def _is_shared(key: str) -> bool:
+    """Whether all arms of a study have this setting in common, unless it ``varies``."""
+    return (key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS) and not key.startswith(_FREE)
+
+
 class Study(Record):
-    """A study's recipe with the base recipe's settings and the hashes of initial policy and evaluation sets."""
+    """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
+
+    ``starter`` is the policy that arms start from which name no other, ``policies`` the hashes of all by path.
+    """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
     sha256: str
     starter: str
     starter_sha256: str
+    policies: dict[str, str]
     panels: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
@@ -172,20 +244,35 @@ class Study(Record):
             put(tree, "tasks.admissions", list(admissions or ()))
         return tree | {"seed": seed}
 
-    def iterations(self) -> int:
-        """Return the iterations of a run. Raises InputError when no recipe states them."""
-        found = self.shared.get("iterations")
+    def iterations(self, arm: Arm) -> int:
+        """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
+        found = arm.overrides.get("iterations", self.shared.get("iterations"))
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
 
+    def start_of(self, arm: Arm) -> str:
+        """Return what the arm changes of the settings that decide D_0: arms with equal ones have equal tasks."""
+        own = {key: value for key, value in arm.overrides.items() if key.startswith(_DECIDES_D0)}
+        return json.dumps(own, sort_keys=True) if own else ""
+
+    def policy_of(self, arm: Arm) -> str:
+        """Return the policy that the arm starts from, or scores."""
+        return _policy(self.settings_of(arm, 0, None))
+
+    def sets(self, mode: Mode) -> tuple[StudySet, ...]:
+        """Return the evaluation sets that a mode scores on."""
+        return tuple(_set_of(key, self.shared) for key in self.recipe.set_names(mode))
+
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        run: Tree | None = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
+        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else _as_recorded(settings, whole=True)
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
-        recorded = run if run is None else _as_recorded(run, whole=True)
-        return _sha256([recorded, self.starter_sha256, scored, self.recipe.limit])
+        # Stated limits alone: recorded hashes were taken without them.
+        limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
+        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits])
 
 
 def load_study(path: Path) -> Study:
@@ -203,16 +290,71 @@ def load_study(path: Path) -> Study:
     shared = _with_recorded_keys(_mapping(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
-    policy = shared.get("policy")
-    starter = str(policy.get("path", INITIAL_POLICY)) if isinstance(policy, dict) else INITIAL_POLICY
-    return Study(
+    starter = _policy(shared)
+    study = Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([_text_as_recorded(tree), _as_recorded(shared, whole=True)]),
         starter=starter,
-        starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
-        panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
+        starter_sha256=_policy_hash(starter),
+        policies={starter: _policy_hash(starter)},
+        panels={},
     )
+    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != starter}
+    try:
+        panels = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
+        _check_matching(study)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return study.model_copy(update={"policies": study.policies | others, "panels": panels})
+
+
+def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:
+    """Return the sets of a mode. Raises InputError for an unknown one and for one of the other split."""
+    found = study.sets(mode)
+    for one in found:
+        if one.held_out != (mode == "test"):
+            raise InputError(f"the evaluation set {one.key} is not of the split {mode}: move it to the other list")
+    return found
+
+
+def _check_matching(study: Study) -> None:
+    """Raise InputError where an arm matches the admissions of one with another number of iterations."""
+    for arm in study.recipe.arms:
+        if arm.match_admissions is not None:
+            other = study.recipe.arm(arm.match_admissions)
+            if study.iterations(arm) != study.iterations(other):
+                raise InputError(f"'{arm.name}' matches the admissions of '{other.name}', of other iterations")
+
+
+def _set_of(key: str, shared: Tree) -> StudySet:
+    environment, _, name = key.rpartition(":")
+    section = shared.get("environment")
+    own = str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
+    return StudySet(key, environment or own, name)
+
+
+def environment_options(settings: Tree, environment: str) -> dict[str, JsonValue]:
+    """Return the options of a run's environment that its evaluations need, none for another environment."""
+    section = settings.get("environment")
+    if not isinstance(section, dict) or section.get("name", DEFAULT) != environment:
+        return {}
+    return EnvironmentSettings.model_validate(with_options(section)[0]).for_evaluation
+
+
+def _how_scored(settings: Tree) -> Tree:
+    """Return what a recipe states of how a policy is scored, beside the policy itself."""
+    policy = settings.get("policy") or {}
+    return {key: policy[key] for key in ("thinking", "dtype") if policy.get(key) is not None}
+
+
+def _policy(settings: Tree) -> str:
+    policy = settings.get("policy")
+    return str(policy.get("path", INITIAL_POLICY)) if isinstance(policy, dict) else INITIAL_POLICY
+
+
+def _policy_hash(name: str) -> str:
+    return name if name.startswith(ENDPOINT) else _content_hash(shipped_policy(name) or Path(name))
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:
@@ -302,7 +444,12 @@ def _content_hash(folder: Path) -> str:
     if not folder.is_dir():
         return str(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return _sha256([[str(f.relative_to(folder)), hashlib.sha256(f.read_bytes()).hexdigest()] for f in files])
+    return _sha256([[str(f.relative_to(folder)), _file_hash(f)] for f in files])
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:  # in pieces: a shard of a real model's weights has gigabytes
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sha256(content: JsonValue) -> str:

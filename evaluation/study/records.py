@@ -124,7 +124,7 @@ class ArmOutcome(Record):
     """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
 
     ``panel`` is the evaluation set (committed results have this key), ``strata`` are its labels of the task,
-    ``key=value`` each.
+    ``key=value`` each. ``reference_calls`` is None where it is unknown.
     """
 
     panel: str
@@ -133,7 +133,7 @@ class ArmOutcome(Record):
     strata: tuple[str, ...]
     success: bool
     calls: int
-    reference_calls: int
+    reference_calls: int | None
     failure: str | None = None
     infrastructure_error: str | None = None
 

@@ -48,10 +48,12 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
 
 def _success(summary: StudySummary, panel: str) -> list[str]:
     rows = []
+    metrics = list(dict.fromkeys(n for cells in summary.cells.values() if panel in cells for n in cells[panel].metrics))
     for name, cells in summary.cells.items():
         found = cells.get(panel)
         if found is None:
             continue
+        own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
         versus = found.difference_to_grpo
         rows.append(
             (
@@ -66,6 +68,7 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
                 _rest(versus.without if versus else None, "{:+.1f}"),
                 _by_seed(versus),
                 "" if found.extra_calls is None else f"{found.extra_calls:.2f}",
+                *own,
             )
         )
     if not rows:
@@ -74,7 +77,8 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
     left_out = f"success without {function}" if function else "success without one function"
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
     sizes = _sizes(summary, panel)
-    lines = [f"**{panel}** ({sizes})", "", *_table((*head, "by seed", "extra calls a solved task"), rows), ""]
+    table = _table((*head, "by seed", "extra calls a solved task", *metrics), rows)
+    lines = [f"**{panel}** ({sizes})", "", *table, ""]
     for name, cells in summary.cells.items():
         for other, one in cells[panel].differences.items() if panel in cells else ():
             rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
@@ -254,5 +258,6 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     write_atomically(place.output / f"{stem}.json", [text.encode()])
     write_atomically(place.output / f"{stem}.md", [table.encode()])
     for name, svg in study_plots(summary).items():
-        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
+        # The name of a set may hold a colon, which some file systems refuse.
+        write_atomically(place.output / "plots" / f"{stem}-{name.replace(':', '-')}.svg", [svg.encode()])
     return table

@@ -15,16 +15,16 @@ import yaml
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import MISTAKE
-from evaluation.settings import ScoringSettings
-from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job
-from evaluation.study.plan import Plan, Planned, check_start, current_result
-from evaluation.study.recipe import Study, Tree
-from evaluation.study.records import ArmHeader, read_result
+from evaluation.settings import ENDPOINT, ScoringSettings
+from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
+from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
+from evaluation.study.recipe import Study, StudySet, Tree, environment_options
+from evaluation.study.records import read_result
 from evaluation.test_access import current_commit
 from memory.jsonl import write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
 
-SLACK = 60.0  # seconds for which a job may outlive the deadlines of its two children
+SLACK = 60.0  # seconds for which a job may outlive the deadlines of its children
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
@@ -43,7 +43,7 @@ def check_settings(plan: Plan) -> None:
     for name in dict.fromkeys(job.arm for job in plan.jobs):
         arm = plan.study.recipe.arm(name)
         if not arm.untrained:
-            admissions = [1] * plan.study.iterations()
+            admissions = [1] * plan.study.iterations(arm)
             files.append(plan.place.work / "recipes" / f"{name}.yaml")
             _write_recipe(files[-1], plan.study.settings_of(arm, 0, admissions))
     if not files:
@@ -67,7 +67,7 @@ class _Schedule:
         self._done: set[tuple[str, int]] = set()
         self._progress = asyncio.Condition()
         self._failures: list[str] = []
-        self._first: dict[int, ArmHeader] = {}
+        self._first: Starts = {}
         self._commit = current_commit(ROOT)
 
     async def run(self) -> list[str]:
@@ -99,7 +99,7 @@ class _Schedule:
             for arm in self._study.recipe.arms:
                 found = current_result(self._study, plan.mode, plan.place, arm, seed)
                 if found is not None:
-                    check_start(self._first, found.header)
+                    check_start(self._study, self._first, found.header)
 
     async def _worker(self) -> None:
         """Run one job after the other: always the first of the plan that depends on no unfinished one."""
@@ -146,13 +146,13 @@ class _Schedule:
             seed=planned.seed,
             mode=mode,
             trains=not arm.untrained,
-            iterations=study.iterations(),
-            policy=study.starter,
+            iterations=0 if arm.untrained else study.iterations(arm),
+            policy=study.policy_of(arm),
             scoring=self._scoring(settings),
             deadline=study.recipe.deadline,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
-            starter=study.starter_sha256,
+            starter=study.policies[study.policy_of(arm)],
             panels={name: study.panels[name] for name in study.recipe.set_names(mode)},
             commit=self._commit,
         )
@@ -161,27 +161,55 @@ class _Schedule:
         _say(f"{arm.name}, seed {planned.seed}: started")
         log = folder / "job.log"
         argv = [sys.executable, "-m", "evaluation.study.arm", "--settings", str(folder / JOB_FILE)]
-        deadline = 2 * job.deadline + SLACK
+        deadline = (1 + len(job.scoring)) * job.deadline + SLACK
         if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
             raise InputError(_last_error(log))
         header = read_result(Path(job.result)).header
-        check_start(self._first, header)
+        check_start(self._study, self._first, header)
         cpu = header.measured.cpu_seconds
         _say(f"{arm.name}, seed {planned.seed}: done in {time.perf_counter() - started:.0f} s, {cpu:.0f} s of CPU")
         if not self._keep:
             shutil.rmtree(folder)
 
-    def _scoring(self, settings: Tree) -> ScoringSettings:
-        """Return how final policies are scored: as the study says, on the device that its runs train on."""
-        policy = settings.get("policy") or {}
-        return ScoringSettings(
-            evaluation_set=self._study.recipe.set_names(self._plan.mode),
-            limit=self._study.recipe.limit,
-            access_log=self._plan.place.access_log if self._plan.mode == "test" else None,
-            device=policy.get("device", "auto"),
-            dtype=policy.get("dtype", "float32"),
-            threads=1,
+    def _scoring(self, settings: Tree) -> tuple[Scoring, ...]:
+        """Return how final policies are scored, a command each: as the study says, on the device of its runs."""
+        return tuple(
+            Scoring(prefix=sets[0].prefix, settings=self._settings_for(sets, settings))
+            for sets in _by_command(self._study.sets(self._plan.mode))
         )
+
+    def _settings_for(self, sets: Sequence[StudySet], settings: Tree) -> ScoringSettings:
+        policy = settings.get("policy") or {}
+        local = {
+            "device": policy.get("device", "auto"),
+            "dtype": policy.get("dtype", "float32"),
+            "thinking": policy.get("thinking"),
+        }
+        served = str(policy.get("path", "")).startswith(ENDPOINT)
+        environment = sets[0].environment
+        return ScoringSettings.model_validate(
+            self._study.recipe.limits
+            | ({} if served else local)
+            | {
+                "environment": environment,
+                "options": environment_options(settings, environment),
+                "evaluation_set": tuple(one.name for one in sets),
+                "limit": self._study.recipe.limit,
+                "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
+            }
+        )
+
+
+def _by_command(sets: Sequence[StudySet]) -> list[list[StudySet]]:
+    """Return the sets that one command scores: those of one benchmark where one environment serves several."""
+    commands: list[list[StudySet]] = []
+    for one in sets:
+        last = commands[-1][0] if commands else None
+        if last is not None and last.benchmark.several_sets and last.environment == one.environment:
+            commands[-1].append(one)
+        else:
+            commands.append([one])
+    return commands
 
 
 def _prepare(folder: Path, settings: Tree) -> None:

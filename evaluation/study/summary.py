@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from environments.base import Record
+from environments.metrics import Metric
 from evaluation.call_shapes import Shape, set_shapes
 from evaluation.study.comparisons import Cell, cell, deciding_function, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
-from evaluation.study.plan import Place, check_start, current_result
-from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
+from evaluation.study.plan import Place, Starts, check_start, current_result
+from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study, StudySet
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
 from evaluation.test_access import StudyAccess, read_access_log
 
@@ -69,9 +70,9 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     """Summarise all results of a mode. Raises UnequalStart, and InputError for a corrupt result."""
     results = {arm.name: _results(study, mode, place, arm) for arm in study.recipe.arms}
     headers = {name: {seed: one.header for seed, one in by_seed.items()} for name, by_seed in results.items()}
-    first: dict[int, ArmHeader] = {}
+    first: Starts = {}
     for header in (one for by_seed in headers.values() for one in by_seed.values()):
-        check_start(first, header)
+        check_start(study, first, header)
     there = {name: by_seed for name, by_seed in results.items() if by_seed}
     panels = study.recipe.set_names(mode)
     arms = {
@@ -85,7 +86,8 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
         if seed not in results[arm.name]
     ]
-    shapes = {panel: _shapes_of(panel, place, there) for panel in panels}
+    sets = {one.key: one for one in study.sets(mode)}
+    shapes = {panel: _shapes_of(one, place, there) for panel, one in sets.items()}
     deciding = _deciding(there, shapes)
     facts = StudyFacts(
         mode=mode,
@@ -107,7 +109,8 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
         for panel in study.recipe.reported(mode)
     }
-    cells = {name: _cells(study, there, name, known) for name in there}
+    metrics = {panel: sets[panel.partition("/")[0]].benchmark.metrics for panel in known}
+    cells = {name: _cells(study, there, name, known, metrics) for name in there}
     return StudySummary(cells=cells, facts=facts)
 
 
@@ -122,9 +125,9 @@ def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmR
     return found
 
 
-def _shapes_of(panel: str, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
+def _shapes_of(one: StudySet, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
     """Return the call shapes of a set's tasks; none without results, so that no held-out set is opened for nothing."""
-    return set_shapes(panel, place.access_log) if results else {}
+    return set_shapes(one.name, place.access_log, one.benchmark) if results else {}
 
 
 def _deciding(
@@ -143,12 +146,13 @@ def _cells(
     results: Mapping[str, Mapping[int, ArmResult]],
     name: str,
     panels: Mapping[str, tuple[Mapping[str, Shape], str | None]],
+    metrics: Mapping[str, Mapping[str, Metric]],
 ) -> dict[str, Cell]:
     """Return the arm's cell on each set; ``panels`` has their call shapes and the function to leave out."""
     cells = {}
     others = [other for arm, other in study.recipe.compare if arm == name and other in results]
     for panel, known in panels.items():
-        found = cell(results[name], panel, *known)
+        found = cell(results[name], panel, *known, metrics[panel])
         if found is None:
             continue
         to_grpo = None

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 from support.commands import run_here
 
+from environments.base import InputError
+from environments.bfcl.benchmark import BENCHMARK
+from environments.registry import open_named
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.panels import open_category, open_panel
+from evaluation.preflight import check_evaluation
+from evaluation.settings import EvaluationSettings
+from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
 
 STARTER = "recipes/starter"
@@ -132,6 +138,69 @@ def test_categories_hold_no_reserved_index() -> None:
     indices = {int(item.cluster) for item in items}
     assert not indices & {*range(40, 50), *range(90, 100)}
     assert {item.strata["split"] for item in open_category("base", "test")} == {"test"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "tasks", "first"),
+    [
+        ("base@dev", 17, ["base-11", "base-12"]),
+        ("miss_func@test", 118, ["miss_func-15", "miss_func-16"]),
+        ("all@seal-test", 400, ["base-15", "miss_func-15", "miss_param-15", "long_context-15", "base-16"]),
+        ("base@all", 180, ["base-0", "base-1"]),
+    ],
+)
+def test_official_categories_are_evaluation_sets_by_split(
+    name: str, tasks: int, first: list[str], tmp_path: Path
+) -> None:
+    described, log = BENCHMARK.evaluation_set(name), tmp_path / "log.jsonl"
+    assert (described.tasks, described.held_out) == (tasks, name != "base@dev")
+    if described.held_out:
+        with pytest.raises(InputError, match="add --access-log"):
+            open_panel(name, len(first))
+    items = open_panel(name, len(first), log if described.held_out else None, model="m")
+    assert [item.task.id for item in items] == first
+    assert {item.group for item in items} == {name}
+    assert items[0].strata == {"category": first[0].rpartition("-")[0], "split": items[0].task.split}
+    assert log.exists() == described.held_out
+    if described.held_out:
+        (access,) = read_jsonl(log, SplitAccess)
+        assert (access.panel, access.sha256, access.tasks) == (name, described.sha256, len(first))
+    if name in ("base@dev", "all@seal-test"):
+        category, _, split = name.partition("@")
+        whole = open_category(category, split)
+        assert {item.task.id for item in whole} == {one.id for one in BENCHMARK.open_evaluation_set(name)}
+        assert len(whole) == tasks, "nothing reserved, nothing left out"
+    assert BENCHMARK.evaluation_set("base@test").sha256 != BENCHMARK.evaluation_set("base@all").sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("base", "no evaluation set is called 'base' in bfcl: choose one of templated-dev"),
+        ("base@test", "base@test is held out, and a run would score on it again and again"),
+        ("all@all", "held out"),
+        ("base@train", "no evaluation set is called 'base@train'"),
+        ("test_normal", "no evaluation set is called 'test_normal'"),
+        ("base@dev", ""),
+    ],
+)
+def test_a_set_that_a_run_cannot_score_is_refused_before_anything_is_paid(name: str, says: str) -> None:
+    settings, environment = EvaluationSettings(set=name), open_named("bfcl")
+    if not says:
+        check_evaluation(settings, environment)
+        return
+    with pytest.raises(InputError, match=says):
+        check_evaluation(settings, environment)
+
+
+def test_a_set_whose_files_are_missing_is_refused_before_anything_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise InputError(f"--evaluation-set {name}: the world has no such tasks: get them")
+
+    monkeypatch.setattr(BENCHMARK, "evaluation_set", missing)
+    with pytest.raises(InputError, match=r"^evaluation\.set: the world has no such tasks: get them"):
+        check_evaluation(EvaluationSettings(set="templated-dev"), open_named("bfcl"))
 
 
 def test_an_infrastructure_error_counts_in_no_rate() -> None:

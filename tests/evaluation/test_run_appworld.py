@@ -126,3 +126,31 @@ def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[st
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
     assert says in last
+
+
+def test_a_served_model_solves_a_task_with_blocks_of_code(
+    made: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark's solution of the first task, which the second one is not solved by."""
+    from support.faulty_server import KEY, FaultyServer
+    from support.served_policy import player
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    scripts: dict[str, list[list[list[str]]]] = {}
+    first, second = (official_task(made, task_id, "dev") for task_id in made.task_ids("dev")[:2])
+    (solution,) = first.reference[0]
+    for task in (second, first):
+        scripts[task.turns[0]] = [[[f"I try.\n```python\n{solution.arguments['code']}\n```"]]]
+    path = tmp_path / "outcomes.jsonl"
+    with FaultyServer(player(scripts)) as server:
+        options = ("--model", "openai:m", "--base-url", server.url, "--limit", "2", "--output", str(path))
+        done = run_here(*command("--evaluation-set", "dev", *options))
+        assert not any("tools" in request.body for request in server.requests)
+        assert {request.messages[0]["role"] for request in server.requests} == {"system"}
+    assert done.returncode == 0, done.stderr
+    assert "tgc" in done.stdout
+    written = read_jsonl(path, TaskOutcome)
+    assert written[0].success, "the solution of the task"
+    assert all(one.infrastructure_error is None and one.malformed == 0 for one in written)
+    for file in tmp_path.iterdir():
+        assert first.turns[0] not in file.read_text(), "the licence forbids it"

@@ -26,7 +26,7 @@ import sys, types
 from pathlib import Path
 
 text = Path("evaluation/settings.py").read_text()
-new = '    temperature: float = Field(0.0, ge=0.0, le=9.0, description="of sampling")\\n'
+new = '    patience: float = Field(0.0, ge=0.0, le=9.0, description="of the reader")\\n'
 changed = text.replace("    limit: int", new + "    limit: int", 1)
 assert changed != text
 module = sys.modules["evaluation.settings"] = types.ModuleType("evaluation.settings")
@@ -38,11 +38,11 @@ from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
 from memory.jsonl import write_json
 
-settings = load_recipe(Path("recipes/quickstart.yaml"), ["evaluation.temperature=0.5"])
+settings = load_recipe(Path("recipes/quickstart.yaml"), ["evaluation.patience=0.5"])
 file = Path(sys.argv[1])
 write_json(file, scoring_settings(settings))
-print(module.read_settings(file)["temperature"])
-print(CliRunner().invoke(app, ["--temperature", "10"]).stderr)
+print(module.read_settings(file)["patience"])
+print(CliRunner().invoke(app, ["--patience", "10"]).stderr)
 """
 
 
@@ -54,7 +54,7 @@ def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     stated, refusal, *_ = done.stdout.splitlines()
     assert stated == "0.5"
-    assert refusal.startswith("error: invalid value for '--temperature': Input should be less than or equal to 9")
+    assert refusal.startswith("error: invalid value for '--patience': Input should be less than or equal to 9")
 
 
 @pytest.mark.parametrize("name", AttemptSettings.model_fields)

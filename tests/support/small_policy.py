@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from environments.base import Environment, ToolCall
+from environments.base import Environment, ToolCall, ToolSpec
+from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
@@ -77,12 +78,22 @@ def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, up
     learn(folder, tasks, rows, updates, cues=True)
 
 
+def make_reader(folder: Path, classes: Sequence[str], seed: int) -> None:
+    """An untrained model with a token for every tool of ``classes``, and room for an official task of several turns."""
+    tools = BFCLEnvironment().tools([name for one in classes for name in tool_names((one,))])
+    learn(folder, small_tasks(), lambda rendering: [], 0, tools=tools, positions=4096, seed=seed)
+
+
 def learn(
     folder: Path,
     tasks: Sequence[Task],
     rows_of: Callable[[CompactRendering], list[tuple[list[int], list[int]]]],
     updates: int,
     cues: bool = False,
+    *,
+    tools: Sequence[ToolSpec] | None = None,
+    positions: int = 512,
+    seed: int = 0,
 ) -> None:
     """Train a random model on rows of ids and labels, all of them in every update, and save it."""
     import torch
@@ -91,10 +102,10 @@ def learn(
     from training.embedded.tokenizer import train_tokenizer
     from training.rollout.policy import PolicyCard, save_policy
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     torch.set_num_threads(1)
     settings = CompactSettings(cues=cues)
-    tools = BFCLEnvironment(CLASSES).tools(tasks[0].tools)
+    tools = tools or BFCLEnvironment(CLASSES).tools(tasks[0].tools)
     tokenizer = train_tokenizer([turn for task in tasks for turn in task.turns], tools, settings, 512)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -104,7 +115,7 @@ def learn(
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=24,
-        max_position_embeddings=512,
+        max_position_embeddings=positions,
         initializer_range=0.06,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
@@ -112,7 +123,7 @@ def learn(
     )
     model = Qwen3ForCausalLM(config)
     rows = rows_of(CompactRendering(tokenizer, settings))
-    width = max(len(ids) for ids, _ in rows)
+    width = max((len(ids) for ids, _ in rows), default=0)
     ids = torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows])
     labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))

@@ -181,6 +181,78 @@ def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> No
     assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
 
 
+VARIED = """\
+base: BASE
+settings: {environment.options: {classes: [GorillaFileSystem]}, policy.path: ONE}
+scoring: {max_tokens: 3000, max_new_tokens: 8, max_actions: 1}
+sets: {dev: [base@dev, miss_param@dev], test: [base@test]}
+strata: [category=base]
+varies: [policy.path, tasks.initial_count, training.steps]
+limit: 2
+deadline: 259200
+arms:
+  - {name: grpo, description: plain, seeds: 1, overrides: {tasks.evolved_share: 0.0}}
+  - name: other
+    description: another policy, fewer tasks, more steps
+    seeds: 1
+    overrides: {policy.path: OTHER, tasks.initial_count: 3, training.steps: 2}
+"""
+
+
+def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(tmp_path: Path) -> None:
+    """Tiny policies that can read the first two development tasks of a category."""
+    from support.small_policy import make_reader
+
+    for seed, name in enumerate(("ONE", "OTHER")):
+        make_reader(tmp_path / name, ("GorillaFileSystem", "TwitterAPI"), seed)
+    text = VARIED.replace("ONE", str(tmp_path / "ONE")).replace("OTHER", str(tmp_path / "OTHER"))
+    recipe = made_recipe(tmp_path / "recipes", text)
+    done = study_here(recipe, "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    results = {arm: read_result(recipe.parent / "out" / "raw" / f"{arm}-100.jsonl.gz") for arm in ("grpo", "other")}
+    official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_panel(name, 2)]
+    for one in results.values():
+        assert [outcome.task for outcome in one.outcomes] == official
+        assert {outcome.panel for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
+        assert all(outcome.infrastructure_error is None for outcome in one.outcomes)
+    sizes = {arm: (one.header.iterations[0].tasks, one.header.iterations[0].steps) for arm, one in results.items()
+             if one.header.iterations}  # fmt: skip
+    assert sizes == {"grpo": (4, 1), "other": (3, 2)}
+    starters = {arm: one.header.starter for arm, one in results.items()}
+    assert starters["other"] != starters["grpo"]
+    summary = json.loads((recipe.parent / "out" / "development.json").read_text())
+    assert set(summary["other"]) == {"base@dev", "base@dev/category=base", "miss_param@dev"}
+    assert summary["other"]["base@dev"]["difference_to_grpo"]["seeds"] == 1
+    assert any("other, seed 100: 2 optimizer steps" in told for told in summary["study"]["unequal_budgets"])
+
+
+SERVED = """\
+base: BASE
+sets: {dev: [base@dev], test: [base@test]}
+limit: 2
+arms:
+  - {name: grpo, description: plain, seeds: 1}
+  - {name: served, description: a model of an endpoint, seeds: 1, untrained: true, overrides: {policy.path: "openai:m"}}
+"""
+
+
+def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from support.faulty_server import KEY, FaultyServer
+    from support.served_policy import player, script_of
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    recipe, tasks = made_recipe(tmp_path, SERVED), [item.task for item in open_panel("base@dev", 2)]
+    with FaultyServer(player({task.turns[0]: script_of(task) for task in tasks})) as server:
+        monkeypatch.setenv("COEVOLVE_POLICY_BASE_URL", server.url)
+        done = study_here(recipe, "--arms", "served", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    found = read_result(tmp_path / "out" / "raw" / "served-100.jsonl.gz")
+    assert [(one.task, one.panel, one.success) for one in found.outcomes] == [
+        (one.id, "base@dev", True) for one in tasks
+    ]
+    assert found.header.starter == "openai:m"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -8,19 +8,26 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import ROOT
 from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
+from environments.registry import named_benchmark
+from evaluation.call_shapes import set_shapes
+from evaluation.panels import open_panel
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart, ticks
 from evaluation.study.recipe import load_study
 from evaluation.study.records import ArmHeader, read_result
 from evaluation.study.report import write_report
+from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
+from evaluation.test_access import StudyAccess, log_study_access
+from graph.recipe import load_recipe
 from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
@@ -229,6 +236,14 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("untrained: true", "untrained: true, overrides: {signals.novelty: true}", "would ignore"),
         ("[[full, random]]", "[[full, other]]", "'other', which is no arm"),
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
+        ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
+        ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
+        ("dev: [templated-dev]", "dev: ['nobody:dev']", "'nobody' is not an environment"),
+        ("dev: [templated-dev]", "dev: [dev]", "no such set in bfcl"),
+        ("compare:", "scoring: {limit: 3}\ncompare:", "move it there"),
+        ("compare:", "varies: [seed]\ncompare:", "'varies' names seed"),
+        ("compare:", "varies: [signals.window]\ncompare:", "'varies' names signals.window, which arms may override"),
+        ("evolved_share: 0.0", "evolved_share: 0.0, policy: {path: x}", "policy, which all arms share"),
         ("dev: [templated-dev]", "dev: [nowhere]", "no such set"),
         ("description: loop", "description: loop, describe: loop", "describe"),
         ("compare:", "limits: 3\ncompare:", "limits"),
@@ -355,6 +370,135 @@ def test_equal_results_are_equal_files_and_half_a_file_is_told(study, place):
     path.write_bytes(first[:-9])
     with pytest.raises(InputError, match=r"grpo-100\.jsonl\.gz is not a whole gzip file"):
         read_result(path)
+
+
+VARIED = RECIPE.replace(
+    "compare:", "varies: [policy.path, tasks.initial_count, iterations, environment]\ncompare:"
+).replace("description: loop, seeds: 3", "description: loop, seeds: 3, overrides: {OWN}")
+LAMPS = "support.tiny_benchmark.benchmark:BENCHMARK"
+
+
+def varied(folder, own):
+    return made_study(folder, VARIED.replace("OWN", own).replace(", match_admissions: full", ""))
+
+
+def test_arms_change_what_the_recipe_says_that_it_varies(tmp_path):
+    plain = varied(tmp_path, "tasks.initial_count: 100")
+    other = varied(tmp_path, "tasks.initial_count: 50, iterations: 4, policy.path: recipes/starter-seal")
+    full = other.recipe.arm("full")
+    assert (other.iterations(full), other.iterations(other.recipe.arm("grpo"))) == (4, 2)
+    assert other.settings_of(full, 7, None) == {
+        "iterations": 4, "policy": {"path": "recipes/starter-seal"}, "tasks": {"initial_count": 50}, "seed": 7,
+    }  # fmt: skip
+    assert other.policy_of(full) == "recipes/starter-seal"
+    assert other.policies["recipes/starter-seal"] != other.starter_sha256
+    hashes = {
+        arm: {study.run_hash(study.recipe.arm(arm), 100, "dev", None) for study in (plain, other)}
+        for arm in ("grpo", "full", "starter")
+    }
+    assert [len(hashes[arm]) for arm in ("grpo", "full", "starter")] == [1, 2, 1], "the others' results stay theirs"
+    with pytest.raises(InputError, match="of other iterations"):
+        made_study(tmp_path, VARIED.replace("OWN", "iterations: 3"))
+
+
+def test_only_arms_with_equal_settings_of_d0_must_begin_with_equal_tasks(tmp_path, place):
+    study = varied(tmp_path, "tasks.initial_count: 50")
+    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], initial_tasks="another D_0"))
+    assert set(summarise(study, "dev", place).cells) == {"grpo", "full"}
+    land(place, result(study, "random", 100, [YES], initial_tasks="a third one"))
+    with pytest.raises(UnequalStart, match="random"):
+        summarise(study, "dev", place)
+
+
+def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
+    def hashed(overrides):
+        text = RECIPE.replace("untrained: true", f"untrained: true, overrides: {{{overrides}}}")
+        study = made_study(tmp_path, text)
+        starter = study.recipe.arm("starter")
+        return study.policy_of(starter), study.run_hash(starter, 100, "dev", None)
+
+    plain, served = hashed(""), hashed("policy.path: 'openai:some-model'")
+    assert (plain[0], served[0]) == ("recipes/starter", "openai:some-model")
+    thinking = hashed("policy.path: 'openai:some-model', policy.thinking: true")
+    assert len({plain[1], served[1], thinking[1]}) == 3
+
+
+def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
+    sets = f"dev: [templated-dev, '{LAMPS}:dev'], test: ['{LAMPS}:test']"
+    study = made_study(tmp_path, RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets))
+    own, other = study.sets("dev")
+    assert (own.environment, own.name, own.prefix) == ("bfcl", "templated-dev", "")
+    assert (other.environment, other.name, other.prefix) == (LAMPS, "dev", f"{LAMPS}:")
+    assert study.panels[other.key] == other.sha256
+    assert study.sets("test")[0].held_out
+    for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
+        made = result(study, "full", seed, solved)
+        theirs = [one.model_copy(update={"panel": other.key, "reference_calls": None}) for one in made.outcomes]
+        if seed == 101:
+            theirs[0] = theirs[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
+        land(place, made.model_copy(update={"outcomes": (*made.outcomes, *theirs)}))
+    cells = summarise(study, "dev", place).cells["full"]
+    assert cells["templated-dev"].metrics == {}
+    assert "metrics" not in cells["templated-dev"].model_dump(), "committed summaries stay as they are"
+    assert cells[other.key].metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
+    assert cells[other.key].extra_calls is None
+    assert (cells[other.key].by_seed, cells[other.key].infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
+    table = write_report(study, "dev", place)
+    assert "| whole_houses |" in table
+    assert {path.name for path in (place.output / "plots").iterdir() if ":" in path.name} == set()
+
+
+@pytest.mark.process
+def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place):
+    sets = f"dev: [templated-dev, longer-dev, '{LAMPS}:dev', base@dev], test: ['{LAMPS}:test', base@test]"
+    text = RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets)
+    settings = "settings: {policy.thinking: false}\narms:"
+    plain = made_study(tmp_path, text.replace("arms:", settings))
+    study = made_study(tmp_path, text.replace("arms:", f"scoring: {{max_new_tokens: 70}}\n{settings}"))
+    hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
+    assert len(hashes) == 2, "limits decide outcomes"
+    for mode, expected in (
+        ("dev", [("", ("templated-dev", "longer-dev")), (f"{LAMPS}:", ("dev",)), ("", ("base@dev",))]),
+        ("test", [(f"{LAMPS}:", ("test",)), ("", ("base@test",))]),
+    ):
+        schedule = _Schedule(make_plan(study, mode, place, None, None), 1, False)
+        found = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
+        assert [(one.prefix, one.settings.evaluation_set) for one in found] == expected
+        for one in found:
+            assert (one.settings.max_new_tokens, one.settings.thinking) == (70, False)
+            assert one.settings.access_log == (place.access_log if mode == "test" else None)
+            assert one.settings.environment == (LAMPS if one.prefix else "bfcl")
+
+
+def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
+    """Where a user's command adds a line, a study's command finds the one that the study wrote."""
+    log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
+    sha256 = benchmark.evaluation_set("test").sha256
+    access = StudyAccess(date="d", commit="c", recipe="r", panels={f"{LAMPS}:test": "other"}, seeds={})
+    log_study_access(log, access)
+    with pytest.raises(InputError, match="no test access log has an access to it"):
+        open_panel("test", 1, log, benchmark=benchmark)
+    log_study_access(log, access.model_copy(update={"panels": {f"{LAMPS}:test": sha256}}))
+    before = log.read_text()
+    assert len(open_panel("test", 1, log, benchmark=benchmark)) == 1
+    assert log.read_text() == before
+    assert set_shapes("test", log, benchmark)
+
+
+def test_the_shipped_study_on_real_models_is_right(tmp_path, monkeypatch):
+    """Every arm's settings are a recipe, whatever this machine has; all arms but those of F train 120 steps too."""
+    monkeypatch.chdir(ROOT)
+    shipped = load_study(Path("recipes/study-paper-bfcl.yaml"))
+    assert shipped.recipe.deadline > 7 * 24 * 3600
+    seen = {}
+    for arm in shipped.recipe.arms:
+        (tmp_path / f"{arm.name}.yaml").write_text(yaml.safe_dump(shipped.settings_of(arm, 0, None)))
+        settings = load_recipe(tmp_path / f"{arm.name}.yaml")
+        assert settings.training.steps * settings.iterations == 120, arm.name
+        seen[arm.name] = (settings.policy.path, settings.tasks.initial_count, settings.training.steps)
+    assert {count for _, count, _ in seen.values()} == {50, 100, 200}
+    assert {steps for *_, steps in seen.values()} == {5, 10, 20}
+    assert len({path for path, *_ in seen.values()}) == len(shipped.policies) == 2
 
 
 @pytest.mark.parametrize(("recipe", "output"), [("study", "learning"), ("study-seal", "seal")])

@@ -1,0 +1,187 @@
+"""A chat model that acts: messages and tools go to its endpoint, its text and its native tool calls come back.
+
+The OpenAI client is used directly. LangChain's messages sort the calls of a reply into readable and unreadable ones,
+which loses their order, and read values that no record can hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from agents.chat.endpoint import Endpoint, resolve
+from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
+from agents.settings import RoleSettings
+from agents.spending import Breaker, BudgetReached, Ledger, Request
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
+
+Message = dict[str, Any]
+Schema = dict[str, Any]
+
+
+class WrittenCall(NamedTuple):
+    """One tool call as the model wrote it: the endpoint's id of it, a name, and the arguments as a text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChatReply(NamedTuple):
+    """One reply. ``refusal`` says why the model or the endpoint's filter refused, None where neither did.
+
+    ``cut_off``: the reply reached the limit of its tokens. ``tokens`` of prompt and reply, None where the endpoint does
+    not report them.
+    """
+
+    text: str
+    calls: tuple[WrittenCall, ...]
+    refusal: str | None
+    cut_off: bool
+    tokens: Usage | None
+
+
+class ToolCallingModel:
+    """A chat model on an OpenAI-compatible endpoint that is given messages and tools.
+
+    Args:
+        endpoint: where requests go.
+        settings: temperature, timeouts, retries and prices.
+        ledger: records every reply and enforces the budgets.
+        concurrency: most requests in flight.
+        failures_in_a_row: number of consecutive requests without an answer that stops the model; five times as many
+            once there was an answer.
+
+    No request is sent before ``reply``.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, settings: RoleSettings, ledger: Ledger, concurrency: int, failures_in_a_row: int
+    ) -> None:
+        from openai import AsyncOpenAI
+
+        from agents.chat.http import GuardedClient
+
+        self._endpoint = endpoint
+        self._settings = settings
+        self._ledger = ledger
+        self._delivery = Delivery(endpoint, settings, ledger, concurrency)
+        self._breaker = Breaker(failures_in_a_row)
+        self._client = AsyncOpenAI(
+            api_key=endpoint.key.get_secret_value(),
+            base_url=endpoint.base_url,
+            timeout=settings.timeout,
+            max_retries=0,
+            http_client=GuardedClient(endpoint),
+        )
+
+    async def reply(
+        self, messages: Sequence[Message], tools: Sequence[Schema], *, max_tokens: int, subject: str
+    ) -> ChatReply:
+        """Return the model's next message of at most ``max_tokens`` tokens; the ledger gets a line in every case.
+
+        ``subject`` is the id of the record in question. Raises ContextExceeded for messages that are longer than the
+        model's context; EndpointFailed, BudgetReached and InputError like ``Delivery.deliver``; RepeatedFailure instead
+        of EndpointFailed after too many consecutive requests without an answer.
+        """
+        question = Question(subject, "tool_call")
+        options: dict[str, Any] = {"tools": list(tools)} if tools else {}
+        if self._settings.temperature is not None:
+            options["temperature"] = self._settings.temperature
+
+        async def ask() -> ChatCompletion:
+            told: Any = list(messages)
+            completion: ChatCompletion = await self._client.chat.completions.create(
+                model=self._endpoint.model, messages=told, max_completion_tokens=max_tokens, **options
+            )
+            return completion
+
+        outcome: Literal["answered", "refused", "failed"] = "failed"
+        try:
+            answered = await self._delivery.deliver(ask, _usage, question, len(messages))
+            outcome = "answered"
+        except asyncio.CancelledError:
+            question.faults.append("cancelled")
+            raise
+        except ContextExceeded:
+            self._breaker.succeeded()  # the endpoint works
+            raise
+        except EndpointFailed as failure:
+            self._stop_where_hopeless(failure)
+            raise
+        except BudgetReached as spent:
+            outcome = "refused"
+            question.faults.append(str(spent))
+            raise
+        finally:
+            self._record(question, outcome)
+        self._breaker.succeeded()
+        return self._read(answered)
+
+    def _stop_where_hopeless(self, failure: EndpointFailed) -> None:
+        row = self._breaker.failed()
+        if row is None:
+            return
+        endpoint = self._endpoint
+        url, concurrency = endpoint.setting("base_url"), endpoint.setting("concurrency")
+        raise self._delivery.stop(
+            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} requests in a row got no answer, "
+            f"the last: {failure}. To go on, check {url} and whether the endpoint answers and calls tools, lower "
+            f"{concurrency} if it is limited"
+        ) from None
+
+    def _record(self, question: Question, outcome: Literal["answered", "refused", "failed"]) -> None:
+        if not question.cost.calls:
+            return
+        request = Request(
+            role=self._endpoint.role,
+            subject=question.subject,
+            iteration=None,
+            outcome=outcome,
+            faults=tuple(question.faults),
+            model=self._endpoint.model,
+            measured=question.cost,
+        )
+        self._ledger.add(request, paid=True)
+
+    def _read(self, completion: ChatCompletion) -> ChatReply:
+        choice = completion.choices[0]
+        message = choice.message
+        refusal = message.refusal or None
+        if refusal is None and choice.finish_reason == "content_filter":
+            refusal = "the endpoint's content filter stopped it"
+        # A reply of a kind that this project never asks for (custom tools) has no function: the client checked.
+        calls = tuple(
+            WrittenCall(call.id or "", call.function.name, call.function.arguments)
+            for call in message.tool_calls or ()
+            if call.type != "custom"
+        )
+        return ChatReply(
+            text=_text(message.content),
+            calls=calls,
+            refusal=None if refusal is None else self._endpoint.hide(refusal),
+            cut_off=choice.finish_reason == "length",
+            tokens=_usage(completion),
+        )
+
+
+def open_tool_calling_model(
+    settings: RoleSettings, role: str, ledger: Ledger, concurrency: int, failures_in_a_row: int
+) -> ToolCallingModel:
+    """Open the model that a command's options name. Raises InputError when no model or no key is given."""
+    endpoint = resolve(settings, role, commanded=True)
+    return ToolCallingModel(endpoint, settings, ledger, concurrency, failures_in_a_row)
+
+
+def _usage(completion: ChatCompletion) -> Usage | None:
+    usage = completion.usage
+    return None if usage is None else (usage.prompt_tokens or 0, usage.completion_tokens or 0)
+
+
+def _text(content: Any) -> str:  # noqa: ANN401 - some endpoints send a list of parts, which the client passes on
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content or ""

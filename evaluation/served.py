@@ -1,0 +1,300 @@
+"""Attempts items with a model that an OpenAI-compatible endpoint serves: text and native tool calls, not token ids.
+
+An attempt follows the rules of a rollout (``training.rollout.episodes``): the same limits, the same stop reasons, and
+the environment's own outcome. What differs is the form. A tool is called natively, through the request's ``tools``.
+Where the only tool runs programs, its blocks of code are written as text, and no tool is offered (the rule of
+``training.rendering.tool_calls``). A reply without a call ends the user turn, and so does a refusal.
+
+What a model writes is never an infrastructure error: arguments that are not a JSON object, a reply that was cut off or
+that is too long, and a call that the endpoint passed on as text are malformed calls, answered and counted. An endpoint
+that gives no answer is one: the attempt is masked, and a resumed evaluation tries it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agents.chat.replies import LONGEST_REPLY, LONGEST_SHOWN, shortened
+from agents.chat.sending import ContextExceeded, EndpointFailed
+from agents.chat.tool_calling import ChatReply, Message, Schema, ToolCallingModel, WrittenCall
+from agents.spending import encodable
+from environments.base import (
+    Action,
+    Environment,
+    EnvironmentFault,
+    Episode,
+    MalformedCall,
+    Observation,
+    Outcome,
+    ToolSpec,
+    UserTurn,
+    at_once,
+)
+from evaluation.attempts import outcome_of
+from evaluation.outcomes import TaskOutcome
+from memory.records import StopReason
+from training.rendering.base import EndTurn
+from training.rendering.strict_json import read_json_at, tool_call
+from training.rendering.tool_calls import HermesReader, block_action, call_id, takes_blocks, tool_schema
+
+if TYPE_CHECKING:
+    from evaluation.panels import Item
+    from training.rollout.episodes import EpisodeLimits
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_THOUGHT = "</think>"
+_DONE = "Done."
+"""Stands for a reply without words in the messages that follow: some endpoints refuse empty ones."""
+_NOTHING = "(no output)"
+
+
+@dataclass
+class ReplyCounts:
+    """What a report notes of the replies beside the outcomes."""
+
+    refusals: int = 0
+    uncounted: int = 0
+    """Replies without a number of tokens: the limit of an episode's tokens was not kept there."""
+
+
+async def attempt_served(
+    items: Sequence[Item],
+    model: ToolCallingModel,
+    environment: Environment,
+    limits: EpisodeLimits,
+    over: Callable[[TaskOutcome], None],
+) -> ReplyCounts:
+    """Attempt every item once and hand each outcome to ``over`` when it is there.
+
+    At most ``limits.batch`` episodes are open at a time, fewer where the environment can have fewer. The first
+    exception ends the other attempts, which leave no outcome. Raises InputError for a task that the environment cannot
+    open and for a key or model that the endpoint refuses, BudgetReached when a budget is spent, RepeatedFailure when
+    the endpoint only fails.
+    """
+    seen = ReplyCounts()
+    waiting = iter(items)
+    most = at_once(environment)
+    at_a_time = min(len(items), limits.batch if most is None else min(limits.batch, most))
+
+    async def work() -> None:
+        for item in waiting:
+            over(await _Attempt(item, model, environment, limits, seen).play())
+
+    workers = [asyncio.create_task(work()) for _ in range(at_a_time)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return seen
+
+
+class _Read(NamedTuple):
+    """A reply read: its actions, and the calls that they came from (None: written as text)."""
+
+    actions: tuple[Action, ...]
+    calls: tuple[WrittenCall, ...] | None
+
+
+@dataclass
+class _Turn:
+    """The user turn in progress; ``steps`` counts its actions."""
+
+    steps: int = 0
+    stop: StopReason | None = None
+
+
+@dataclass
+class _Attempt:
+    """One episode; single use."""
+
+    item: Item
+    model: ToolCallingModel
+    environment: Environment
+    limits: EpisodeLimits
+    seen: ReplyCounts
+    messages: list[Message] = field(default_factory=list)
+    turns: list[_Turn] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    replies: int = 0
+    called: int = 0
+    used: int = 0
+    sampled: int = 0
+    was_cut: bool = False
+
+    async def play(self) -> TaskOutcome:
+        """Return the outcome of the episode."""
+        outcome: Outcome | None = None
+        fault = None
+        try:
+            with closing(await asyncio.to_thread(self.environment.open, self.item.task)) as episode:
+                await self._converse(episode)
+                outcome = await asyncio.to_thread(episode.outcome)
+        except (EnvironmentFault, EndpointFailed) as failure:
+            fault = f"{type(failure).__name__}: {failure}"
+            if self.turns:
+                self.turns[-1].stop = StopReason.FAULT
+        stops = {reason: sum(turn.stop is reason for turn in self.turns) for reason in StopReason}
+        stops = {reason: count for reason, count in stops.items() if count}
+        return outcome_of(self.item, self.observations, outcome, self.sampled, fault, stops)
+
+    async def _converse(self, episode: Episode) -> None:
+        """Go through the user turns until the last one has ended or a limit is reached."""
+        turn: UserTurn | None = await asyncio.to_thread(episode.start)
+        while turn is not None:
+            tools = await asyncio.to_thread(self.environment.tools, turn.tools)
+            if turn.preface:
+                self.messages.append({"role": "system", "content": encodable(turn.preface)})
+            self.messages.append({"role": "user", "content": encodable(turn.full_text)})
+            self.turns.append(_Turn())
+            self.turns[-1].stop = await self._turn(episode, Offered(tools))
+            if self.turns[-1].stop is not StopReason.END_OF_TURN:
+                return
+            turn = await asyncio.to_thread(episode.end_turn)
+
+    async def _turn(self, episode: Episode, offered: Offered) -> StopReason:
+        """Act until the model ends the turn or a limit is reached; return which."""
+        while True:
+            if self.limits.max_steps is not None and self.replies >= self.limits.max_steps:
+                return StopReason.EPISODE_STEPS
+            room = min(self.limits.max_new_tokens, self.limits.max_tokens - self.used)
+            if room < 1:
+                return StopReason.MESSAGE_TOKENS if self.was_cut else StopReason.EPISODE_TOKENS
+            try:
+                reply = await self.model.reply(
+                    self.messages, offered.schemas, max_tokens=room, subject=self.item.task.id
+                )
+            except ContextExceeded:
+                # The model's own limit. Masking the attempt would leave out the tasks that it is too short for.
+                return StopReason.EPISODE_TOKENS
+            self._count(reply, room)
+            read = read_reply(reply, offered)
+            if isinstance(read, EndTurn):
+                self.messages.append({"role": "assistant", "content": encodable(read.text) or _DONE})
+                return StopReason.END_OF_TURN
+            answers = []
+            for action in read.actions:
+                if self.turns[-1].steps >= self.limits.max_actions:
+                    return StopReason.ACTIONS
+                self.turns[-1].steps += 1
+                answers.append(await asyncio.to_thread(episode.step, action))
+                self.observations.append(answers[-1])
+            self._answer(reply, read, answers)
+
+    def _count(self, reply: ChatReply, room: int) -> None:
+        self.replies += 1
+        self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
+        self.seen.refusals += reply.refusal is not None
+        if reply.tokens is None:
+            self.seen.uncounted += 1
+        else:
+            self.used = sum(reply.tokens)
+            self.sampled += reply.tokens[1]
+
+    def _answer(self, reply: ChatReply, read: _Read, answers: Sequence[Observation]) -> None:
+        """Append the model's message and what the environment answered."""
+        text = encodable(shortened(reply.text, LONGEST_SHOWN) if len(reply.text) > LONGEST_REPLY else reply.text)
+        if read.calls is None:
+            told = "\n".join(answer.full_text for answer in answers)
+            self.messages.append({"role": "assistant", "content": text or _DONE})
+            self.messages.append({"role": "user", "content": encodable(told) or _NOTHING})
+            return
+        ids = [call_id(self.called + place) for place in range(len(read.calls))]
+        self.called += len(ids)
+        made = [
+            {"id": one, "type": "function", "function": {"name": _plain(call.name), "arguments": _again(call, action)}}
+            for one, call, action in zip(ids, read.calls, read.actions, strict=True)
+        ]
+        self.messages.append({"role": "assistant", "content": text or None, "tool_calls": made})
+        for one, answer in zip(ids, answers, strict=True):
+            content = encodable(answer.full_text) or _NOTHING
+            self.messages.append({"role": "tool", "tool_call_id": one, "content": content})
+
+
+class Offered:
+    """The tools of a user turn as an endpoint is offered them.
+
+    ``schemas`` are empty where blocks of code are written as text. Names that an endpoint would refuse (those with a
+    dot) are rewritten, and ``names`` leads back to the environment's.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        schemas = [tool_schema(tool) for tool in tools]
+        self.blocks = takes_blocks(schemas)
+        self.schemas: tuple[Schema, ...] = ()
+        self.names: Mapping[str, str] = {}
+        if not (self.blocks and len(schemas) == 1):
+            self.names = dict(_distinct([tool.name for tool in tools]))
+            own = {name: plain for plain, name in self.names.items()}
+            self.schemas = tuple(_named(schema, own) for schema in schemas)
+
+
+def read_reply(reply: ChatReply, offered: Offered) -> _Read | EndTurn:
+    """Read a reply: the actions that it asks for, at least one, or the end of the user turn. Never raises."""
+    length = len(reply.text) + sum(len(call.arguments) + len(call.name) for call in reply.calls)
+    if reply.cut_off:
+        return _malformed(reply.text, "cut off: the message does not end")
+    if length > LONGEST_REPLY:
+        return _malformed(reply.text, f"the message has more than {LONGEST_REPLY} characters")
+    if reply.calls:
+        return _Read(tuple(_action(call, offered.names) for call in reply.calls), reply.calls)
+    if reply.refusal is not None:
+        return EndTurn(text=reply.text or reply.refusal)
+    said = HermesReader().read(reply.text.rpartition(_THOUGHT)[2], "", "", ())
+    if not isinstance(said, EndTurn):
+        return _malformed(reply.text, "a tool call written as text, which the endpoint did not read: call it as a tool")
+    block = block_action(said.text) if offered.blocks else None
+    return said if block is None else _Read((block,), None)
+
+
+def _malformed(text: str, reason: str) -> _Read:
+    return _Read((MalformedCall(text=encodable(shortened(text, LONGEST_SHOWN)), reason=reason),), None)
+
+
+def _action(call: WrittenCall, names: Mapping[str, str]) -> Action:
+    name, written = encodable(names.get(call.name, call.name)), call.arguments.strip()
+    try:
+        content, end = read_json_at(written) if written else ({}, 0)
+        if end < len(written):
+            raise ValueError(f"the arguments go on after their JSON: {written[end : end + 12]!r}")
+        if not isinstance(content, dict):
+            raise ValueError("the arguments of the tool call are no JSON object")
+        return tool_call(name, content)
+    except ValueError as error:
+        text = encodable(shortened(f"{name}({written})", LONGEST_SHOWN))
+        return MalformedCall(text=text, reason=encodable(str(error)))
+
+
+def _again(call: WrittenCall, action: Action) -> str:
+    """Return a call's arguments for the messages that follow; endpoints refuse what is no JSON object."""
+    return "{}" if isinstance(action, MalformedCall) else call.arguments.strip() or "{}"
+
+
+def _plain(name: str) -> str:
+    """Return a name in the letters and the length that endpoints take."""
+    return _FOREIGN.sub("_", name)[:_LONGEST_NAME] or "unknown"
+
+
+def _distinct(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name behind its plain form; a form that two names would share is numbered."""
+    taken: set[str] = set()
+    for name in names:
+        plain = _plain(name)
+        number = 2
+        while plain in taken:
+            plain = f"{_plain(name)[: _LONGEST_NAME - 5]}_{number}"
+            number += 1
+        taken.add(plain)
+        yield plain, name
+
+
+def _named(schema: dict[str, Any], names: Mapping[str, str]) -> Schema:
+    function = schema["function"]
+    return schema | {"function": function | {"name": names[function["name"]]}}

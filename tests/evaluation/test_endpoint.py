@@ -1,0 +1,498 @@
+"""A served model on the official tasks and on sets: verdicts, hostile replies, faults, budgets and resumption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.commands import run_here
+from support.faulty_server import KEY, Answer, ChatRequest, Fault, FaultyServer, Raw, completion
+from support.official_runs import official_verdict, texts_of
+from support.scripted_sampler import ScriptedSampler
+from support.served_policy import Script, message, player, script_of
+
+from agents.chat.replies import LONGEST_REPLY
+from agents.chat.tool_calling import ChatReply, WrittenCall, open_tool_calling_model
+from agents.settings import BudgetSettings, RoleSettings
+from agents.spending import Ledger, RepeatedFailure, read_requests
+from environments.base import (
+    Action,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    Parameter,
+    ToolCall,
+    ToolSpec,
+    TurnOutcome,
+    UserTurn,
+)
+from environments.bfcl.environment import BFCLEnvironment
+from environments.registry import named_benchmark
+from evaluation.attempts import attempt
+from evaluation.outcomes import Report, TaskOutcome
+from evaluation.panels import Item, open_category
+from evaluation.served import Offered, attempt_served, read_reply
+from evaluation.test_access import SplitAccess
+from memory.jsonl import read_jsonl
+from memory.records import StopReason, Task
+from training.rendering.base import EndTurn
+from training.rollout.episodes import EpisodeLimits
+
+FIRST = 2
+LIMITS = EpisodeLimits(max_new_tokens=1024, max_tokens=10**6, max_actions=20, batch=4)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COEVOLVE_POLICY_MODEL", "COEVOLVE_CHAT_MODEL", "COEVOLVE_POLICY_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture(scope="module")
+def items() -> tuple[Item, ...]:
+    """The first two development tasks of each official category."""
+    return open_category("all", "dev", FIRST)
+
+
+def first_words(item: Item) -> str:
+    return item.task.turns[0]
+
+
+def scripts(items: Sequence[Item]) -> dict[str, Script]:
+    """By first user message. Categories share some: their references up to the last turn are then equal too."""
+    return {first_words(item): script_of(item.task) for item in items}
+
+
+def evaluate(server: FaultyServer, *options: str) -> subprocess.CompletedProcess[str]:
+    # One episode at a time, so that what is sent until a stop is known.
+    fixed = ("--model", "openai:some-model", "--base-url", server.url, "--retry-pause", "0.01", "--batch", "1")
+    return run_here("evaluation.run", *fixed, *options)
+
+
+BASE = ("--category", "base", "--split", "dev", "--limit", str(FIRST))
+
+
+def base(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if item.group == "base"]
+
+
+@pytest.mark.parametrize("category", ["base", "miss_func", "miss_param", "long_context"])
+def test_references_through_the_endpoint_succeed_in_every_official_category(
+    items: tuple[Item, ...], category: str, tmp_path: Path
+) -> None:
+    chosen = [item for item in items if item.group == category]
+    output = tmp_path / "outcomes.jsonl"
+    with FaultyServer(player(scripts(chosen))) as server:
+        options = ("--category", category, *BASE[2:], "--output", str(output), "--json", "--max-tokens", "900000")
+        done = evaluate(server, *options, "--price-prompt", "2", "--price-completion", "8")
+    assert done.returncode == 0, done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert (report.scores[0].success, report.scores[0].n, report.rendering) == (1.0, FIRST, "endpoint")
+    assert report.decoding == "temperature 0, one attempt a task"
+    assert report.spent is not None
+    assert report.spent.calls == len(server.requests)
+    assert report.spent.money == pytest.approx(
+        (2 * report.spent.prompt_tokens + 8 * report.spent.completion_tokens) / 1e6
+    )
+    assert any(note.startswith(f"{len(server.requests)} requests, ") for note in report.notes)
+    assert [one.task_id for one in read_jsonl(output, TaskOutcome)] == [item.task.id for item in chosen]
+    lines = read_requests(tmp_path / "outcomes.requests.jsonl")
+    assert (len(lines), {one.role for one in lines}) == (len(server.requests), {"policy"})
+    body = server.requests[0].body
+    assert (body["temperature"], body["max_completion_tokens"], body["model"]) == (0.0, 1024, "some-model")
+    assert not any(KEY in path.read_text() for path in tmp_path.iterdir())
+    if category == "miss_func":
+        spec = chosen[0].task
+        (turn, (name, *_)), *_ = spec.withheld.items()
+        offered = [name in {tool["function"]["name"] for tool in one.body["tools"]} for one in server.requests]
+        assert not offered[0]
+        assert any(offered), f"{name} is offered from turn {turn} on"
+
+
+class Plain:
+    """A rendering whose ids are the bytes of JSON: the local path without a model's format."""
+
+    name, stop_ids = "plain", frozenset({10})
+
+    def begin(self) -> Plain:
+        return self
+
+    def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
+        return [1]
+
+    next_turn = first
+
+    def observe(self, observations: Sequence[Observation]) -> list[int]:
+        return [1]
+
+    def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        told = message([*map(written, json.loads(bytes(ids)))])
+        calls = tuple(
+            WrittenCall("", c["function"]["name"], c["function"]["arguments"]) for c in told.get("tool_calls", ())
+        )
+        read = read_reply(ChatReply(told["content"] or "", calls, None, False, None), Offered(()))
+        return read if isinstance(read, EndTurn) else read.actions
+
+
+def written(one: Any) -> Any:
+    return one if isinstance(one, str) else tuple(one)
+
+
+def locally(item: Item, script: Script, limits: EpisodeLimits) -> TaskOutcome:
+    texts = []
+    for turn in script:
+        for one in (*turn, ["All is done."]):
+            plain = [(c.name, json.dumps(c.arguments)) if isinstance(c, ToolCall) else c for c in one]
+            texts.append(json.dumps(plain) + "\n")
+    sampler = ScriptedSampler(lambda text: list(text.encode()), *texts)
+    policy: Any = SimpleNamespace(rendering=Plain(), positions=None, path="none")
+    wide = limits.model_copy(update={"max_new_tokens": 10**5})
+    return attempt([item], policy, sampler, BFCLEnvironment(), wide, 1)[0]
+
+
+CHANGES: dict[str, Callable[[list[Any]], Script]] = {
+    "reference": lambda script: script,
+    "one call a message": lambda script: [[[call] for one in turn for call in one] for turn in script],
+    "a call is left out": lambda script: [[script[0][0][1:]], *script[1:]],
+    "a call that is malformed": lambda script: [[[("ls", '{"a": '), *script[0][0]]], *script[1:]],
+    "an unknown tool": lambda script: [[[ToolCall(name="self_destruct"), *script[0][0]]], *script[1:]],
+    "nothing at all": lambda script: [[] for _ in script],
+    "calls without end": lambda script: [[[ToolCall(name="ls")] * 3] * 9, *script[1:]],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_verdicts_are_those_of_the_local_path_for_the_same_calls(
+    items: tuple[Item, ...], change: str, tmp_path: Path
+) -> None:
+    chosen = base(items)
+    made = {first_words(item): CHANGES[change](script_of(item.task)) for item in chosen}
+    served = await outcomes_of(player(made), chosen)
+    for item, found in zip(chosen, served, strict=True):
+        expected = locally(item, made[first_words(item)], LIMITS)
+        assert found.model_copy(update={"sampled_tokens": 0}) == expected.model_copy(update={"sampled_tokens": 0})
+        if change in ("reference", "a call is left out"):
+            turns = [[call for one in turn for call in one] for turn in made[first_words(item)]]
+            official = official_verdict(item.task, texts_of(item.task.reference), texts_of(turns))
+            assert found.success == official["valid"]
+    if change == "calls without end":
+        assert all(one.stop_reasons == {StopReason.ACTIONS: 1} and one.calls == 20 for one in served)
+
+
+async def outcomes_of(
+    answer: Callable[[ChatRequest], Answer],
+    items: Sequence[Item],
+    environment: Any = None,
+    limits: EpisodeLimits = LIMITS,
+    **changes: Any,
+) -> list[TaskOutcome]:
+    found: dict[str, TaskOutcome] = {}
+    fields = {"timeout": 10.0, "retry_pause": 0.0, "max_retries": 1} | changes
+    with FaultyServer(answer) as server:
+        settings = RoleSettings(kind="chat", model="m", base_url=server.url, **fields)
+        model = open_tool_calling_model(settings, "policy", Ledger(None, BudgetSettings()), 4, 3)
+        opened = environment or BFCLEnvironment()
+        await attempt_served(items, model, opened, limits, lambda one: found.setdefault(one.task_id, one) and None)
+    return [found[item.task.id] for item in items]
+
+
+def first_time(
+    answer: Callable[[ChatRequest], Answer] | Answer, then: Callable[[ChatRequest], Answer]
+) -> Callable[[ChatRequest], Answer]:
+    """``answer`` to the first message of each episode, whatever comes after it by the table."""
+
+    def reply(request: ChatRequest) -> Answer:
+        if any(one["role"] == "assistant" for one in request.messages):
+            return then(request)
+        return answer(request) if callable(answer) else answer
+
+    return reply
+
+
+def said(content: str | None, finish: str = "stop", **fields: Any) -> Callable[[ChatRequest], Raw]:
+    return lambda request: Raw(200, completion(request, {"content": content, **fields}, finish))
+
+
+def called(arguments: str, name: str = "ls") -> Callable[[ChatRequest], Raw]:
+    return lambda request: Raw(200, completion(request, message([(name, arguments)])))
+
+
+@pytest.mark.parametrize(
+    ("answer", "malformed"),
+    [
+        (called('{"a": tr'), 1),
+        (called('{"a": NaN}'), 1),
+        (called('["a"]'), 1),
+        (called('{"a": true} and so on'), 1),
+        (called('{"a": "\\ud800"}'), 1),
+        (called("[" * 100_000), 1),
+        (called(json.dumps({"a": "x" * LONGEST_REPLY})), 1),
+        (said("x" * (LONGEST_REPLY + 1)), 1),
+        (said("I was about to", "length"), 1),
+        (said('<tool_call>{"name": "ls", "arguments": {}}</tool_call>'), 1),
+        (called("", "weird name.of\u2028a tool" * 9), 0),
+        (said("", refusal="I will not."), 0),
+        (said(None, "content_filter"), 0),
+        (said(""), 0),
+    ],
+)
+async def test_what_a_model_writes_is_never_an_infrastructure_error(
+    items: tuple[Item, ...], answer: Callable[[ChatRequest], Raw], malformed: int
+) -> None:
+    (item, *_) = base(items)
+    sent: list[ChatRequest] = []
+
+    def reply(request: ChatRequest) -> Answer:
+        sent.append(request)
+        return first_time(answer, said("Done."))(request)
+
+    (found,) = await outcomes_of(reply, [item])
+    assert (found.infrastructure_error, found.malformed, found.success) == (None, malformed, False)
+    assert len(json.dumps(sent[-1].body)) < LONGEST_REPLY, "nothing of that length is sent back"
+    for request in sent[1:]:
+        for one in request.messages:
+            for call in one.get("tool_calls", ()):
+                assert isinstance(json.loads(call["function"]["arguments"]), dict), "endpoints refuse anything else"
+                assert call["function"]["name"].isascii()
+                assert len(call["function"]["name"]) <= 64
+
+
+async def test_an_episode_that_outgrows_the_models_context_is_judged(items: tuple[Item, ...]) -> None:
+    (item, *_) = base(items)
+    full = Raw(400, {"error": {"message": "This model's maximum context length is 4096 tokens."}})
+    (found,) = await outcomes_of(first_time(called("{}", "pwd"), lambda request: full), [item])
+    assert (found.infrastructure_error, found.success) == (None, False), "leaving it out would raise the score"
+    assert found.stop_reasons == {StopReason.EPISODE_TOKENS: 1}
+    (found,) = await outcomes_of(called("{}", "pwd"), [item], limits=LIMITS.model_copy(update={"max_tokens": 90}))
+    assert found.stop_reasons == {StopReason.EPISODE_TOKENS: 1}
+    (found,) = await outcomes_of(called("{}", "pwd"), [item], limits=LIMITS.model_copy(update={"max_steps": 3}))
+    assert (found.stop_reasons, found.calls) == ({StopReason.EPISODE_STEPS: 1}, 3)
+
+
+@pytest.mark.parametrize("fault", [Fault.LIMIT, Fault.ERROR, Fault.RESET, Fault.GARBAGE, Fault.EMPTY, Fault.STALL])
+async def test_a_fault_that_passes_changes_nothing(items: tuple[Item, ...], fault: Fault) -> None:
+    (item, *_) = base(items)
+    table = player(scripts([item]))
+
+    def once(request: ChatRequest) -> Answer:
+        return table(request) if request.attempt else fault
+
+    (found,) = await outcomes_of(once, [item], timeout=0.5)
+    assert (found.success, found.infrastructure_error) == (True, None)
+
+
+async def test_an_endpoint_that_does_not_answer_masks_the_attempt(items: tuple[Item, ...]) -> None:
+    one, other = base(items)
+    table = player(scripts([one, other]))
+
+    def answer(request: ChatRequest) -> Answer:
+        return Fault.ERROR if request.messages[0]["content"] == first_words(one) else table(request)
+
+    broken, fine = await outcomes_of(answer, [one, other])
+    assert broken.infrastructure_error is not None
+    assert "HTTP 500" in broken.infrastructure_error
+    assert broken.stop_reasons == {StopReason.FAULT: 1}
+    assert fine.success
+
+
+async def test_equal_failures_stop_the_evaluation_early(items: tuple[Item, ...]) -> None:
+    sent = []
+
+    def refuse(request: ChatRequest) -> Answer:
+        sent.append(request)
+        return Raw(400, {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}})
+
+    with pytest.raises(RepeatedFailure, match=r"3 requests in a row.*enable-auto-tool-choice.*--base-url"):
+        await outcomes_of(refuse, items)
+    assert len(sent) <= LIMITS.batch
+
+
+def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[Item, ...], tmp_path: Path) -> None:
+    output = tmp_path / "outcomes.jsonl"
+    table = player(scripts(base(items)))
+    with FaultyServer(table) as server:
+        first = evaluate(server, *BASE, "--output", str(output), "--json")
+        whole = [request.body for request in server.requests]
+    assert first.returncode == 0, first.stderr
+    of_one = sum(body["messages"][0]["content"] == first_words(base(items)[0]) for body in whole)
+    kept, output = output.read_text(), tmp_path / "again.jsonl"
+    with FaultyServer(table) as server:
+        options = (*BASE, "--output", str(output), "--json", "--base-url", server.url)
+        stopped = evaluate(server, *options, "--budget-calls", str(of_one + 1))
+        assert (stopped.returncode, stopped.stdout) == (1, "")
+        assert f"--budget-calls ({of_one + 1}) is spent: raise it and go on with --resume" in stopped.stderr
+        assert len(read_jsonl(output, TaskOutcome)) == 1
+        with output.open("a") as file:
+            file.write('{"task_id": "of a kill')
+        refused = evaluate(server, *options)
+        assert (refused.returncode, "go on with --resume, or choose another" in refused.stderr) == (2, True)
+        other = evaluate(server, *options, "--resume", "--max-new-tokens", "7")
+        assert (other.returncode, "--max-new-tokens None, this command 7" in other.stderr) == (2, True)
+        sent = len(server.requests)
+        done = evaluate(server, *options, "--resume", "--budget-calls", "1000")
+        assert done.returncode == 0, done.stderr
+        again = [request.body["messages"][0]["content"] for request in server.requests[sent:]]
+    assert first_words(base(items)[0]) not in again
+    assert output.read_text() == kept, "the records of an evaluation that was not stopped"
+    report = Report.model_validate_json(done.stdout)
+    assert report.spent is not None
+    assert report.spent.calls == len(server.requests), "the costs of both commands"
+
+
+def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_path: Path) -> None:
+    output, works = tmp_path / "outcomes.jsonl", [False]
+    table = player(scripts(base(items)))
+
+    def answer(request: ChatRequest) -> Answer:
+        broken = not works[0] and request.messages[0]["content"] == first_words(base(items)[0])
+        return Fault.ERROR if broken else table(request)
+
+    with FaultyServer(answer) as server:
+        options = (*BASE, "--output", str(output), "--json", "--max-retries", "0")
+        first = evaluate(server, *options)
+        assert "could not be judged: EndpointFailed: the endpoint gave no answer" in first.stderr
+        assert json.loads(first.stdout)["scores"][0]["infrastructure_errors"] == 1
+        works[0] = True
+        second = evaluate(server, *options, "--resume")
+    assert json.loads(second.stdout)["scores"][0]["successes"] == FIRST
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--base-url", "http://localhost:1/v1"), "--base-url is for --model openai:NAME"),
+        (("--model", "openai:"), "--model names no model: write it behind the colon"),
+        (("--model", "openai:m", "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
+        (("--model", "openai:m", "--key-variable", "sk-a key"), "--key-variable"),
+        (("--model", "openai:m", "--base-url", "localhost"), "--base-url is no URL"),
+        (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
+        (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
+        (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),
+        (("--resume",), "--resume goes on with the --output"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
+    done = run_here("evaluation.run", *BASE, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert says in line
+
+
+@pytest.mark.process
+def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lamps = "support.tiny_benchmark.benchmark:BENCHMARK"
+    log, test = tmp_path / "log.jsonl", named_benchmark(lamps).open_evaluation_set("test", 2)
+    options = ("--environment", lamps, "--evaluation-set", "test", "--limit", "2")
+    with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
+        refused = evaluate(server, *options)
+        assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
+        monkeypatch.delenv("OPENAI_API_KEY")
+        assert evaluate(server, *options, "--access-log", str(log)).returncode == 2
+        assert not log.exists(), "nothing could have been scored"
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        done = evaluate(server, *options, "--access-log", str(log), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
+    (access,) = read_jsonl(log, SplitAccess)
+    assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
+
+
+def test_a_refused_key_is_the_users_mistake(items: tuple[Item, ...]) -> None:
+    with FaultyServer(lambda request: Raw(401, {"error": {"message": f"wrong key {KEY}"}})) as server:
+        done = evaluate(server, *BASE)
+    assert done.returncode == 2
+    assert "check OPENAI_API_KEY, --model and --base-url" in done.stderr
+    assert KEY not in done.stderr
+
+
+def test_model_and_endpoint_are_found_in_the_environment(
+    items: tuple[Item, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultyServer(player(scripts(base(items)))) as server:
+        monkeypatch.setenv("COEVOLVE_POLICY_MODEL", "of-the-environment")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        done = run_here("evaluation.run", *BASE, "--limit", "1", "--model", "openai:", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {request.body["model"] for request in server.requests} == {"of-the-environment"}
+    assert json.loads(done.stdout)["model"] == "openai:of-the-environment"
+
+
+class Worlds:
+    """An environment with a tool that runs programs, and a preface; a program that says ``right`` solves the task."""
+
+    name = "worlds"
+
+    def __init__(self) -> None:
+        self.programs: list[str] = []
+
+    def open(self, task: Task) -> Worlds:
+        return self
+
+    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        code = Parameter(name="code", type="code", description="a program", required=True)
+        return tuple(ToolSpec(name=name, group="g", description="d", parameters=(code,)) for name in names)
+
+    def start(self) -> UserTurn:
+        return UserTurn(index=0, text="Do it.", tools=("python",), preface="You act by writing Python.")
+
+    def step(self, action: Action) -> Observation:
+        if isinstance(action, MalformedCall):
+            return Observation(text=action.reason, status=ObservationStatus.MALFORMED)
+        self.programs.append(str(action.arguments["code"]))
+        return Observation(text="it printed this", status=ObservationStatus.OK, calls=(action,))
+
+    def end_turn(self) -> None:
+        return None
+
+    def outcome(self) -> Outcome:
+        return Outcome(success="right()" in self.programs, turns=(TurnOutcome(calls=1, reference_calls=1),))
+
+    def close(self) -> None:
+        pass
+
+
+async def test_programs_are_written_as_blocks_and_no_tool_is_offered() -> None:
+    task = Task(
+        id="w", origin="given", environment="worlds", split="dev", classes=(), turns=("Do it.",), initial_state={},
+        tools=("python",), reference=((),),
+    )  # fmt: skip
+    item = Item(task=task, group="g", cluster="w", reference_calls=None)
+    sent: list[ChatRequest] = []
+    replies = iter(
+        [
+            "<think>```python\nwrong()\n```</think>Two:\n```python\na()\n```\n```python\nb()\n```",
+            "```python\nright()\n```",
+            "Done.",
+        ]
+    )
+
+    def answer(request: ChatRequest) -> Answer:
+        sent.append(request)
+        return next(replies)
+
+    worlds = Worlds()
+    (found,) = await outcomes_of(answer, [item], worlds)
+    assert (found.success, found.malformed, worlds.programs) == (True, 1, ["right()"])
+    assert not any("tools" in request.body for request in sent)
+    assert [one["role"] for one in sent[0].messages] == ["system", "user"]
+    last = sent[-1].messages[-3:]
+    assert "2 blocks of Python" in last[0]["content"]
+    assert last[2] == {"role": "user", "content": "it printed this"}
+
+
+def test_names_with_a_dot_are_offered_in_letters_and_read_back() -> None:
+    tools = [ToolSpec(name=name, group="g", description="d") for name in ("music.play", "music_play", "x" * 80)]
+    offered = Offered(tools)
+    assert [tool["function"]["name"] for tool in offered.schemas] == ["music_play", "music_play_2", "x" * 64]
+    read = read_reply(ChatReply("", (WrittenCall("", "music_play", "{}"),), None, False, None), offered)
+    assert not isinstance(read, EndTurn)
+    assert read.actions == (ToolCall(name="music.play"),)

@@ -1,0 +1,52 @@
+"""What a served model writes in tests: the messages of a table, user turn by user turn, as chat completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from environments.base import TaskSpec, ToolCall
+from support.faulty_server import Answer, ChatRequest, Raw, completion
+
+Written = ToolCall | str | tuple[str, str]
+"""One call; a text; or a name and arguments as the model wrote them, readable or not."""
+Script = Sequence[Sequence[Sequence[Written]]]
+"""By user turn and message: what is written. A turn's last message is followed by one that ends the turn."""
+
+
+def script_of(task: TaskSpec) -> list[list[list[Written]]]:
+    """The reference, each turn's calls in one message."""
+    return [[list(calls)] if calls else [] for calls in task.reference]
+
+
+def message(written: Sequence[Written]) -> dict[str, Any]:
+    """An assistant's message with these calls, or with the text."""
+    calls = [one if isinstance(one, tuple) else (one.name, json.dumps(one.arguments)) for one in written
+             if not isinstance(one, str)]  # fmt: skip
+    text = "".join(one for one in written if isinstance(one, str))
+    made = [{"id": "same", "type": "function", "function": {"name": n, "arguments": a}} for n, a in calls]
+    return {"content": text or None, **({"tool_calls": made} if made else {})}
+
+
+def player(scripts: Mapping[str, Script]) -> Callable[[ChatRequest], Answer]:
+    """Plays each task by the text of its first user message. Counts its own messages since the user's last one.
+
+    An answer that stands in a user's message (to a malformed text, to a block) is told from a turn by its text.
+    """
+
+    def answer(request: ChatRequest) -> Answer:
+        told = [one for one in request.messages if one["role"] != "system"]
+        script = scripts[told[0]["content"]]
+        turn = place = 0
+        for one in told:
+            if one["role"] != "assistant":
+                continue
+            if place < len(script[turn]):
+                place += 1
+            else:
+                turn, place = turn + 1, 0
+        written = script[turn][place] if place < len(script[turn]) else ["All is done."]
+        return Raw(200, completion(request, message(written)))
+
+    return answer
