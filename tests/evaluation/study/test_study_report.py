@@ -485,20 +485,18 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     assert set_shapes("test", log, benchmark)
 
 
-def test_the_shipped_study_on_real_models_is_right(tmp_path, monkeypatch):
-    """Every arm's settings are a recipe, whatever this machine has; all arms but those of F train 120 steps too."""
+@pytest.mark.parametrize("name", ["t4-bfcl", "t14-bfcl"])
+def test_arms_over_f_train_as_many_steps(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    shipped = load_study(Path("recipes/study-paper-bfcl.yaml"))
+    shipped = load_study(Path(f"recipes/papers/{name}.yaml"))
     assert shipped.recipe.deadline > 7 * 24 * 3600
-    seen = {}
+    steps = set()
     for arm in shipped.recipe.arms:
         (tmp_path / f"{arm.name}.yaml").write_text(yaml.safe_dump(shipped.settings_of(arm, 0, None)))
         settings = load_recipe(tmp_path / f"{arm.name}.yaml")
         assert settings.training.steps * settings.iterations == 120, arm.name
-        seen[arm.name] = (settings.policy.path, settings.tasks.initial_count, settings.training.steps)
-    assert {count for _, count, _ in seen.values()} == {50, 100, 200}
-    assert {steps for *_, steps in seen.values()} == {5, 10, 20}
-    assert len({path for path, *_ in seen.values()}) == len(shipped.policies) == 2
+        steps.add(settings.training.steps)
+    assert len(steps) == 3
 
 
 @pytest.mark.parametrize(("recipe", "output"), [("study", "learning"), ("study-seal", "seal")])
