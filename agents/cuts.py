@@ -50,13 +50,19 @@ def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interact
     return tuple(tuple(run) for run in runs.values())
 
 
-def partition(run: Sequence[Interaction], longest: int, rng: random.Random) -> tuple[Cut, ...]:
-    """Cut the run into consecutive pieces of 1 to ``longest`` calls; the earlier changes are each one's setup."""
+def partition(
+    run: Sequence[Interaction], lengths: range, rng: random.Random, *, longest_only: bool = False
+) -> tuple[Cut, ...]:
+    """Cut the run into consecutive pieces of ``lengths`` calls; the earlier changes are each one's setup.
+
+    Lengths are drawn, short ones more often (ours), or all the longest; a rest that is too short is left out.
+    """
+    drawn = [length for length in (*_LENGTHS, *range(max(_LENGTHS) + 1, lengths.stop)) if length in lengths]
     cuts, start = [], 0
-    lengths = [length for length in _LENGTHS if length <= longest]
     while start < len(run):
-        piece = tuple(run[start : start + rng.choice(lengths)])
-        cuts.append(Cut(_changes(run[:start]), piece))
+        piece = tuple(run[start : start + (lengths[-1] if longest_only else rng.choice(drawn))])
+        if len(piece) >= lengths.start:
+            cuts.append(Cut(_changes(run[:start]), piece))
         start += len(piece)
     return tuple(cuts)
 

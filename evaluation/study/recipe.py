@@ -34,6 +34,13 @@ _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
+RECORDED_VALUES: dict[str, JsonValue] = {
+    "roles.exploration.independent": False,
+    "roles.exploration.order": "easy_first",
+}
+"""Keys that came after the recorded results, with what those did. Recipes state it now, as today's defaults differ;
+hashes leave a stated one out, and have null where a recipe takes today's default."""
+
 Tree = dict[str, Any]
 
 
@@ -168,7 +175,7 @@ class Study(Record):
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        run: JsonValue = None if arm.untrained else _as_recorded(self.settings_of(arm, seed, admissions))
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
@@ -194,7 +201,7 @@ def load_study(path: Path) -> Study:
     return Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        sha256=_sha256([tree, _as_recorded(shared)]),
         starter=starter,
         starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
         panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
@@ -222,6 +229,25 @@ def _with_recorded_keys(tree: Tree) -> Tree:
         old = recorded.partition(".")[2]
         if isinstance(found.get(section), dict):
             found[section] = {old if own == name else own: value for own, value in found[section].items()}
+    return found
+
+
+def _as_recorded(tree: Tree) -> Tree:
+    """Return the settings of a run as hashes have them: what ``RECORDED_VALUES`` says."""
+    found: Tree = copy.deepcopy(tree)
+    for key, recorded in RECORDED_VALUES.items():
+        *names, last = key.split(".")
+        sections = [found]
+        for name in names:
+            inner = sections[-1].get(name)
+            sections.append(inner if isinstance(inner, dict) else {})
+        if last not in sections[-1]:
+            put(found, key, None)
+        elif sections[-1][last] == recorded:
+            del sections[-1][last]
+            for above, name, inner in reversed(list(zip(sections, names, sections[1:], strict=False))):
+                if not inner:
+                    del above[name]
     return found
 
 
