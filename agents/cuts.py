@@ -51,17 +51,22 @@ def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interact
 
 
 def partition(
-    run: Sequence[Interaction], lengths: range, rng: random.Random, *, longest_only: bool = False
+    run: Sequence[Interaction], longest: int, rng: random.Random, *, shortest: int = 1, long_only: bool = False
 ) -> tuple[Cut, ...]:
-    """Cut the run into consecutive pieces of ``lengths`` calls; the earlier changes are each one's setup.
+    """Cut the run into consecutive pieces of up to ``longest`` calls; the earlier changes are each one's setup.
 
-    Lengths are drawn, short ones more often (ours), or all the longest; a rest that is too short is left out.
+    Lengths are drawn, short ones more often (ours); ``long_only`` makes all pieces as long as may be. A piece of fewer
+    than ``shortest`` calls is left out.
     """
-    drawn = [length for length in (*_LENGTHS, *range(max(_LENGTHS) + 1, lengths.stop)) if length in lengths]
+    lengths = [
+        length for length in (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1)) if shortest <= length <= longest
+    ]
+    if long_only:
+        lengths = [longest]
     cuts, start = [], 0
     while start < len(run):
-        piece = tuple(run[start : start + (lengths[-1] if longest_only else rng.choice(drawn))])
-        if len(piece) >= lengths.start:
+        piece = tuple(run[start : start + rng.choice(lengths)])
+        if len(piece) >= shortest:
             cuts.append(Cut(_changes(run[:start]), piece))
         start += len(piece)
     return tuple(cuts)

@@ -54,7 +54,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     _rename(tree, str(path))
-    if path == RunDirectory(path.parent).settings_path and _EVERY_RUN_HAS <= tree.keys():
+    if path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS:
         _add_former_values(tree)
     old = _move_options(tree, path)
     name = _environment_name(tree, overrides)

@@ -214,7 +214,7 @@ class StageDirectory(Folder):
         "verdicts.jsonl",
         "memory.records.Verdict",
         written_by=(_UPDATE, _INITIAL),
-        read_by=(_EXPLORED,),
+        read_by=(_EXPLORED, _SUMMARY),
         meaning="Their verification results, after duplicates across branches and the quota were refused.",
     )
     branch_failures = RunFile(

@@ -89,9 +89,9 @@ class TemplateAbstractor:
         if wanted:
             yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen)
             return
-        long_first = self._settings.order == "long_first"
-        lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
-        pieces = [cut for run in runs for cut in partition(run, lengths, rng, longest_only=long_first)]
+        settings, long_first = self._settings, self._settings.order == "long_first"
+        longest, shortest = settings.max_reference_calls, settings.min_reference_calls
+        pieces = [cut for run in runs for cut in partition(run, longest, rng, shortest=shortest, long_only=long_first)]
         rng.shuffle(pieces)
         if long_first:
             pieces.sort(key=lambda cut: len(cut.reference), reverse=True)

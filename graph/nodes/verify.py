@@ -39,7 +39,8 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
     verdicts = await asyncio.to_thread(_verdicts, services, stage.known, drafts, context)
     roles, iteration = services.roles_for(context), context.iteration
-    if roles.validator is not None and not _unverified(services, context):
+    if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
+        assert roles.validator is not None, "the settings refuse such a mode without one"
         run = (
             with_agent(roles.validator, draft, verdict, services.environment, iteration, branch)
             for draft, verdict in zip(drafts, verdicts, strict=True)

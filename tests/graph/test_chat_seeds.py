@@ -113,9 +113,9 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
     output = tmp_path / "d0.jsonl"
     ledger = output.with_name("d0.jsonl.spending.jsonl")
     with FaultyServer(lambda request: "I would rather not.") as server:
-        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=6", "roles.concurrency=1"]
+        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=9", "roles.concurrency=1"]
         run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
-        for paid in (4, 6):  # two contexts, each with a repair turn; then what is left of the budget
+        for paid in (6, 9):  # one context, then two, each with a repair turn; then what is left of the budget
             directory = RunDirectory.create(run, settings)
             with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
                 asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
@@ -123,7 +123,7 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
             assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
         recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]
         given = [word for option in options for word in ("--set", option)]
-        for paid in (4, 6):
+        for paid in (6, 9):
             assert CliRunner().invoke(app, [*recipe, *given]).exit_code == 2
             assert sum(one.measured.calls for one in read_requests(ledger)) == paid
     assert not output.exists()
@@ -143,10 +143,10 @@ async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "barren", "asks", "explored"),
-    [(10, 0, True, 10), (100, 0, True, 32), (1, 0, True, 1), (1, 5, True, 6), (1, 99, True, 32), (10, 0, False, 32)],
+    ("missing", "barren", "drafts", "explored"),
+    [(10, 0, 1, 10), (10, 0, 3, 4), (100, 0, 3, 32), (1, 0, 3, 1), (1, 5, 3, 6), (1, 99, 3, 32), (10, 0, None, 32)],
 )
-def test_a_paid_chunk_has_no_more_start_states_than_are_needed(
-    missing: int, barren: int, asks: bool, explored: int
+def test_a_paid_chunk_has_no_more_start_states_than_can_be_needed(
+    missing: int, barren: int, drafts: int | None, explored: int
 ) -> None:
-    assert start_states(32, missing, barren, asks) == explored
+    assert start_states(32, missing, barren, drafts) == explored

@@ -19,7 +19,7 @@ from environments.verification.verify import verify
 from memory.jsonl import record_id
 from memory.records import Cause
 
-SETTINGS = ExplorationSettings(rounds=2, steps=3)
+SETTINGS = ExplorationSettings(rounds=2, steps=3, independent=False)
 
 
 def call(name: str, **arguments) -> ToolCall:

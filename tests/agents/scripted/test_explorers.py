@@ -15,7 +15,7 @@ from environments.example import depot
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 
-SETTINGS = ExplorationSettings(rounds=3, steps=8)
+SETTINGS = ExplorationSettings(rounds=3, steps=8, independent=False)
 EXPLORERS = {"guided": GuidedExplorer, "unguided": UnguidedExplorer}
 
 

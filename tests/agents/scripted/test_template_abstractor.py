@@ -18,7 +18,7 @@ from environments.verification.fingerprints import sealed_fingerprints
 from environments.verification.verify import reduce, verify
 from memory.jsonl import derive_seed, record_id
 
-SETTINGS = ExplorationSettings()
+SETTINGS = ExplorationSettings(independent=False)
 
 
 def drafts_of(environment, context, explorer, settings=SETTINGS):
