@@ -254,3 +254,17 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
     settings = load_recipe(QUICKSTART)
     assert settings.environment.options["classes"] == ["GorillaFileSystem", "VehicleControlAPI"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> None:
+    """Its settings.yaml has every key of its release, and none of those whose defaults differ from what it did."""
+    path = tmp_path / "settings.yaml"
+    tree = load_recipe(QUICKSTART).model_dump(mode="json")
+    for key in ("independent", "order"):
+        del tree["roles"]["exploration"][key]
+    path.write_text(yaml.safe_dump(tree))
+    kept = load_recipe(path).roles.exploration
+    assert (kept.independent, kept.order) == (False, "easy_first")
+    (tmp_path / "recipe.yaml").write_text(path.read_text())
+    fresh = load_recipe(tmp_path / "recipe.yaml").roles.exploration
+    assert (fresh.independent, fresh.order) == (True, "long_first")
