@@ -1,1 +1,1 @@
-"""The roles: reflector, explorer, abstractor, solver; scripted or played by a chat model."""
+"""The roles: reflector, explorer, abstractor, solver, validator; scripted or played by a chat model."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from agents.roles import Abstractor, Explorer, Reflector, Solver
+from agents.roles import Abstractor, Explorer, Reflector, Solver, Validator
 from agents.settings import ExplorationSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import StartState
@@ -16,57 +16,77 @@ from memory.jsonl import record_id
 from memory.records import FailureContext, Unsignalled
 
 UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_context=14)
-"""The budget of D_0 and of the initial policy's training data: one episode of 14 calls, cut up completely."""
+"""The scripted budget of D_0 and of the initial policy's training data: one episode of 14 calls, cut up completely."""
 
 
-def unguided_exploration(guided: ExplorationSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
-    """The budget of D_0 and of the unguided baseline in a run whose guided explorer has ``guided``.
+def unguided_exploration(roles: RolesSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
+    """Return the settings of unguided exploration, for D_0 and the unguided baseline, in a run with ``roles``.
 
-    Where the benchmark asks for it, it is the guided explorer's but for one round (``ExplorationHints``).
+    A chat explorer has those of the recipe, as for guided exploration (CoEvolve has one process for both). A scripted
+    one has a budget of its own (``UNGUIDED_EXPLORATION``), or the recipe's but for one round where the benchmark asks
+    for it (``ExplorationHints``). The lengths and the order of drafts are the recipe's in every case.
     """
-    if benchmark.exploration.unguided_as_guided:
-        return guided.model_copy(update={"rounds": UNGUIDED_EXPLORATION.rounds})
-    return UNGUIDED_EXPLORATION.model_copy(update={"max_turns": guided.max_turns})
+    guided = roles.exploration
+    if roles.explorer.kind == "chat":
+        return guided
+    budget = guided if benchmark.exploration.unguided_as_guided else UNGUIDED_EXPLORATION
+    return guided.model_copy(
+        update={
+            "rounds": UNGUIDED_EXPLORATION.rounds,
+            "steps": budget.steps,
+            "drafts_per_context": budget.drafts_per_context,
+        }
+    )
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of a run. ``solver`` is None if no model tries the drafts."""
+    """The roles of a run. ``solver`` is None if no model tries the drafts, ``validator`` if none carries them out."""
 
     reflector: Reflector
     explorer: Explorer
     abstractor: Abstractor
     solver: Solver | None = None
+    validator: Validator | None = None
 
 
-def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
+def build_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool = True) -> Roles:
     """Build the configured roles; ``ledger`` records what chat roles spend.
 
-    Raises InputError when a chat role lacks its key.
+    ``judges``: whether the validator's model says if a task was completed (``verification.completion``). Raises
+    InputError when a chat role lacks its key.
     """
     abstractor, solver = _abstractor(settings, ledger), _solver(settings, ledger)
-    return Roles(_reflector(settings, ledger), _explorer(settings, ledger), abstractor, solver)
+    validator = _validator(settings, ledger, judges)
+    return Roles(_reflector(settings, ledger), _explorer(settings, ledger), abstractor, solver, validator)
 
 
-def unguided_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-    """Build the configured roles with the unguided explorer: the baseline at an equal budget.
+def unguided_roles(roles: Roles, settings: RolesSettings, ledger: Ledger, benchmark: AnyBenchmark) -> Roles:
+    """Return ``roles`` for D_0 and the unguided baseline, within the limits of ``unguided_exploration``.
 
-    Raises InputError when a chat role lacks its key.
+    A chat explorer explores these, too. A scripted one gives way to uniformly drawn calls, and the abstractor gets its
+    limits; the other roles are the same objects. Raises InputError when a chat role lacks its key.
     """
+    if settings.explorer.kind == "chat":
+        return roles
     from agents.scripted.unguided import UnguidedExplorer
 
-    return dataclasses.replace(build_roles(settings, ledger), explorer=UnguidedExplorer(settings.exploration))
+    exploration = unguided_exploration(settings, benchmark)
+    abstractor = _abstractor(settings.model_copy(update={"exploration": exploration}), ledger)
+    return dataclasses.replace(roles, explorer=UnguidedExplorer(exploration), abstractor=abstractor)
 
 
-def baseline_contexts(starts: Sequence[StartState], calls: int, iteration: int) -> tuple[FailureContext, ...]:
+def baseline_contexts(
+    starts: Sequence[StartState], calls: int, iteration: int, exploration: ExplorationSettings
+) -> tuple[FailureContext, ...]:
     """Return contexts of unguided exploration for an iteration, as many as ``calls`` environment calls allow.
 
-    Episodes are like D_0's, start states in turn. The last episode is played in full, so that the baseline makes up to
-    one episode more than ``calls``. Empty without ``starts``.
+    Episodes are like D_0's, whose limits ``exploration`` are, start states in turn. The last context is explored in
+    full, so that the baseline makes up to one context more than ``calls``. Empty without ``starts``.
     """
     if not starts:
         return ()
-    count = ceil(calls / (UNGUIDED_EXPLORATION.rounds * UNGUIDED_EXPLORATION.steps))
+    count = ceil(calls / (exploration.rounds * exploration.steps))
     positions = range(iteration * count, (iteration + 1) * count)
     contexts = (unguided_context(starts[position % len(starts)], position) for position in positions)
     return tuple(
@@ -133,3 +153,13 @@ def _solver(settings: RolesSettings, ledger: Ledger) -> Solver | None:
 
     model = open_model(settings.solver, "solver", ledger, settings)
     return ChatSolver(model, settings.solver_attempts, settings.solver_actions)
+
+
+def _validator(settings: RolesSettings, ledger: Ledger, judges: bool) -> Validator | None:
+    if settings.validator is None:
+        return None
+    from agents.chat.model import open_model
+    from agents.chat.validator import ChatValidator
+
+    model = open_model(settings.validator, "validator", ledger, settings)
+    return ChatValidator(model, settings.validator_actions, judges)

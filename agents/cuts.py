@@ -50,13 +50,24 @@ def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interact
     return tuple(tuple(run) for run in runs.values())
 
 
-def partition(run: Sequence[Interaction], longest: int, rng: random.Random) -> tuple[Cut, ...]:
-    """Cut the run into consecutive pieces of 1 to ``longest`` calls; the earlier changes are each one's setup."""
+def partition(
+    run: Sequence[Interaction], longest: int, rng: random.Random, *, shortest: int = 1, long_only: bool = False
+) -> tuple[Cut, ...]:
+    """Cut the run into consecutive pieces of up to ``longest`` calls; the earlier changes are each one's setup.
+
+    Lengths are drawn, short ones more often (ours); ``long_only`` makes all pieces as long as may be. A piece of fewer
+    than ``shortest`` calls is left out.
+    """
+    lengths = [
+        length for length in (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1)) if shortest <= length <= longest
+    ]
+    if long_only:
+        lengths = [longest]
     cuts, start = [], 0
-    lengths = [length for length in _LENGTHS if length <= longest]
     while start < len(run):
         piece = tuple(run[start : start + rng.choice(lengths)])
-        cuts.append(Cut(_changes(run[:start]), piece))
+        if len(piece) >= shortest:
+            cuts.append(Cut(_changes(run[:start]), piece))
         start += len(piece)
     return tuple(cuts)
 

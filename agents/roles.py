@@ -1,7 +1,7 @@
-"""The protocols of the roles: reflector, explorer, abstractor, solver.
+"""The protocols of the roles: reflector, explorer, abstractor, solver, validator.
 
 Methods are coroutines because chat roles wait on a network; scripted roles run their environment calls in a thread.
-A role never writes to disk and never decides what is admitted: verification does.
+A role never writes to disk and never decides what is admitted: verification does, by its settings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from environments.base import Environment, Record
-from memory.records import Draft, Evidence, FailureContext, Interaction
+from memory.records import AgentVerdict, Draft, Evidence, FailureContext, Interaction
 
 
 class RoleRefused(RuntimeError):
@@ -55,4 +55,12 @@ class Solver(Protocol):
 
     async def solve(self, draft: Draft, environment: Environment, iteration: int | None) -> Solved:
         """Return the success rate. Raises RoleRefused when no attempt can be scored."""
+        ...
+
+
+class Validator(Protocol):
+    """Carries out a draft whose text and reference it reads, in the task's environment (CoEvolve, section 3.3)."""
+
+    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentVerdict:
+        """Return the result of one run. Raises RoleRefused when the run cannot be judged."""
         ...

@@ -114,11 +114,39 @@ class ExplorationSettings(Section):
 
     rounds: int = Field(4, ge=1, le=1000, description="R: episodes opened for one context")
     steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")
+    independent: bool = Field(
+        True,
+        description="whether the rounds of one context know nothing of each other (CoEvolve, section 3.2); false: a "
+        "round knows what the ones before it found (ours)",
+    )
     drafts_per_context: int = Field(3, ge=1, le=1000, description="most drafts proposed for one context")
+    min_reference_calls: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="fewest calls in a draft's reference, all turns together (CoEvolve, figure 12: 3; 1 is ours)",
+    )
     max_reference_calls: int = Field(
-        3, ge=1, le=1000, description="most calls in a draft's reference, all turns together"
+        3,
+        ge=1,
+        le=1000,
+        description="most calls in a draft's reference, all turns together (ours; the paper has no value)",
+    )
+    order: Literal["long_first", "easy_first"] = Field(
+        "long_first",
+        description="drafts that an abstractor proposes first; long_first: as many calls as possible (CoEvolve, figure "
+        "12); easy_first: one call, then longer ones (ours)",
     )
     max_turns: int = Field(2, ge=1, le=100, description="most user turns in a chat abstractor's draft (ours)")
+
+    @model_validator(mode="after")
+    def _some_length_is_allowed(self) -> Self:
+        if self.min_reference_calls > self.max_reference_calls:
+            raise ValueError(
+                f"'min_reference_calls' ({self.min_reference_calls}) is above 'max_reference_calls' "
+                f"({self.max_reference_calls}): no draft could be made"
+            )
+        return self
 
 
 class RolesSettings(Section):
@@ -139,6 +167,17 @@ class RolesSettings(Section):
     )
     solver_max: float | None = Field(
         None, ge=0.0, le=1.0, description="solver: success rate above which a draft is refused; none: only recorded"
+    )
+    validator: RoleSettings | None = Field(
+        None,
+        description="chat: the agent that carries out drafts from text and reference, for verification.mode agent and "
+        "both; none: drafts are verified without a model",
+    )
+    validator_actions: int = Field(
+        30,
+        ge=1,
+        le=10_000,
+        description="validator: actions in its episode, all turns together (CoEvolve, A.2: 30 steps an episode)",
     )
     exploration: ExplorationSettings = ExplorationSettings()
     branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")
@@ -162,6 +201,8 @@ class RolesSettings(Section):
         roles = {"reflector": self.reflector, "explorer": self.explorer, "abstractor": self.abstractor}
         if self.solver is not None:
             roles["solver"] = self.solver
+        if self.validator is not None:
+            roles["validator"] = self.validator
         return {name: role for name, role in roles.items() if role.kind == "chat"}
 
     @model_validator(mode="after")
@@ -187,6 +228,17 @@ class RolesSettings(Section):
             raise ValueError("solver.kind must be chat: no scripted solver exists")
         if self.solver_min is not None and self.solver_max is not None and self.solver_min > self.solver_max:
             raise ValueError("'solver_min' is above 'solver_max': no draft could pass")
+        return self
+
+    @model_validator(mode="after")
+    def _validator_options_fit(self) -> Self:
+        default = type(self).model_fields["validator_actions"].default
+        if self.validator is None and self.validator_actions != default:
+            raise ValueError(
+                "'validator_actions' is for a validator, and there is none: set roles.validator, or remove it"
+            )
+        if self.validator is not None and self.validator.kind != "chat":
+            raise ValueError("validator.kind must be chat: no scripted validator exists")
         return self
 
     @model_validator(mode="after")

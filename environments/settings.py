@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from environments.base import InputError
 from environments.benchmark import AnyBenchmark
@@ -114,8 +114,19 @@ class VerificationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    mode: Literal["deterministic", "agent", "both"] = Field(
+        "deterministic",
+        description="who verifies drafts; agent: a run of roles.validator, which reads request and reference, beside "
+        "the checks that are never off (CoEvolve, section 3.3); both: the replays and the agent, which are compared; "
+        "deterministic: replays of the reference (ours)",
+    )
+    completion: Literal["judge", "outcome"] = Field(
+        "judge",
+        description="mode agent and both: who says whether the agent completed the task; judge: the chat model by the "
+        "paper's five criteria (CoEvolve, figure 13, as we read it); outcome: the environment's official rule (ours)",
+    )
     replays: int = Field(2, ge=2, le=100, description="fresh replays that must agree")
-    max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together")
+    max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together (ours)")
     enabled: bool = Field(
         True,
         description="false: every draft of an iteration that can be opened becomes a task, unless it is held out or a "
@@ -128,3 +139,9 @@ class VerificationSettings(BaseModel):
         description="share of an iteration's drafts whose reference gets one argument or call changed before they are "
         "verified; never D_0's (ours, stress test)",
     )
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        if self.mode == "deterministic" and self.completion != "judge":
+            raise ValueError("'completion' is for mode: agent and both, deterministic would ignore it: remove it")
+        return self

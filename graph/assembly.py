@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from agents.assembly import Roles, build_roles, unguided_exploration, unguided_roles
+from agents.assembly import Roles, build_roles, unguided_roles
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
 from environments.registry import benchmark_of, open_environment
@@ -28,8 +28,8 @@ class RunServices:
         run: the run directory that the nodes read and write.
         settings: the run's settings.
         environment: where explorers act and drafts are verified.
-        roles: reflector, explorer, abstractor and solver of contexts with a weakness.
-        unguided: the same for D_0 and the unguided baseline, with the budget that D_0 was measured with.
+        roles: reflector, explorer, abstractor, solver and validator of contexts with a weakness.
+        unguided: the same for D_0 and the unguided baseline, with the limits of unguided exploration.
         held_out: decontamination: every held-out task of the environment and of the file that the settings name.
         ledger: what chat roles have spent.
         breaker: counts branches that fail in a row.
@@ -63,13 +63,13 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     """
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    unguided = unguided_exploration(settings.roles.exploration, benchmark_of(environment))
+    roles = build_roles(settings.roles, ledger, judges=settings.verification.completion == "judge")
     return RunServices(
         run=run,
         settings=settings,
         environment=environment,
-        roles=build_roles(settings.roles, ledger),
-        unguided=unguided_roles(settings.roles.model_copy(update={"exploration": unguided}), ledger),
+        roles=roles,
+        unguided=unguided_roles(roles, settings.roles, ledger, benchmark_of(environment)),
         held_out=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
         breaker=Breaker(settings.roles.failures_in_a_row),

@@ -55,6 +55,14 @@ class Node(Protocol):
         ...
 
 
+def finished(state: BranchState, output: Path) -> bool:
+    """Whether a branch of D_0 has the output of a node from before a kill, so that it is not made, and paid, again.
+
+    Branches of an iteration resume from LangGraph's checkpoints; there a node is run again on purpose, in forks.
+    """
+    return state.stage == SEED_STAGE and output.exists()
+
+
 def may_pass(error: Exception) -> bool:
     """Whether to retry: a dead worker may work the next time; a bug of the environment, or anything else, would not."""
     return isinstance(error, EnvironmentFault) and not isinstance(error, EnvironmentDefect)

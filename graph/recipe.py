@@ -20,6 +20,7 @@ from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options, with_options_key
 from graph.settings import RunSettings, check_benchmark
+from memory.run import RunDirectory
 from memory.strict_yaml import parse_yaml, read_yaml
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
@@ -28,6 +29,15 @@ ENVIRONMENT_NAME = ("environment", "name")
 
 FORMER_KEYS = {("evaluation", "panel"): ("evaluation", "set")}
 """Keys of a section by their former names, which work for one release."""
+
+FORMER_VALUES: dict[tuple[str, ...], Any] = {
+    ("roles", "exploration", "independent"): False,
+    ("roles", "exploration", "order"): "easy_first",
+}
+"""Keys whose default is not what earlier releases did, with what those did. The settings.yaml of a run has every key
+of its release, so that a run whose file lacks one of these was made by an earlier release, and resumes as such."""
+
+_EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "roles", "memory", "tasks"}
 
 Tree = dict[str, Any]
 
@@ -44,6 +54,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     _rename(tree, str(path))
+    if path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS:
+        _add_former_values(tree)
     old = _move_options(tree, path)
     name = _environment_name(tree, overrides)
     given = {}
@@ -142,6 +154,16 @@ def _rename(tree: Tree, source: str) -> None:
             raise InputError(f"{source}: {'.'.join(old)} is the former name of {'.'.join(new)}: remove one of them")
         tree[old[0]] = {new[1] if key == old[1] else key: value for key, value in section.items()}
         _warn(source, old, new)
+
+
+def _add_former_values(tree: Tree) -> None:
+    """Give the keys of ``FORMER_VALUES`` that the settings of a run lack the values that the run was made with."""
+    for (*sections, last), value in FORMER_VALUES.items():
+        section: Any = tree
+        for name in sections:
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.setdefault(last, value)
 
 
 def _warn(source: str, old: tuple[str, str], new: tuple[str, str]) -> None:

@@ -49,8 +49,27 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _verification_has_its_model(self) -> Self:
+        mode, validator = self.verification.mode, self.roles.validator
+        if mode != "deterministic" and validator is None:
+            raise ValueError(
+                f"verification.mode is {mode}, which needs a chat model that carries out drafts: set roles.validator"
+            )
+        if mode == "deterministic" and validator is not None:
+            raise ValueError(
+                "roles.validator is for verification.mode agent and both, deterministic would ignore it: remove it"
+            )
+        shortest, most = self.roles.exploration.min_reference_calls, self.verification.max_calls
+        if mode != "agent" and shortest > most:
+            raise ValueError(
+                f"roles.exploration.min_reference_calls ({shortest}) is above verification.max_calls ({most}): every "
+                "draft would be refused"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _baselines_ask_only_their_models(self) -> Self:
-        unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector", "explorer")}
+        unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector",)}
         for name in unasked[self.signals.contexts]:
             if name in self.roles.chat():
                 raise ValueError(

@@ -18,6 +18,8 @@ from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpe
 from environments.verification.decontamination import Nearest
 
 __all__ = [
+    "ACCEPTED",
+    "AgentVerdict",
     "Cause",
     "Difficulty",
     "Draft",
@@ -294,11 +296,36 @@ class Draft(TaskSpec):
     measured: Measured = Measured()
 
 
+class AgentVerdict(Record):
+    """The result of one run of the validator on a draft (CoEvolve, section 3.3).
+
+    ``accepted``: the task was completed, or the environment gave a positive reward. ``completed`` is the answer of who
+    judges that (``verification.completion``); None where the judge gave none. ``success`` is the environment's official
+    outcome, ``reward`` its reward in [0, 1]: 1 for a success, else ``Outcome.partial``, or 0 in an environment that
+    does not report it (ours; the paper does not say what reward a synthetic task has). ``actions`` counts all actions
+    of the run, ``detail`` is the judge's reason.
+    """
+
+    accepted: bool
+    completed: bool | None
+    success: bool
+    reward: float
+    actions: int
+    detail: str = ""
+
+
+ACCEPTED = "accepted"
+"""``Verdict.deterministic`` of a draft that the replays accept."""
+
+
 class Verdict(Record):
     """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
     ``solved`` is the solver's success rate over its ``attempts`` with an outcome, in [0, 1]; None without a solver or
     without such an attempt. ``nearest`` are the held-out tasks most similar to an accepted draft.
+
+    ``agent`` is the validator's run, and None, and not written, where it was not asked or gave none. ``deterministic``
+    is what the replays alone say, ``accepted`` or their reason; it is written only where both are asked.
     """
 
     draft_id: str
@@ -309,3 +336,5 @@ class Verdict(Record):
     solved: float | None = None
     attempts: int = 0
     nearest: Nearest | None = Field(None, exclude_if=operator.not_)
+    agent: AgentVerdict | None = Field(None, exclude_if=operator.not_)
+    deterministic: str | None = Field(None, exclude_if=operator.not_)

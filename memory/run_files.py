@@ -22,6 +22,7 @@ ITERATIONS = "iterations"
 _ITERATION_STAGE = re.compile(ITERATIONS + r"/(\d{3,})")
 _BRANCHES = "branches"
 _REFLECTIONS = "reflections"
+_VALIDATIONS = "validations"
 
 
 def iteration_stage(iteration: int) -> str:
@@ -142,6 +143,13 @@ class BranchDirectory(Folder):
         read_by=(_UPDATE,),
         meaning="The changes made to drafts; written only with `verification.perturbed`.",
     )
+    validations = RunFile(
+        f"{_VALIDATIONS}/",
+        "memory.records.AgentVerdict",
+        written_by=(_VERIFY,),
+        read_by=(_VERIFY,),
+        meaning="One file per draft that a validator carried out, so that a resumed node does not ask again.",
+    )
     verdicts = RunFile(
         "verdicts.jsonl",
         "memory.records.Verdict",
@@ -159,6 +167,10 @@ class BranchDirectory(Folder):
     traceback = RunFile(
         "failure.log", "text", written_by=(_BRANCH,), meaning="The traceback of a failed branch, for people."
     )
+
+    def validation(self, validation_id: str) -> Path:
+        """Return the path of the validator's run with the id ``validation_id``, a hash of the draft."""
+        return self.validations / f"{validation_id}.json"
 
 
 class StageDirectory(Folder):
@@ -183,7 +195,7 @@ class StageDirectory(Folder):
         "memory.run_files.BranchDirectory",
         written_by=(_DEDUPLICATE, _EXPLORE, _ABSTRACT, _VERIFY, _BRANCH, _INITIAL),
         read_by=(_UPDATE, _INITIAL),
-        meaning="One folder per branch, named by its context's id; removed from `seed/` when a batch is joined.",
+        meaning="One folder per branch, named by its context's id; removed from `seed/` once D_0 is made.",
     )
     interactions = RunFile(
         "interactions.jsonl",
@@ -202,7 +214,7 @@ class StageDirectory(Folder):
         "verdicts.jsonl",
         "memory.records.Verdict",
         written_by=(_UPDATE, _INITIAL),
-        read_by=(_EXPLORED,),
+        read_by=(_EXPLORED, _SUMMARY),
         meaning="Their verification results, after duplicates across branches and the quota were refused.",
     )
     branch_failures = RunFile(

@@ -1,7 +1,8 @@
 """The chat abstractor: a model picks interactions that really ran and writes the user's turns (CoEvolve, section 3).
 
 It cannot invent calls: a draft's reference consists of recorded interactions, and its setup of the calls before them.
-It is asked for tasks of graded difficulty; the recorded grade is computed from the calls (ours).
+It is asked for tasks of as many calls as possible, longest first (the paper's figure 12), or for tasks of graded
+difficulty, easy ones first (ours); the recorded grade is computed from the calls (ours).
 
 Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it. The
 code is written from what was recorded but was not recorded itself: a replay in fresh episodes decides whether it works.
@@ -31,6 +32,23 @@ from memory.records import Difficulty, Draft, FailureContext, Interaction
 _SIGN_IN_AND_ONE = 2
 
 
+_LONG_FIRST = (
+    "Make every task as long as what was found out carries: several goals of one user that belong together are one "
+    "task, not one each, and no call is there that they do not need. Give the longest tasks first."
+)
+_EASY_FIRST = """Tasks have grades of difficulty:
+- easy: one call, whose values the request states;
+- medium: several calls that do not need each other;
+- hard: a later call takes a value from what an earlier one told, or works only because of what an earlier one did; or \
+the task has several turns that build on each other.
+Spread the tasks over the grades as far as the interactions carry it, easy ones first."""
+_EASY_PROGRAMS_FIRST = """Tasks have grades of difficulty:
+- easy: one app, one thing looked up or done;
+- medium: one app, where what is done depends on something that has to be looked up first;
+- hard: several apps, or values that have to be combined.
+Spread the tasks over the grades as far as what was found out carries it, easy ones first."""
+
+
 class ProposedProgram(BaseModel):
     """One task: what the user asks for, and code that does it."""
 
@@ -39,7 +57,7 @@ class ProposedProgram(BaseModel):
 
 
 class ProposedPrograms(BaseModel):
-    """Tasks made of what was found out, the easy ones first."""
+    """Tasks made of what was found out, in the order that is asked for."""
 
     tasks: list[ProposedProgram]
 
@@ -73,7 +91,9 @@ class ProgramAbstractor:
             tools=tools_text((self._program,)),
             context=context_text(context),
             interactions=interactions_text(interactions, self._program),
+            order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
             most=str(self._settings.drafts_per_context),
+            shortest=str(self._settings.min_reference_calls),
             longest=str(self._settings.max_reference_calls),
         )
         reply, measured = await self._model.ask(
@@ -84,7 +104,10 @@ class ProgramAbstractor:
             subject=context.id,
             iteration=context.iteration,
         )
-        usable = [task for task in reply.tasks if self._wrong(task) is None][: self._settings.drafts_per_context]
+        usable = [task for task in reply.tasks if self._wrong(task) is None]
+        if self._settings.order == "long_first":
+            usable.sort(key=lambda task: len(blocks(task.code)), reverse=True)
+        del usable[self._settings.drafts_per_context :]
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
@@ -106,10 +129,10 @@ class ProgramAbstractor:
             return f"the code of {task.request[:80]!r} cannot be read: {error}"
         if not tools:
             return f"the code of {task.request[:80]!r} calls no API"
-        longest = self._settings.max_reference_calls
-        return (
-            f"the code of {task.request[:80]!r} has {count} statements, not 1 to {longest}" if count > longest else None
-        )
+        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        if shortest <= count <= longest:
+            return None
+        return f"the code of {task.request[:80]!r} has {count} statements, not {shortest} to {longest}"
 
     def _draft(
         self, task: ProposedProgram, place: int, context: FailureContext, interactions: Sequence[Interaction]
@@ -163,7 +186,7 @@ class ProposedTask(BaseModel):
 
 
 class ProposedTasks(BaseModel):
-    """Tasks made of recorded interactions, the easy ones first."""
+    """Tasks made of recorded interactions, in the order that is asked for."""
 
     tasks: list[ProposedTask]
 
@@ -188,11 +211,14 @@ class ChatAbstractor:
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """Write at most ``drafts_per_context`` drafts; without a successful interaction none, without a request.
+        """Write at most ``drafts_per_context`` drafts; none, without a request, where the interactions carry none.
+
+        That is where none succeeded, or no run has as many successful ones as the shortest reference.
 
         Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable after one repair.
         """
-        if not successful_runs(interactions):
+        longest = max(map(len, successful_runs(interactions)), default=0)
+        if longest == 0:
             return ()
         tools = await asyncio.to_thread(environment.tools, context.tools)
         preface = preface_text(await asyncio.to_thread(preface_of, environment, context))
@@ -200,13 +226,17 @@ class ChatAbstractor:
         if program is not None:
             writer = ProgramAbstractor(self._model, self._settings, program, benchmark_of(environment).everyday_groups)
             return await writer.abstract(context, interactions, preface)
+        if longest < self._settings.min_reference_calls:
+            return ()
         messages = prompt(
             "abstract",
             preface=preface,
             tools=tools_text(tools),
             context=context_text(context),
             interactions=interactions_text(interactions),
+            order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_FIRST,
             most=str(self._settings.drafts_per_context),
+            shortest=str(self._settings.min_reference_calls),
             longest=str(self._settings.max_reference_calls),
             turns=str(self._settings.max_turns),
         )
@@ -219,6 +249,8 @@ class ChatAbstractor:
             iteration=context.iteration,
         )
         chosen = [_chosen(task, interactions) for task in reply.tasks if self._wrong(task, interactions) is None]
+        if self._settings.order == "long_first":
+            chosen.sort(key=lambda one: len(one.interactions()), reverse=True)
         drafts = await asyncio.to_thread(
             self._drafts, chosen[: self._settings.drafts_per_context], context, interactions, environment
         )
@@ -238,13 +270,14 @@ class ChatAbstractor:
         return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
-        most, longest = self._settings.max_turns, self._settings.max_reference_calls
+        settings, most = self._settings, self._settings.max_turns
+        shortest, longest = settings.min_reference_calls, settings.max_reference_calls
         if not 1 <= len(task.turns) <= most:
             return f"a task needs 1 to {most} turns, not {len(task.turns)}"
         if not all(turn.query.strip() and turn.calls for turn in task.turns):
             return "a turn has an empty query or no calls"
-        if len(calls) > longest or len(set(calls)) < len(calls):
-            return f"a task needs 1 to {longest} different interactions, not {calls[:20]}"
+        if not shortest <= len(calls) <= longest or len(set(calls)) < len(calls):
+            return f"a task needs {shortest} to {longest} different interactions, not {calls[:20]}"
         return None
 
     def _drafts(

@@ -1,4 +1,9 @@
-"""The chat explorer: a model acts step by step in live episodes around a failure context (CoEvolve, section 3)."""
+"""The chat explorer: a model acts step by step in live episodes (CoEvolve, section 3.2).
+
+It explores around a failure context, and without a guide from a start state, for D_0 and for the unguided baseline: in
+the paper both are one model's work (section 3.1, table 12). Its rules are those of the paper's figure 9 in words of
+our own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolSpec
 from environments.verification.programs import program_tool
-from memory.records import FailureContext, Interaction
+from memory.records import FailureContext, Interaction, Unsignalled
 
 
 class NextCall(BaseModel):
@@ -47,6 +52,8 @@ class ChatExplorer:
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore for R rounds of at most S steps; ``seed`` is unused, because the endpoint does the sampling.
+
+        With ``exploration.independent`` a round is shown its own actions only, otherwise those of earlier rounds too.
 
         A reply that stays unusable, or a spent budget, ends the exploration; interactions so far are kept. Raises
         RoleRefused, or its subclass BudgetReached, when there are none.
@@ -72,6 +79,7 @@ class ChatExplorer:
     ) -> None:
         """Act in one live episode and append to ``interactions``."""
         documentation, program = tools_text(tools), program_tool(tools)
+        first = len(interactions) if self._settings.independent else 0
         with ExitStack() as stack:
             run = await asyncio.to_thread(
                 stack.enter_context, live_run(environment, context, number, self._settings.steps)
@@ -82,9 +90,11 @@ class ChatExplorer:
                     preface=preface_text(run.preface),
                     tools=documentation,
                     context=context_text(context),
-                    history=interactions_text(interactions, program),
+                    scope="in this round" if self._settings.independent else "in all rounds",
+                    history=interactions_text(interactions[first:], program),
                     round=str(number + 1),
                     rounds=str(self._settings.rounds),
+                    exploration=_exploration(context),
                     left=str(self._settings.steps - step),
                 )
                 reply, measured = await self._model.ask(
@@ -94,3 +104,15 @@ class ChatExplorer:
                     return
                 action = offered(reply.tool, reply.arguments, context.tools)
                 interactions.append(await asyncio.to_thread(run.act, action, measured))
+
+
+def _exploration(context: FailureContext) -> str:
+    """Name an unguided exploration: those from one start state have nothing else to tell their prompts apart.
+
+    A cache of replies, and a model at temperature 0, would answer all of them alike.
+    """
+    unguided = context.kind in (None, Unsignalled.UNGUIDED)
+    return f" of exploration {context.id[-_SHOWN_ID:]}, one of many from here" if unguided else ""
+
+
+_SHOWN_ID = 8

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 
-from pydantic import BaseModel, Field, JsonValue
-
-from agents.chat.sending import EndpointFailed
+from agents.chat.playing import PlayedEpisode
 from agents.chat.structured import StructuredModel
-from agents.chat.transcript import acting_tools, attempt_text, data, offered, preface_text, prompt, tools_text
+from agents.chat.transcript import RequestMessages, prompt
 from agents.roles import RoleRefused, Solved
 from agents.spending import BudgetReached
-from environments.base import Action, Environment, Episode, Observation, UserTurn
-from environments.verification.programs import program_tool
+from environments.base import Environment, Outcome, UserTurn
 from memory.records import Draft
-
-
-class NextAction(BaseModel):
-    """The next tool call in this turn, or the end of the turn."""
-
-    tool: str = Field(description="name of the tool to call; empty when the request of this turn is fulfilled")
-    arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
 
 class ChatSolver:
@@ -56,15 +45,15 @@ class ChatSolver:
                 refusals.append(result)
             elif isinstance(result, BaseException):
                 raise result
-        judged = [result for result in played if isinstance(result, bool)]
+        judged = [result.success for result in played if isinstance(result, Outcome)]
         spent = [refusal for refusal in refusals if isinstance(refusal, BudgetReached)]
         if spent or not judged:
             raise (spent or refusals)[0]
         return Solved(rate=sum(judged) / len(judged), attempts=len(judged))
 
 
-class _Attempt:
-    """One episode. ``number`` counts from 1 and is in the prompt, so that a cache does not answer all alike."""
+class _Attempt(PlayedEpisode):
+    """One attempt from the text alone. ``number`` counts from 1 and is in the prompt, for caches of replies."""
 
     def __init__(
         self,
@@ -75,56 +64,11 @@ class _Attempt:
         number: int,
         actions: int,
     ) -> None:
-        self._model = model
-        self._draft = draft
-        self._environment = environment
-        self._iteration = iteration
+        super().__init__(model, draft, environment, iteration, actions)
         self._number = number
-        self._left = actions
-        self._preface = ""
-        self._said: list[str] = []
 
-    async def play(self) -> bool:
-        """Play the episode; return whether it succeeded."""
-        with closing(await asyncio.to_thread(self._environment.open, self._draft)) as episode:
-            try:
-                await self._converse(episode)
-            except (BudgetReached, EndpointFailed):
-                raise
-            except RoleRefused:  # by the model itself: it gave up
-                pass
-            return (await asyncio.to_thread(episode.outcome)).success
-
-    async def _converse(self, episode: Episode) -> None:
-        """Go through the user turns until the last one has ended or no action is left."""
-        first = await asyncio.to_thread(episode.start)
-        self._preface = preface_text(first.preface)
-        turn: UserTurn | None = first
-        while turn is not None:
-            await self._turn(episode, turn)
-            turn = await asyncio.to_thread(episode.end_turn) if self._left > 0 else None
-
-    async def _turn(self, episode: Episode, turn: UserTurn) -> None:
-        """Act until the model ends the turn or no action is left."""
-        tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
-        documentation, program = tools_text(tools), program_tool(tools)
-        self._said.append(f"User: {data('user', turn.full_text)}")
-        done: list[tuple[Action, Observation]] = []
-        while self._left > 0:
-            messages = prompt(
-                "solve",
-                preface=self._preface,
-                tools=documentation,
-                history="\n".join((*self._said, attempt_text(done, program))),
-                attempt=str(self._number),
-                left=str(self._left),
-            )
-            reply, _ = await self._model.ask(
-                NextAction, messages.system, messages.user, subject=self._draft.id, iteration=self._iteration
-            )
-            if not reply.tool:
-                break
-            action = offered(reply.tool, reply.arguments, turn.tools)
-            done.append((action, await asyncio.to_thread(episode.step, action)))
-            self._left -= 1
-        self._said.append(attempt_text(done, program))
+    def request(self, turn: UserTurn, tools: str, history: str, left: int) -> RequestMessages:
+        """Fill the solver's prompt."""
+        return prompt(
+            "solve", preface=self.preface, tools=tools, history=history, attempt=str(self._number), left=str(left)
+        )

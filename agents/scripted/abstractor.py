@@ -2,8 +2,9 @@
 
 CoEvolve (section 3) lets an LLM abstract tasks; here the benchmark writes the text: from templates of its own, or
 from the tools' documentation. Which cut is tried first is our choice: the context's tool, then the tools
-worth exploring; one call first, then two, and so on; then variety. A policy that fails at a long task is
-unlikely to succeed at another long one around the same tool, and learns nothing from it.
+worth exploring; by length (``exploration.order``); then variety. ``long_first`` begins with the longest reference
+(the paper's prompt, figure 12), ``easy_first`` with one call, then two, and so on (ours): a small policy that fails at
+a long task is unlikely to succeed at another long one around the same tool, and learns nothing from it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class TemplateAbstractor:
         unworded = ""
         for cut, target in self._cuts(context, interactions, environment, rng, chosen):
             task = _reduced(cut, target, context, environment)
-            if task is None or task.reference in seen:
+            if task is None or task.reference in seen or len(_sequence(task)) < self._settings.min_reference_calls:
                 continue
             seen.append(task.reference)
             try:
@@ -88,8 +89,12 @@ class TemplateAbstractor:
         if wanted:
             yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen)
             return
-        pieces = [cut for run in runs for cut in partition(run, self._settings.max_reference_calls, rng)]
+        settings, long_first = self._settings, self._settings.order == "long_first"
+        longest, shortest = settings.max_reference_calls, settings.min_reference_calls
+        pieces = [cut for run in runs for cut in partition(run, longest, rng, shortest=shortest, long_only=long_first)]
         rng.shuffle(pieces)
+        if long_first:
+            pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
         for cut in pieces:
             if not cut.solved_blindly():
                 yield cut, ""
@@ -110,6 +115,9 @@ class TemplateAbstractor:
         }
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
+        lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
+        if self._settings.order == "long_first":
+            lengths = lengths[::-1]
         while open_places:
             place = min(
                 open_places, key=lambda p: (rank[name_at(runs, p)] + _AGAIN * tried[name_at(runs, p)], order[p])
@@ -118,13 +126,14 @@ class TemplateAbstractor:
             cuts = open_places[place]
             if cuts is None:
                 cuts = list(around(runs[place[0]], place[1], self._settings.max_reference_calls, context, environment))
-                cuts = [cut for cut in cuts if not cut.solved_blindly()]
+                shortest = self._settings.min_reference_calls
+                cuts = [cut for cut in cuts if len(cut.reference) >= shortest and not cut.solved_blindly()]
                 rng.shuffle(cuts)
             if not cuts:
                 del open_places[place]
                 continue
             before = sum(chosen.values())
-            length = 1 + before % self._settings.max_reference_calls
+            length = lengths[before % len(lengths)]
             cuts.sort(key=lambda cut: abs(len(cut.reference) - length) + _SAME_SEQUENCE * chosen[cut.names()])
             yield cuts.pop(0), name
             open_places[place] = cuts

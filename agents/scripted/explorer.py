@@ -1,7 +1,8 @@
 """The guided explorer: acts around a failure context, resolves errors, and prefers tools not reached yet.
 
 CoEvolve (section 3) lets an LLM explore for several rounds of several steps; these rules are our stand-in. A round
-reuses what earlier ones learned: which calls a tool needs first, which values it takes, what is visible at the start.
+that is not independent reuses what earlier ones learned: which calls a tool needs first, which values it takes, what is
+visible at the start (ours).
 
 In a round (one live episode) it aims at one tool after another. A refused call is retried after the calls that the
 error message asks for. If the values that a tool takes are elsewhere in the state's tree, it goes there first; after a
@@ -25,6 +26,7 @@ from agents.scripted.words import about, name_words, overlap, parameter_words
 from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.registry import benchmark_of
+from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
 
 _MAX_DEPTH = 4
@@ -211,6 +213,8 @@ class GuidedExplorer:
         knowledge = Knowledge(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
+            if self._settings.independent and number > 0:
+                knowledge = Knowledge(context, environment, values, random.Random(derive_seed(seed, "round", number)))
             with live_run(environment, context, number, self._settings.steps) as run:
                 GuidedRound(run, knowledge, self._settings.steps).play()
                 interactions += run.interactions

@@ -1,4 +1,4 @@
-"""An explorer's knowledge in one context across its rounds: tools, calls, their needs, and which values worked."""
+"""An explorer's knowledge of one round, or of all in a context: tools, calls, their needs, and which values worked."""
 
 from __future__ import annotations
 

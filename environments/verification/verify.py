@@ -89,9 +89,11 @@ class Refusal(StrEnum):
     task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
     the turns, nor in earlier observations, nor in the docs.
 
-    ``verify`` never returns the last two. ``solver``: a model that tried an accepted draft solved it too rarely or too
-    often for the gate in the settings, or did not answer (``graph.nodes.verify``). ``over_quota``: the draft was
-    accepted, and the iteration admits no more (``tasks.admissions``).
+    ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
+    earned a positive reward. ``not_validated``: no run of that agent could be judged, because its model did not answer.
+    ``solver``: a model that tried an accepted draft solved it too rarely or too often for the gate in the settings, or
+    did not answer (``graph.nodes.verify``). ``over_quota``: the draft was accepted, and the iteration admits no more
+    (``tasks.admissions``).
     """
 
     EMPTY_REFERENCE = "empty_reference"
@@ -110,6 +112,8 @@ class Refusal(StrEnum):
     TRIVIAL_POLICY = "trivial_policy"
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
+    AGENT = "agent"
+    NOT_VALIDATED = "not_validated"
     SOLVER = "solver"
     OVER_QUOTA = "over_quota"
 

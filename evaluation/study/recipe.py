@@ -40,6 +40,12 @@ RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
 RECORDED_DEFAULTS: dict[str, tuple[JsonValue, JsonValue]] = {
+    "roles.exploration.independent": (False, True),
+    "roles.exploration.order": ("easy_first", "long_first"),
+    "signals.definition": ("group", "paper"),
+    "training.loss": ("grpo", "group_tokens"),
+    "training.length_cost": (0.1, 0.0),
+    "tasks.evolved_share": (0.5, None),
     "training.seal.unreached": ("left_out", "padded"),
     "training.seal.weights.dynamic": (True, False),
     "training.seal.weights.cap_abstention": (True, False),

@@ -7,6 +7,7 @@ import asyncio
 from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
+from graph.branches import finished
 from graph.perturbation import perturb_all
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
@@ -22,6 +23,8 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
     """
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
+    if finished(state, branch.drafts):
+        return {}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     interactions = await asyncio.to_thread(read_jsonl, branch.interactions, Interaction)
     seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)

@@ -7,6 +7,7 @@ import asyncio
 from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
+from graph.branches import finished
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext
@@ -21,6 +22,8 @@ async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUp
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
     await asyncio.to_thread(branch.failure.unlink, missing_ok=True)  # of an earlier attempt
+    if finished(state, branch.interactions):
+        return {}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     seed = derive_seed(services.settings.seed, context.iteration, "explore", context.id)
     interactions = await services.roles_for(context).explorer.explore(context, services.environment, seed)

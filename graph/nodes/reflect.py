@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 
 from langgraph.runtime import Runtime
 
-from agents.assembly import baseline_contexts
+from agents.assembly import baseline_contexts, unguided_exploration
 from agents.roles import RoleRefused
 from agents.scripted.baselines import random_contexts
 from environments.base import InputError
+from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.branches import describe
 from graph.records import Failure
@@ -143,7 +144,8 @@ def contexts_without_signals(
     settings, exploration = services.settings.signals, services.settings.roles.exploration
     if settings.contexts == "unguided":
         calls = settings.contexts_per_iteration * exploration.rounds * exploration.steps
-        contexts = baseline_contexts(services.environment.starts(), calls, iteration)
+        unguided = unguided_exploration(services.settings.roles, benchmark_of(services.environment))
+        contexts = baseline_contexts(services.environment.starts(), calls, iteration, unguided)
         if not contexts:
             raise InputError(
                 f"signals.contexts: unguided exploration needs a start state, and starts() of the environment "

@@ -8,36 +8,48 @@ from pathlib import Path
 
 from langgraph.runtime import Runtime
 
-from agents.roles import RoleRefused, Solved, Solver
+from agents.roles import RoleRefused, Solved, Solver, Validator
 from agents.settings import RolesSettings
 from environments.base import Environment
 from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
+from graph.branches import finished
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
-from memory.records import Draft, FailureContext, Verdict
-from memory.run import read_json, read_jsonl, write_jsonl
+from memory.jsonl import record_id
+from memory.records import ACCEPTED, AgentVerdict, Draft, FailureContext, Verdict
+from memory.run import BranchDirectory, read_json, read_jsonl, write_json, write_jsonl
 
 
 async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
     """Read the branch's drafts.jsonl and the stage's known.json, write the branch's verdicts.jsonl.
 
-    Where there is a solver, it then tries the drafts that the environment accepts, except D_0's. A draft that equals
-    one of another branch is not seen here: ``update`` resolves those, in order of id. With verification off, an
-    iteration's drafts are only checked for whether an agent can be trained on them; D_0's are verified all the same.
+    ``verification.mode`` says who verifies: replays, an agent that carries out each draft, or both. Where there is a
+    solver, it then tries the accepted drafts, except D_0's. A draft that equals one of another branch is not seen here:
+    ``update`` resolves those, in order of id. With verification off, an iteration's drafts are only checked for whether
+    an agent can be trained on them; D_0's are verified all the same.
     """
     services = runtime.context
     stage = services.run.stage(state.stage)
     branch = stage.branch(state.context_id)
+    if finished(state, branch.verdicts):
+        return {"finished": [state.context_id]}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
     verdicts = await asyncio.to_thread(_verdicts, services, stage.known, drafts, context)
-    solver, iteration = services.roles_for(context).solver, context.iteration
-    if solver is not None and iteration is not None:
+    roles, iteration = services.roles_for(context), context.iteration
+    if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
+        assert roles.validator is not None, "the settings refuse such a mode without one"
+        run = (
+            with_agent(roles.validator, draft, verdict, services.environment, iteration, branch)
+            for draft, verdict in zip(drafts, verdicts, strict=True)
+        )
+        verdicts = await asyncio.gather(*run)
+    if roles.solver is not None and iteration is not None:
         settings = services.settings.roles
         tried = (
-            with_solver(solver, draft, verdict, services.environment, iteration, settings)
+            with_solver(roles.solver, draft, verdict, services.environment, iteration, settings)
             for draft, verdict in zip(drafts, verdicts, strict=True)
         )
         verdicts = await asyncio.gather(*tried)
@@ -46,17 +58,29 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     return {"finished": [state.context_id]}
 
 
+def _unverified(services: RunServices, context: FailureContext) -> bool:
+    return not services.settings.verification.enabled and context.iteration is not None
+
+
 def _verdicts(services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext) -> list[Verdict]:
-    """Return the result of the environment's replays for each draft, in the order of ``drafts``."""
+    """Return the result of the checks without a model for each draft, in the order of ``drafts``.
+
+    Where an agent is asked, too, a draft that it can be asked about is accepted here, and ``Verdict.deterministic`` has
+    the result of the replays if they count.
+    """
     settings = services.settings.verification
-    unverified = not settings.enabled and context.iteration is not None
+    mode = None if _unverified(services, context) else settings.mode
     known = _known(known_path, known_path.stat().st_mtime_ns)
     verdicts = []
     for draft in drafts:
-        if unverified:
-            ruling = can_train(draft, services.environment, known, services.held_out)
-        else:
+        deterministic = None
+        if mode == "deterministic":
             ruling = verify_draft(draft, services.environment, known, services.held_out, settings)
+        else:
+            ruling = can_train(draft, services.environment, known, services.held_out)
+        if mode == "both" and ruling.accepted:
+            replayed = verify_draft(draft, services.environment, known, services.held_out, settings)
+            ruling, deterministic = replayed, replayed.reason or ACCEPTED
         verdicts.append(
             Verdict(
                 draft_id=draft.id,
@@ -65,6 +89,7 @@ def _verdicts(services: RunServices, known_path: Path, drafts: list[Draft], cont
                 reason=ruling.reason,
                 detail=ruling.detail,
                 nearest=ruling.nearest,
+                deterministic=deterministic,
             )
         )
     return verdicts
@@ -74,6 +99,44 @@ def _verdicts(services: RunServices, known_path: Path, drafts: list[Draft], cont
 def _known(path: Path, _written: int) -> frozenset[str]:
     """Read known.json once for all branches of a stage; the time of writing is part of the key."""
     return frozenset(read_json(path, KnownTasks).fingerprints)
+
+
+async def with_agent(
+    validator: Validator,
+    draft: Draft,
+    verdict: Verdict,
+    environment: Environment,
+    iteration: int | None,
+    branch: BranchDirectory,
+) -> Verdict:
+    """Return the verdict with the result of the validator's run, which may refuse the draft.
+
+    A draft that the replays refuse is carried out, too, where both count, so that the two can be compared; it stays
+    refused for their reason. A run is kept in the branch's folder as soon as it was judged, so that a resumed node does
+    not pay for it again. Without a run that can be judged (no usable reply, a spent budget) a draft is refused.
+    """
+    if not verdict.accepted and verdict.deterministic is None:
+        return verdict
+    path = branch.validation(record_id("validation", draft.model_dump_json()))
+    if path.exists():
+        run = await asyncio.to_thread(read_json, path, AgentVerdict)
+    else:
+        try:
+            run = await validator.validate(draft, environment, iteration)
+        except RoleRefused as refusal:
+            return _refused(verdict, Refusal.NOT_VALIDATED, f"No run of the validator could be judged: {refusal}")
+        await asyncio.to_thread(write_json, path, run)
+    verdict = verdict.model_copy(update={"agent": run})
+    if run.accepted:
+        return verdict
+    return _refused(verdict, Refusal.AGENT, f"The validator did not complete it: {run.detail or 'no reason given'}")
+
+
+def _refused(verdict: Verdict, reason: Refusal, detail: str) -> Verdict:
+    """Refuse an accepted draft; the reason of one that is refused already stays."""
+    if not verdict.accepted:
+        return verdict
+    return verdict.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
 
 
 async def with_solver(

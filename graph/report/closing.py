@@ -42,6 +42,8 @@ REASONS = {
     "not_solved": "its reference does not solve it",
     "no_effect": "a user turn of it changes nothing and returns nothing informative",
     "nondeterministic": "two replays of it differ",
+    "agent": "an agent that carried it out neither completed it nor earned a reward",
+    "not_validated": "the agent that carries it out could not be judged",
     "solver": "the solver solves it too rarely or too often",
     "over_quota": "the iteration admits no more",
 }

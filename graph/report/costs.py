@@ -14,7 +14,13 @@ from memory.run import RunDirectory, read_jsonl
 Row = TypeVar("Row", bound=Record)
 
 SEED = "seed"
-STAGES = {"reflector": "reflect", "explorer": "explore", "abstractor": "abstract", "solver": "solve"}
+STAGES = {
+    "reflector": "reflect",
+    "explorer": "explore",
+    "abstractor": "abstract",
+    "solver": "solve",
+    "validator": "validate",
+}
 
 
 class StageCost(Record):
@@ -60,8 +66,8 @@ class Cost(Record):
 
     Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
     demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts.
-    ``stages`` splits the chat roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve.
-    ``per_admitted`` is None where no task was admitted or no model asked.
+    ``stages`` splits the chat roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve,
+    validate. ``per_admitted`` is None where no task was admitted or no model asked.
     """
 
     model_calls: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import SignalKind, StopReason, Trajectory
+from memory.records import ACCEPTED, SignalKind, StopReason, Trajectory, Verdict
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
@@ -49,6 +49,10 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
         labels.append("without deduplication")
     if not verification.enabled:
         labels.append("verification off")
+    elif verification.mode == "agent":
+        labels.append(f"drafts validated by an agent ({verification.completion})")
+    elif verification.mode == "both":
+        labels.append(f"drafts verified by replays and by an agent ({verification.completion})")
     if verification.perturbed:
         labels.append(f"{100 * verification.perturbed:g} % of drafts perturbed")
     if settings.tasks.admissions is not None:
@@ -78,6 +82,40 @@ class Contexts(Record):
     left_out: int
 
 
+class Agreement(Record):
+    """Drafts by what the replays and the validator's run say of each (``verification.mode: both``; ours).
+
+    ``replays_only`` were accepted by the replays alone, ``agent_only`` by the agent alone. ``not_validated``: the agent
+    gave no result. Drafts that neither was asked about (held out, known already, without a reference) are left out.
+    """
+
+    both: int = 0
+    replays_only: int = 0
+    agent_only: int = 0
+    neither: int = 0
+    not_validated: int = 0
+
+    def words(self) -> str:
+        """Return one line of a table."""
+        words = f"accepted by both {self.both}, by the replays alone {self.replays_only}, by the agent alone "
+        words += f"{self.agent_only}, by neither {self.neither}"
+        return words + (f"; not carried out {self.not_validated}" if self.not_validated else "")
+
+
+def agreement_of(verdicts: Iterable[Verdict]) -> Agreement | None:
+    """Return the agreement on ``verdicts``; None where replays and agent were not both asked."""
+    names = {(True, True): "both", (True, False): "replays_only", (False, True): "agent_only"}
+    counts: Counter[str] = Counter()
+    for one in verdicts:
+        if one.deterministic is None:
+            continue
+        if one.agent is None:
+            counts["not_validated"] += 1
+        else:
+            counts[names.get((one.deterministic == ACCEPTED, one.agent.accepted), "neither")] += 1
+    return Agreement(**counts) if counts else None
+
+
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
@@ -86,7 +124,8 @@ class Summary(Record):
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
-    tasks before and after the round, None where none are scored.
+    tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
+    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked.
     """
 
     iteration: int
@@ -105,6 +144,7 @@ class Summary(Record):
     without_success: str | None = Field(default=None, exclude_if=operator.not_)
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
+    agreement: Agreement | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -139,6 +179,14 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         without_success=_without_success(run, folder, settings) if record.success == 0 and not record.lent else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
+        agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
+    )
+
+
+def _agreement(run: RunDirectory, iteration: int) -> Agreement | None:
+    stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
+    return agreement_of(
+        one for stage in stages if stage.verdicts.exists() for one in read_jsonl(stage.verdicts, Verdict)
     )
 
 
@@ -228,6 +276,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("no success", summary.without_success)
     if summary.faulted:
         table.add_row("faults", summary.faulted)
+    if summary.agreement is not None:
+        table.add_row("verification", summary.agreement.words())
     if summary.stop_reasons:
         table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
     if summary.seal is not None:

@@ -1,9 +1,9 @@
 """Makes D_0: by unguided exploration, from a user's file, or from the benchmark's own training tasks.
 
-``make_seeds`` explores start states without a guide, through the branch that evolved tasks go through. ``verify_given``
-verifies each line of the user's file. ``official_tasks`` takes the benchmark's own training tasks as they
-are: verification's demands on a draft (a call in every turn, few calls, grounded arguments) do not
-apply, only that the task opens, plays, can be judged and is not held out.
+``make_seeds`` explores start states without a guide, by the configured explorer, through the branch that evolved tasks
+go through. ``verify_given`` verifies each line of the user's file, without a model. ``official_tasks`` takes the
+benchmark's own training tasks as they are: verification's demands on a draft (a call in every turn, few calls, grounded
+arguments) do not apply, only that the task opens, plays, can be judged and is not held out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from math import floor
+from math import ceil, floor
 from pathlib import Path
 
-from agents.assembly import unguided_context
+from agents.assembly import unguided_context, unguided_exploration
 from agents.scripted.baselines import tool_context
 from environments.base import InputError, StartState
 from environments.registry import benchmark_of, parse_options
@@ -31,12 +31,21 @@ from graph.records import Failure, KnownTasks
 from graph.run.progress import Stage
 from graph.state import SeedState
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
-from memory.run import append_jsonl, read_json, read_jsonl, write_json
+from memory.run import (
+    BranchDirectory,
+    RunDirectory,
+    StageDirectory,
+    append_jsonl,
+    read_json,
+    read_jsonl,
+    write_json,
+)
 from memory.tasks import read_given
 
 NAMED = 20  # held-out tasks that an error names
 LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
 BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
+_PASSING = ("BudgetReached", "EndpointFailed")  # causes of failed branches that say nothing about them
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
 
@@ -116,10 +125,6 @@ def _official(services: RunServices, tell: Callable[[str], None]) -> tuple[Task,
     return tuple(tasks)
 
 
-BRANCHES_AT_ONCE = 2  # of scripted roles, whose work is the processor's
-BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration has nothing more to give
-
-
 @dataclass
 class Seeds:
     """The results of unguided exploration so far. ``drafts`` counts all drafts, ``refused`` those refused by reason."""
@@ -143,29 +148,35 @@ class Seeds:
 async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     """Make ``count`` tasks, equal for equal settings: start states in turn, in chunks.
 
-    Where each start state costs a question to a model, a chunk has no more of them than tasks are missing.
+    Where each start state costs questions to a model, a chunk has no more of them than are needed. Branches that an
+    earlier, killed process finished are taken as they are: they were paid for. Their folders stay until
+    ``forget_branches``.
 
     Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
     a budget of the chat roles is spent before there are enough.
     """
     starts = services.environment.starts()
+    benchmark = benchmark_of(services.environment)
     if not starts:
-        raise InputError(benchmark_of(services.environment).explain_no_starts(services.environment.name))
-    shutil.rmtree(services.run.seed, ignore_errors=True)
+        raise InputError(benchmark.explain_no_starts(services.environment.name))
+    await asyncio.to_thread(_begin_again, services.run.seed)
     graph = seed_graph().compile()
     roles = services.settings.roles
-    at_once = roles.concurrency if roles.abstractor.kind == "chat" else BRANCHES_AT_ONCE
+    asks = not roles.chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
+    drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
+    at_once = roles.concurrency if asks else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
-    barren, whole = 0, benchmark_of(services.environment).exploration.seed_chunk
+    barren, whole = 0, benchmark.exploration.seed_chunk
     while len(seeds.tasks) < count:
         services.ledger.check()
-        chunk = start_states(whole, count - len(seeds.tasks), barren, roles.abstractor.kind == "chat")
+        chunk = start_states(min(whole, count), count - len(seeds.tasks), barren, drafts)
         contexts = await asyncio.to_thread(
             _prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
         )
-        state = SeedState(contexts=tuple(context.id for context in contexts))
-        await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
+        state = SeedState(contexts=tuple(one.id for one in contexts if not _ended(services.run.seed.branch(one.id))))
+        if state.contexts:
+            await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
         before = len(seeds.tasks)
         await asyncio.to_thread(_join, services, contexts, seeds, known)
         barren = barren + chunk if len(seeds.tasks) == before else 0
@@ -176,13 +187,40 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     return seeds
 
 
-def start_states(whole: int, missing: int, barren: int, asks: bool) -> int:
+def start_states(whole: int, missing: int, barren: int, drafts: int | None) -> int:
     """Return how many start states the next chunk explores, at most ``whole``.
 
-    Where each costs a question to a model (``asks``): one for each missing task, and one more for each that gave no
-    task since the last one was found (``barren``), so that the search for a rare task widens.
+    Where each costs questions to a model, ``drafts`` is the most that one of them can give, None elsewhere: then a
+    chunk has as few as can give the missing tasks, and one more for each that gave no task since the last one was found
+    (``barren``), so that the search for a rare task widens.
     """
-    return min(whole, missing + barren) if asks else whole
+    return whole if drafts is None else min(whole, ceil(missing / drafts) + barren)
+
+
+def forget_branches(run: RunDirectory) -> None:
+    """Remove the folders of D_0's branches, once the task set has its tasks."""
+    shutil.rmtree(run.seed.branches, ignore_errors=True)
+
+
+def _begin_again(folder: StageDirectory) -> None:
+    """Remove what the joined branches of a killed process left; the branches themselves stay.
+
+    What only a spent budget or a silent endpoint ended is to be tried again.
+    """
+    for path in (folder.contexts, folder.interactions, folder.drafts, folder.verdicts, folder.branch_failures):
+        path.unlink(missing_ok=True)
+    for root in folder.branches.iterdir() if folder.branches.is_dir() else ():
+        branch = folder.branch(root.name)
+        if branch.failure.exists() and read_json(branch.failure, Failure).cause in _PASSING:
+            branch.failure.unlink()
+        if branch.verdicts.exists() and any(
+            one.reason == Refusal.NOT_VALIDATED for one in read_jsonl(branch.verdicts, Verdict)
+        ):
+            branch.verdicts.unlink()
+
+
+def _ended(branch: BranchDirectory) -> bool:
+    return branch.verdicts.exists() or branch.failure.exists()
 
 
 def _prepare(
@@ -239,7 +277,6 @@ def _join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seed
         append_jsonl(folder.verdicts, verdicts)
     refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
-    shutil.rmtree(folder.branches)
 
 
 def _barren(seeds: Seeds, count: int) -> str:

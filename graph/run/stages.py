@@ -181,7 +181,7 @@ async def make_tasks(run: Run) -> None:
     """
     if run.directory.tasks_path.exists():
         return
-    from graph.run.initial_tasks import make_seeds, official_tasks, verify_given
+    from graph.run.initial_tasks import forget_branches, make_seeds, official_tasks, verify_given
 
     initial, services = run.settings.tasks.initial, run.services
     with _timed(run, 0, "seed"):
@@ -198,6 +198,7 @@ async def make_tasks(run: Run) -> None:
                 run.progress.say(seeds.failed())
             tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
+        forget_branches(run.directory)
 
 
 async def score_before(run: Run, iteration: int) -> None:

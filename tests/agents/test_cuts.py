@@ -86,6 +86,16 @@ def test_a_partition_holds_every_success_once_in_order(car_start, make_context, 
             assert 1 <= len(cut.reference) <= 3
 
 
+def test_the_pieces_of_a_partition_keep_to_their_lengths(car_start, make_context, played) -> None:
+    actions = (LOCK, LIGHT, PRESS, call("check_tire_pressure"), call("get_outside_temperature_from_google"))
+    (run,) = successful_runs(played(make_context(car_start, "lockDoors"), *actions))
+    assert len(run) == 5
+    assert [len(cut.reference) for cut in partition(run, 4, random.Random(0), long_only=True)] == [4, 1]
+    assert [len(cut.reference) for cut in partition(run, 4, random.Random(0), shortest=2, long_only=True)] == [4]
+    drawn = {len(cut.reference) for seed in range(30) for cut in partition(run, 4, random.Random(seed), shortest=2)}
+    assert drawn == {2, 3, 4}
+
+
 def test_what_a_trivial_policy_solves_is_known_before(car_start, make_context, played) -> None:
     context = make_context(car_start, "lockDoors")
     read, other, release, light = played(

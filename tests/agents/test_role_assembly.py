@@ -9,14 +9,23 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agents.assembly import Roles, baseline_contexts, build_roles, unguided_context, unguided_roles
+from agents.assembly import (
+    UNGUIDED_EXPLORATION,
+    Roles,
+    baseline_contexts,
+    build_roles,
+    unguided_context,
+    unguided_exploration,
+    unguided_roles,
+)
 from agents.roles import Abstractor, Explorer, Reflector
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.reflector import RuleReflector
 from agents.scripted.unguided import UnguidedExplorer
-from agents.settings import RoleSettings, RolesSettings
+from agents.settings import ExplorationSettings, RoleSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import Environment, InputError
+from environments.bfcl.benchmark import BENCHMARK
 from memory.records import Unsignalled
 
 CHAT = RoleSettings(kind="chat", model="some-model", base_url="http://127.0.0.1:9/v1", timeout=5.0, max_retries=1)
@@ -31,18 +40,38 @@ def test_scripted_roles_need_nothing(monkeypatch) -> None:
     roles = build(RolesSettings())
     assert isinstance(roles.reflector, RuleReflector)
     assert isinstance(roles.explorer, GuidedExplorer)
-    assert isinstance(unguided_roles(RolesSettings(), Ledger(None, RolesSettings().budget)).explorer, UnguidedExplorer)
+    assert isinstance(unguided(RolesSettings()).explorer, UnguidedExplorer)
+
+
+def unguided(settings: RolesSettings) -> Roles:
+    return unguided_roles(build(settings), settings, Ledger(None, settings.budget), BENCHMARK)
+
+
+def test_a_chat_explorer_explores_without_a_guide_too_within_the_recipes_limits(monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
+    limits = ExplorationSettings(rounds=2, steps=5, drafts_per_context=4, min_reference_calls=3, max_reference_calls=9)
+    settings = RolesSettings(explorer=CHAT, exploration=limits)
+    assert type(unguided(settings).explorer).__name__ == "ChatExplorer"
+    assert unguided_exploration(settings, BENCHMARK) == limits
+
+
+def test_scripted_unguided_exploration_keeps_its_budget_and_takes_the_recipes_lengths() -> None:
+    limits = ExplorationSettings(rounds=2, steps=5, drafts_per_context=4, min_reference_calls=3, max_reference_calls=9)
+    found = unguided_exploration(RolesSettings(exploration=limits), BENCHMARK)
+    assert found == limits.model_copy(update={"rounds": 1, "steps": 14, "drafts_per_context": 14})
 
 
 @pytest.mark.parametrize(("calls", "episodes"), [(1, 1), (14, 1), (15, 2), (768, 55)])
 def test_the_unguided_baseline_gets_the_calls_it_is_paid_for_and_less_than_an_episode_more(
     environment: Environment, calls: int, episodes: int
 ) -> None:
-    contexts = baseline_contexts(environment.starts(), calls, 3)
+    contexts = baseline_contexts(environment.starts(), calls, 3, UNGUIDED_EXPLORATION)
     assert len(contexts) == len({context.id for context in contexts}) == episodes
     assert {(context.kind, context.iteration, context.tool) for context in contexts} == {(Unsignalled.UNGUIDED, 3, "")}
-    assert contexts == baseline_contexts(environment.starts(), calls, 3)
-    others = [baseline_contexts(environment.starts(), calls, iteration) for iteration in (0, 2, 4)]
+    assert contexts == baseline_contexts(environment.starts(), calls, 3, UNGUIDED_EXPLORATION)
+    others = [
+        baseline_contexts(environment.starts(), calls, iteration, UNGUIDED_EXPLORATION) for iteration in (0, 2, 4)
+    ]
     seeds = [unguided_context(start, n) for n, start in enumerate(environment.starts())]
     taken = {one.id for context in (*others, seeds) for one in context}
     assert taken.isdisjoint(context.id for context in contexts)
@@ -50,9 +79,9 @@ def test_the_unguided_baseline_gets_the_calls_it_is_paid_for_and_less_than_an_ep
 
 def test_the_unguided_baseline_takes_the_start_states_in_turn_across_iterations(environment: Environment) -> None:
     starts = environment.starts()
-    contexts = [context for n in range(3) for context in baseline_contexts(starts, 14 * 10, n)]
+    contexts = [context for n in range(3) for context in baseline_contexts(starts, 14 * 10, n, UNGUIDED_EXPLORATION)]
     assert [context.initial_state for context in contexts] == [starts[n % len(starts)].initial_state for n in range(30)]
-    assert baseline_contexts((), 100, 0) == ()
+    assert baseline_contexts((), 100, 0, UNGUIDED_EXPLORATION) == ()
 
 
 @pytest.mark.parametrize("role", ["reflector", "explorer", "abstractor", "solver"])

@@ -1,4 +1,4 @@
-"""D_0 with a chat abstractor over HTTP: its tasks, its costs, and its budget."""
+"""D_0 and the unguided baseline with chat roles over HTTP: tasks, costs, budgets, and what a stop leaves."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from pathlib import Path
 import pytest
 from support.chat_table import KEY, reply, settings_of
 from support.faulty_server import FaultyServer, Raw
-from support.made_run import services_of, settings_for
+from support.made_run import make_run, run_graph, services_of, settings_for
 from support.official_audit import audit
 from typer.testing import CliRunner
 
+import graph.nodes.abstract
+import graph.nodes.verify
 import graph.run.initial_tasks
-from agents.spending import read_requests
+from agents.spending import BudgetReached, RepeatedFailure, read_requests
 from environments.base import InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from graph.recipe import load_recipe
 from graph.report.costs import cost_of
-from graph.report.summary import Summary
-from graph.run.initial_tasks import make_seeds, start_states
+from graph.report.summary import Summary, iteration_table, summarise
+from graph.run.initial_tasks import Seeds, make_seeds, start_states
 from graph.run.interruption import Interruption
 from graph.run.loop import iterate
 from graph.run.progress import Progress
 from graph.run.stages import Run
 from graph.seed_tasks import app
-from memory.run import RunDirectory
+from memory.records import FailureContext, Interaction, Unsignalled, Verdict
+from memory.run import RunDirectory, read_jsonl
 
 pytestmark = pytest.mark.slow
 
@@ -113,9 +116,9 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
     output = tmp_path / "d0.jsonl"
     ledger = output.with_name("d0.jsonl.spending.jsonl")
     with FaultyServer(lambda request: "I would rather not.") as server:
-        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=6", "roles.concurrency=1"]
+        options = [*settings_of(server, ("abstractor",)), "roles.budget.calls=9", "roles.concurrency=1"]
         run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
-        for paid in (4, 6):  # two contexts, each with a repair turn; then what is left of the budget
+        for paid in (6, 9):  # one context, then two, each with a repair turn; then what is left of the budget
             directory = RunDirectory.create(run, settings)
             with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
                 asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
@@ -123,7 +126,7 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
             assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
         recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]
         given = [word for option in options for word in ("--set", option)]
-        for paid in (4, 6):
+        for paid in (6, 9):
             assert CliRunner().invoke(app, [*recipe, *given]).exit_code == 2
             assert sum(one.measured.calls for one in read_requests(ledger)) == paid
     assert not output.exists()
@@ -143,10 +146,118 @@ async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "barren", "asks", "explored"),
-    [(10, 0, True, 10), (100, 0, True, 32), (1, 0, True, 1), (1, 5, True, 6), (1, 99, True, 32), (10, 0, False, 32)],
+    ("missing", "barren", "drafts", "explored"),
+    [(10, 0, 1, 10), (10, 0, 3, 4), (100, 0, 3, 32), (1, 0, 3, 1), (1, 5, 3, 6), (1, 99, 3, 32), (10, 0, None, 32)],
 )
-def test_a_paid_chunk_has_no_more_start_states_than_are_needed(
-    missing: int, barren: int, asks: bool, explored: int
+def test_a_paid_chunk_has_no_more_start_states_than_can_be_needed(
+    missing: int, barren: int, drafts: int | None, explored: int
 ) -> None:
-    assert start_states(32, missing, barren, asks) == explored
+    assert start_states(32, missing, barren, drafts) == explored
+
+
+CHAT = ("explorer", "abstractor")
+SMALL = ("roles.exploration.rounds=1", "roles.exploration.steps=3", "roles.concurrency=1", "tasks.initial_count=4")
+
+
+def chat_run(table: FaultyServer, folder: Path, *options: str, roles: tuple[str, ...] = CHAT) -> RunDirectory:
+    given = [*settings_of(table, roles), *SMALL, *options]
+    return RunDirectory.create(folder / "run", settings_for(folder / "recipe", *given))
+
+
+async def seeds_of(run: RunDirectory) -> Seeds:
+    settings = load_recipe(run.settings_path)
+    with Progress() as progress, progress.stage("seeds") as stage:
+        return await make_seeds(services_of(run), settings.tasks.initial_count, stage)
+
+
+async def test_a_chat_explorer_makes_d_0_within_the_recipes_limits(
+    table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    run = chat_run(table, tmp_path, "roles.exploration.min_reference_calls=2")
+    seeds = await seeds_of(run)
+    assert len(seeds.tasks) == 4
+    assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)
+    assert all(sum(map(len, task.reference)) >= 2 for task in seeds.tasks)
+    seen = read_jsonl(run.seed.interactions, Interaction)
+    assert {(one.run, one.position) for one in seen} == {(0, 0), (0, 1), (0, 2)}
+    requests = read_requests(run.spending_path)
+    assert {(one.role, one.iteration) for one in requests} == {("explorer", None), ("abstractor", None)}
+    cost = cost_of(run, 0, admitted=0)
+    assert cost.stages["seed"].requests == len(requests)
+    prompts = [request.prompt for request in table.requests if request.schema == "NextCall"]
+    assert all("There is no particular weakness" in prompt for prompt in prompts)
+    assert seeds.contexts == len({one.context_id for one in seen}), "no start state without a purpose"
+
+
+async def test_a_stopped_d_0_goes_on_without_paying_twice(
+    table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    validated = ("verification.mode=both", "verification.completion=outcome")
+    roles = (*CHAT, "validator")
+    whole = await seeds_of(chat_run(table, tmp_path / "whole", *validated, roles=roles))
+    paid = read_requests(RunDirectory(tmp_path / "whole" / "run").spending_path)
+    run = chat_run(table, tmp_path, *validated, roles=roles)
+
+    def stopped(*args: object) -> None:
+        raise RepeatedFailure("stopped here")
+
+    # As the first branch writes its verdicts, then before the abstractor of the second is asked.
+    for module, name in ((graph.nodes.verify, "write_jsonl"), (graph.nodes.abstract, "derive_seed")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, stopped)
+            with pytest.raises(RepeatedFailure):
+                await seeds_of(run)
+    again = await seeds_of(run)
+    assert [task.model_dump() for task in again.tasks] == [task.model_dump() for task in whole.tasks]
+    assert again.contexts == whole.contexts
+    asked = [(one.role, one.subject) for one in read_requests(run.spending_path)]
+    assert sorted(asked) == sorted((one.role, one.subject) for one in paid)
+    for name in ("contexts", "interactions", "drafts", "verdicts"):
+        first, second = (getattr(RunDirectory(tmp_path / at).seed, name) for at in ("whole/run", "run"))
+        assert len(first.read_text().splitlines()) == len(second.read_text().splitlines()) > 0
+
+
+async def test_what_a_spent_budget_left_of_d_0_is_made_once_there_is_more(
+    table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    run = chat_run(table, tmp_path, "roles.budget.calls=7")
+    with pytest.raises(BudgetReached):
+        await seeds_of(run)
+    before = read_requests(run.spending_path)
+    assert list(run.seed.branches.glob("*/failure.json"))
+    run.save_settings(load_recipe(run.settings_path, ["roles.budget.calls=100"]))
+    assert len((await seeds_of(run)).tasks) == 4
+    assert not list(run.seed.branches.glob("*/failure.json"))
+    after = read_requests(run.spending_path)
+    assert after[: len(before)] == before
+    explored = {one.subject for one in before if one.role == "abstractor" and one.outcome == "answered"}
+    assert explored.isdisjoint(one.subject for one in after[len(before) :])
+
+
+def test_the_unguided_baseline_is_explored_by_the_chat_explorer_and_drafts_by_both_verifications(
+    table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    options = ["signals.contexts=unguided", "signals.contexts_per_iteration=6", "verification.mode=both"]
+    run = make_run(tmp_path / "run", *settings_of(table, (*CHAT, "validator")), *SMALL[:2], *options)
+    run_graph(run)
+    summary = summarise(run, load_recipe(run.settings_path), 0)
+    assert "drafts verified by replays and by an agent (judge)" in summary.labels
+    contexts = read_jsonl(run.iteration(0).contexts, FailureContext)
+    assert len(contexts) == 6
+    assert {one.kind for one in contexts} == {Unsignalled.UNGUIDED}
+    assert len(read_jsonl(run.iteration(0).interactions, Interaction)) == 6 * 1 * 3
+    assert summary.cost.stages.keys() == {"explore", "abstract", "validate"}
+    assert {one.iteration for one in read_requests(run.spending_path)} == {0}
+    agreement = summary.agreement
+    assert agreement is not None
+    assert agreement.both == summary.admitted + summary.refused.get("duplicate", 0) > 0
+    assert agreement.replays_only == summary.refused["agent"] > 0
+    assert agreement.agent_only > 0
+    assert agreement.words() in "".join(str(cell) for cell in iteration_table(summary).columns[1].cells)
+    for verdict in read_jsonl(run.iteration(0).verdicts, Verdict):
+        assert verdict.agent is not None
+        assert verdict.accepted <= (verdict.deterministic == "accepted" and verdict.agent.accepted)

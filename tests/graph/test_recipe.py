@@ -58,9 +58,25 @@ MISTAKES = [
         "signals.contexts is random, which asks no reflector: roles.reflector of kind chat would be ignored, remove it",
     ),
     (
-        "signals: {contexts: unguided}\nroles: {explorer: {kind: chat}}",
+        "signals: {contexts: unguided}\nroles: {reflector: {kind: chat}}",
         [],
-        "signals.contexts is unguided, which asks no explorer",
+        "signals.contexts is unguided, which asks no reflector",
+    ),
+    ("verification: {mode: agent}", [], "verification.mode is agent, which needs a chat model that carries out drafts"),
+    ("verification: {mode: both}", [], "verification.mode is both, which needs a chat model"),
+    ("roles: {validator: {kind: chat}}", [], "roles.validator is for verification.mode agent and both"),
+    ("roles: {validator: {kind: scripted}}", [], "roles: validator.kind must be chat: no scripted validator exists"),
+    ("roles: {validator_actions: 5}", [], "roles: 'validator_actions' is for a validator, and there is none"),
+    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent and both"),
+    (
+        "roles: {exploration: {min_reference_calls: 4}}",
+        [],
+        "roles.exploration: 'min_reference_calls' (4) is above 'max_reference_calls' (3): no draft could be made",
+    ),
+    (
+        "roles: {exploration: {min_reference_calls: 7, max_reference_calls: 9}}",
+        [],
+        "roles.exploration.min_reference_calls (7) is above verification.max_calls (6): every draft would be refused",
     ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
     ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
@@ -244,3 +260,17 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
     settings = load_recipe(QUICKSTART)
     assert settings.environment.options["classes"] == ["GorillaFileSystem", "VehicleControlAPI"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> None:
+    """Its settings.yaml has every key of its release, and none of those whose defaults differ from what it did."""
+    path = tmp_path / "settings.yaml"
+    tree = load_recipe(QUICKSTART).model_dump(mode="json")
+    for key in ("independent", "order"):
+        del tree["roles"]["exploration"][key]
+    path.write_text(yaml.safe_dump(tree))
+    kept = load_recipe(path).roles.exploration
+    assert (kept.independent, kept.order) == (False, "easy_first")
+    (tmp_path / "recipe.yaml").write_text(path.read_text())
+    fresh = load_recipe(tmp_path / "recipe.yaml").roles.exploration
+    assert (fresh.independent, fresh.order) == (True, "long_first")

@@ -164,7 +164,7 @@ def test_contexts_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(UnguidedExplorer, "explore_now", failing)
     result = seed(tmp_path, "--run", tmp_path / "run", "--count", "5")
     assert result.exit_code == 0
-    assert "D_0: 1 of 32 contexts failed (1 EnvironmentFault), it was made without them; the last: " in result.stderr
+    assert "D_0: 1 of 5 contexts failed (1 EnvironmentFault), it was made without them; the last: " in result.stderr
     assert "the engine is gone" in (tmp_path / "run" / "seed" / "branch_failures.jsonl").read_text()
 
 

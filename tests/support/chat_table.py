@@ -5,6 +5,7 @@ Equal prompts get equal replies, so that what a run makes does not depend on the
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import zlib
@@ -21,6 +22,7 @@ DOORS = ["driver", "passenger", "rear_left", "rear_right"]
 NUMBERED = re.compile(r"^\[(\d+)\] run (\d+): <action>(.*)</action> -> (\w+)", re.MULTILINE)
 LEFT = re.compile(r"(\d+) actions are left")
 WEAKNESS = re.compile(r"<weakness>.*?</weakness>", re.DOTALL)
+EXPLORATION = re.compile(r"of exploration (\w+),")
 FUEL = re.compile(r"Add ([\d.]+) gallons")
 BOX = re.compile(r'"(box\d+)"')
 NOTE = re.compile(r'"(note\d+\.txt)"')
@@ -33,6 +35,7 @@ def answer(schema: str, prompt: str) -> Arguments:
         "NextCall": _next_call,
         "ProposedTasks": _proposed_tasks,
         "NextAction": _next_action,
+        "RunJudgement": _judgement,
     }
     return roles[schema](prompt)
 
@@ -42,8 +45,8 @@ def _is_car(prompt: str) -> bool:
 
 
 def _number(prompt: str) -> int:
-    """From 1 to 900, another one for another weakness."""
-    weakness = WEAKNESS.search(prompt)
+    """From 1 to 900, another one for another weakness or unguided exploration."""
+    weakness = WEAKNESS.search(prompt) or EXPLORATION.search(prompt)
     return zlib.crc32((weakness.group() if weakness else prompt).encode()) % 900 + 1
 
 
@@ -131,8 +134,30 @@ def _task(*turns: tuple[str, list[int]]) -> Arguments:
     return {"turns": [{"query": query, "calls": calls} for query, calls in turns]}
 
 
+def _carried_out(prompt: str) -> Arguments:
+    """The next call of the solution; of folders with an even number none."""
+    history, _, solution = prompt.partition("The solution of this turn:")
+    calls = re.findall(r"<action>(.*)</action>", solution)
+    done = history.split("<user>")[-1].count("<action>")
+    box = BOX.search(history)
+    if done >= len(calls) or (box is not None and int(box.group(1)[3:]) % 2 == 0):
+        return {"tool": "", "arguments": {}}
+    call = ast.parse(calls[done], mode="eval").body
+    assert isinstance(call, ast.Call)
+    arguments = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    return {"tool": ast.unparse(call.func), "arguments": arguments}
+
+
+def _judgement(prompt: str) -> Arguments:
+    """A run with an action is judged to have completed the task."""
+    did = prompt.partition("What the agent did:")[2]
+    return {"reason": "The calls were made." if "<action>" in did else "No call.", "success": "<action>" in did}
+
+
 def _next_action(prompt: str) -> Arguments:
-    """Does what the last user turn asks for; every fourth attempt gives up at once."""
+    """Does what the last user turn asks for; every fourth attempt of a solver gives up at once."""
+    if "The solution of this turn:" in prompt:
+        return _carried_out(prompt)
     turns = prompt.split("<user>")[1:]
     said, done = turns[-1], turns[-1].count("<action>")
     attempt = re.search(r"This is attempt (\d+);", prompt)

@@ -72,8 +72,8 @@ def install(folder: IterationDirectory, faults: dict[int, str], log: Path) -> No
     """From now on runs that are opened in this process explore with faults."""
     import graph.assembly
 
-    def faulty_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-        roles = build_roles(settings, ledger)
+    def faulty_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool) -> Roles:
+        roles = build_roles(settings, ledger, judges=judges)
         return dataclasses.replace(roles, explorer=FaultyExplorer(roles.explorer, folder, faults, log))
 
     graph.assembly.build_roles = faulty_roles

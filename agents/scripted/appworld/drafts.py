@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from agents.cuts import call_of, successful_runs
 from agents.live import context_task
@@ -29,23 +29,16 @@ def draft_appworld(
     settings: ExplorationSettings,
     seed: int,
 ) -> tuple[Draft, ...]:
-    """Make at most ``drafts_per_context`` drafts of at most ``max_reference_calls`` calls; deterministic.
+    """Make at most ``drafts_per_context`` drafts within the settings' limits of calls; deterministic.
 
     A path to a call that changed something becomes a task to do that; a path to a call that only reads becomes a
-    question. Now and then two changes are one task. Tools that the context names come first, then variety.
+    question. Now and then two changes are one task. With ``order: easy_first`` tools that the context names come first,
+    then variety; with ``long_first`` the longest drafts do, and these among equals.
     """
     rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
     drafts: list[Draft] = []
-    seen: set[str] = set()
-    for run, places in _targets(context, interactions, rng):
-        task = _task(run, places, tools, rng)
-        if task is None or len(task[1]) > settings.max_reference_calls:
-            continue
-        text, calls, used = task
-        if text in seen:
-            continue
-        seen.add(text)
+    for text, calls, used in _ordered(_tasks(context, interactions, tools, settings, rng), settings):
         drafts.append(
             Draft(
                 **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
@@ -57,6 +50,31 @@ def draft_appworld(
         if len(drafts) == settings.drafts_per_context:
             break
     return tuple(drafts)
+
+
+_Task = tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]]
+
+
+def _tasks(
+    context: FailureContext,
+    interactions: Sequence[Interaction],
+    tools: dict[str, ToolSpec],
+    settings: ExplorationSettings,
+    rng: random.Random,
+) -> Iterator[_Task]:
+    """Yield text, reference and interactions of each task whose length is allowed; equal texts once."""
+    seen: set[str] = set()
+    for run, places in _targets(context, interactions, rng):
+        task = _task(run, places, tools, rng)
+        if task is None or not settings.min_reference_calls <= len(task[1]) <= settings.max_reference_calls:
+            continue
+        if task[0] not in seen:
+            seen.add(task[0])
+            yield task
+
+
+def _ordered(tasks: Iterator[_Task], settings: ExplorationSettings) -> Iterable[_Task]:
+    return tasks if settings.order == "easy_first" else sorted(tasks, key=lambda task: -len(task[1]))
 
 
 def _targets(
@@ -83,7 +101,7 @@ def _targets(
 
 def _task(
     run: Sequence[Interaction], places: Sequence[int], tools: dict[str, ToolSpec], rng: random.Random
-) -> tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]] | None:
+) -> _Task | None:
     """Make text, reference and interactions of the task to repeat the calls at ``places``; None if that fails."""
     paths = [path_to(run, place) for place in places]
     last = run[places[-1]]

@@ -6,7 +6,7 @@ It logs in, looks up ids and reads API documentation as needed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -20,6 +20,7 @@ from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON
 from environments.base import Environment, Observation, ToolCall, ToolSpec
+from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
 
 _TRIES = 2
@@ -161,27 +162,38 @@ def explore_appworld(
 
     ``guided`` aims at the context's tool and those worth exploring, each until it was reached or tried twice, and draws
     by rank afterwards; otherwise every API is equally likely. Both act alike (our choice: they differ in their aims and
-    not in their knowledge).
+    not in their knowledge). A round that is not independent does not aim again at what earlier ones reached.
     """
-    rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
     names = [name for name in sorted(tools) if can_be_aimed_at(name)]
-    aims = Aims(names, [name for name in (context.tool, *context.explore) if name in names], _PATIENCE, rng)
-
-    def next_aim() -> str:
-        aim = aims.next() if guided else rng.choices(names)[0]
-        aims.aimed[aim] += 1
-        return aim
-
-    def reached(name: str) -> None:
-        aims.succeeded[name] += 1
-
+    wanted = [name for name in (context.tool, *context.explore) if name in names]
+    aiming = _Aiming(names, wanted, random.Random(seed), guided)
     interactions: list[Interaction] = []
     for number in range(settings.rounds):
+        if settings.independent and number > 0:
+            aiming = _Aiming(names, wanted, random.Random(derive_seed(seed, "round", number)), guided)
         with live_run(environment, context, number, settings.steps) as run:
-            ExploringEpisode(run, tools, settings.steps, rng, next_aim, reached).play()
+            ExploringEpisode(run, tools, settings.steps, aiming.rng, aiming.next, aiming.reached).play()
             interactions += run.interactions
     return tuple(interactions)
+
+
+class _Aiming:
+    """Which API comes next, guided by a context or uniformly."""
+
+    def __init__(self, names: Sequence[str], wanted: Sequence[str], rng: random.Random, guided: bool) -> None:
+        self.rng = rng
+        self._names = names
+        self._aims = Aims(names, wanted, _PATIENCE, rng)
+        self._guided = guided
+
+    def next(self) -> str:
+        aim = self._aims.next() if self._guided else self.rng.choices(self._names)[0]
+        self._aims.aimed[aim] += 1
+        return aim
+
+    def reached(self, name: str) -> None:
+        self._aims.succeeded[name] += 1
 
 
 def can_be_aimed_at(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage
 
+from agents.assembly import unguided_context
 from agents.chat.abstractor import ChatAbstractor
 from agents.chat.explorer import ChatExplorer
 from agents.chat.reflector import ChatReflector
@@ -19,7 +20,7 @@ from environments.verification.verify import verify
 from memory.jsonl import record_id
 from memory.records import Cause
 
-SETTINGS = ExplorationSettings(rounds=2, steps=3)
+SETTINGS = ExplorationSettings(rounds=2, steps=3, independent=False)
 
 
 def call(name: str, **arguments) -> ToolCall:
@@ -107,6 +108,33 @@ async def test_the_explorer_acts_for_real(table, say, environment, car_start, ma
     for prompt, place in zip(seen, [(1, 3), (1, 2), (1, 1), (2, 3), (2, 2)], strict=True):
         assert "This is round {} of 2; {} actions are left in it.".format(*place) in prompt
     assert fake.replies == []
+
+
+async def test_an_independent_round_sees_nothing_of_the_others(
+    table, say, environment, car_start, make_context
+) -> None:
+    lock = say("NextCall", tool="lockDoors", arguments=LOCK.arguments, purpose="lock")
+    start = say("NextCall", tool="startEngine", arguments={"ignitionMode": "START"}, purpose="try")
+    fake, model = table(lock, start, say("NextCall", tool="", purpose="done"), start, start, start)
+    settings = SETTINGS.model_copy(update={"independent": True})
+    interactions = await ChatExplorer(model, settings).explore(make_context(car_start, "startEngine"), environment, 0)
+    assert [(i.run, i.position) for i in interactions] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    seen = [messages[1].content for messages in fake.sent]
+    assert [prompt.count("<action>lockDoors") for prompt in seen] == [0, 1, 1, 0, 0, 0]
+    assert "What was done so far, in this round:\n(none yet)" in seen[3]
+    assert seen[4].count("<action>startEngine") == 1, "its own actions it sees"
+
+
+async def test_unguided_explorations_of_one_start_state_differ_in_their_prompts(
+    table, say, environment, car_start
+) -> None:
+    done = say("NextCall", tool="", purpose="done")
+    fake, model = table(*[done] * 4)
+    for position in (0, 1):
+        await ChatExplorer(model, SETTINGS).explore(unguided_context(car_start, position), environment, 0)
+    prompts = [messages[1].content for messages in fake.sent]
+    assert len(set(prompts)) == 4
+    assert all("There is no particular weakness" in prompt for prompt in prompts)
 
 
 async def test_a_refusal_keeps_what_was_explored(table, say, environment, car_start, make_context) -> None:
@@ -272,6 +300,34 @@ async def test_calls_that_need_an_earlier_one_are_hard(table, say, environment, 
     _, model = table(say("ProposedTasks", tasks=[task(("Start the engine.", [1, 2])), task(("Lock, brake.", [0, 1]))]))
     drafts = await ChatAbstractor(model, SETTINGS).abstract(context, run.interactions, environment, 0)
     assert [draft.difficulty for draft in drafts] == ["hard", "medium"]
+
+
+@pytest.mark.parametrize(("order", "lengths"), [("long_first", [2, 2, 1]), ("easy_first", [1, 2, 1])])
+async def test_the_order_of_drafts_is_asked_for_and_kept(
+    table, say, environment, recorded, order: str, lengths: list[int]
+) -> None:
+    context, interactions = recorded
+    tasks = [("Add 5 gallons.", [2]), ("Add 5 gallons. Engine?", [2, 3]), ("Fuel.", [2]), ("Fuel. Engine?", [2, 3])]
+    fake, model = table(say("ProposedTasks", tasks=[task(one) for one in tasks]))
+    settings = SETTINGS.model_copy(update={"order": order})
+    drafts = await ChatAbstractor(model, settings).abstract(context, interactions, environment, 0)
+    assert [sum(map(len, draft.reference)) for draft in drafts] == lengths
+    assert ("Give the longest tasks first." in fake.prompts()) is (order == "long_first")
+    assert ("easy ones first" in fake.prompts()) is (order == "easy_first")
+
+
+async def test_a_draft_has_as_many_calls_as_are_asked_for_at_least(table, say, environment, recorded) -> None:
+    context, interactions = recorded
+    short, right = task(("Add 5 gallons.", [2])), task(("Add 5 gallons. Engine?", [2, 3]))
+    fake, model = table(say("ProposedTasks", tasks=[short]), say("ProposedTasks", tasks=[right]))
+    settings = SETTINGS.model_copy(update={"min_reference_calls": 2})
+    (draft,) = await ChatAbstractor(model, settings).abstract(context, interactions, environment, 0)
+    assert len(draft.reference[0]) == 2
+    assert "a task needs 2 to 3 different interactions" in fake.sent[1][-1].content
+    assert "each of 2 to 3 calls" in fake.sent[0][1].content
+    demanding = ExplorationSettings(min_reference_calls=4, max_reference_calls=9)
+    assert await ChatAbstractor(model, demanding).abstract(context, interactions, environment, 0) == ()
+    assert len(fake.sent) == 2, "no run has four successful calls, nobody is asked for one"
 
 
 async def test_only_wrong_proposals_are_refused(table, say, environment, recorded) -> None:

@@ -19,7 +19,7 @@ from environments.verification.verify import verify
 from memory.records import FailureContext, Interaction
 
 EVERYDAY = BENCHMARK.everyday_groups
-SETTINGS = ExplorationSettings(rounds=1, steps=6, max_reference_calls=6)
+SETTINGS = ExplorationSettings(rounds=1, steps=6, max_reference_calls=6, order="easy_first")
 SIGN_IN = """
 profile = apis.supervisor.show_profile()
 passwords = {entry["account_name"]: entry["password"] for entry in apis.supervisor.show_account_passwords()}

@@ -15,12 +15,27 @@ from environments.example import depot
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 
-SETTINGS = ExplorationSettings(rounds=3, steps=8)
+SETTINGS = ExplorationSettings(rounds=3, steps=8, independent=False)
 EXPLORERS = {"guided": GuidedExplorer, "unguided": UnguidedExplorer}
 
 
 def successes(interactions) -> list[tuple[int, str]]:
     return [(i.run, i.action.name) for i in interactions if i.observation.status is ObservationStatus.OK]
+
+
+async def test_independent_rounds_do_not_depend_on_those_before(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "startEngine")
+
+    async def explored(rounds: int, independent: bool) -> list[list[object]]:
+        settings = ExplorationSettings(rounds=rounds, steps=8, independent=independent)
+        seen = await GuidedExplorer(settings).explore(context, environment, 1)
+        return [[one.action for one in seen if one.run == number] for number in range(rounds)]
+
+    alone, learning = await explored(3, True), await explored(3, False)
+    assert alone[0] == learning[0]
+    assert alone[1:] != learning[1:]
+    assert await explored(2, True) == alone[:2]
+    assert len({str(actions) for actions in alone}) == 3, "each round draws for itself"
 
 
 @pytest.mark.parametrize("kind", EXPLORERS)

@@ -18,7 +18,7 @@ from environments.verification.fingerprints import sealed_fingerprints
 from environments.verification.verify import reduce, verify
 from memory.jsonl import derive_seed, record_id
 
-SETTINGS = ExplorationSettings()
+SETTINGS = ExplorationSettings(independent=False)
 
 
 def drafts_of(environment, context, explorer, settings=SETTINGS):
@@ -100,6 +100,27 @@ def test_the_tools_of_a_context_come_first(environment, car_start, make_context)
     drafts = drafts_of(environment, context, GuidedExplorer(SETTINGS))
     assert all({"lockDoors", "setHeadlights"} & set(names(draft)) for draft in drafts)
     assert "lockDoors" in names(drafts[0])
+
+
+def test_drafts_have_the_asked_lengths_in_the_asked_order(environment, car_start, make_context) -> None:
+    context = make_context(car_start, "startEngine", explore=("startEngine", "lockDoors", "setHeadlights"))
+
+    def lengths(**settings: object) -> list[int]:
+        limits = ExplorationSettings.model_validate({"rounds": 2, "independent": False, **settings})
+        interactions = GuidedExplorer(limits).explore_now(context, environment, 1)
+        return [
+            len(names(draft))
+            for draft in TemplateAbstractor(limits).abstract_now(context, interactions, environment, 1)
+        ]
+
+    assert lengths(order="easy_first")[0] == 1
+    assert lengths(order="long_first")[0] == 3
+    found = lengths(min_reference_calls=2, drafts_per_context=6)
+    assert found
+    assert min(found) >= 2
+    unguided = unguided_context(car_start, 0)
+    limits = UNGUIDED_EXPLORATION.model_copy(update={"min_reference_calls": 2})
+    assert all(len(names(one)) >= 2 for one in drafts_of(environment, unguided, UnguidedExplorer(limits), limits))
 
 
 def test_nothing_successful_gives_no_drafts(environment, car_start, make_context) -> None:

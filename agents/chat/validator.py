@@ -1,0 +1,149 @@
+"""The chat validator: an agent carries out a draft, text and reference in hand (CoEvolve, section 3.3).
+
+The paper accepts a draft when the agent completes it, and also when it fails while the environment returns a positive
+reward. Who says that it is completed is unsaid there; figure 13 is the prompt of a judge, which we read as that. The
+judge's five criteria are in ``judge_system.txt`` in words of our own. Its answer is a structured reply, ``success`` in
+it is true or false and nothing else (ours; the paper's is a line of text). The reward of a synthetic task is unsaid,
+too: ``memory.records.AgentVerdict`` says what is taken for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import BaseModel, Field, StrictBool
+
+from agents.chat.playing import PlayedEpisode
+from agents.chat.replies import shortened
+from agents.chat.structured import StructuredModel
+from agents.chat.transcript import (
+    MAX_ACTION,
+    MAX_OBSERVATION,
+    MAX_PROGRAM,
+    RequestMessages,
+    acting_tools,
+    data,
+    prompt,
+    tools_text,
+)
+from agents.evidence import executed
+from agents.roles import RoleRefused
+from agents.spending import BudgetReached
+from environments.base import Environment, ToolCall, ToolSpec, UserTurn
+from environments.verification.programs import program_tool
+from memory.records import AgentVerdict, Draft
+
+MAX_REASON = 300
+"""Most characters of a judge's reason in a record."""
+
+
+class RunJudgement(BaseModel):
+    """Whether the agent completed the task, by the criteria."""
+
+    reason: str = Field(description="one or two sentences: which criteria hold, which do not, and what shows it")
+    success: StrictBool = Field(description="true only where every criterion holds, else false")
+
+
+class ChatValidator:
+    """Validator on a chat model, which is the agent and, unless the environment's outcome decides, the judge.
+
+    Args:
+        model: the chat model.
+        actions: most actions of the run, all user turns together.
+        judges: whether the model is asked if the task was completed; otherwise the official outcome says it.
+    """
+
+    def __init__(self, model: StructuredModel, actions: int, judges: bool) -> None:
+        self._model = model
+        self._actions = actions
+        self._judges = judges
+
+    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentVerdict:
+        """Play one episode of the draft and judge it.
+
+        Raises EndpointFailed and BudgetReached for a run that they ended, and RoleRefused for a judge without a usable
+        answer, unless the environment's reward decides alone. Raises EnvironmentFault when the environment failed.
+        """
+        tools = acting_tools(await asyncio.to_thread(environment.tools, draft.tools))
+        run = _Run(self._model, draft, environment, iteration, self._actions, program_tool(tools))
+        outcome = await run.play()
+        reward = 1.0 if outcome.success else outcome.partial or 0.0
+        completed: bool | None = outcome.success
+        detail = outcome.failure or ""
+        if self._judges:
+            try:
+                judgement = await self._judge(draft, tools, run, iteration)
+                completed, detail = judgement.success, judgement.reason
+            except RoleRefused as refusal:
+                if reward <= 0 or isinstance(refusal, BudgetReached):
+                    raise
+                completed, detail = None, f"The judge did not answer: {refusal}"
+        return AgentVerdict(
+            accepted=completed or reward > 0,
+            completed=completed,
+            success=outcome.success,
+            reward=reward,
+            actions=run.made,
+            detail=shortened(" ".join(detail.split()), MAX_REASON),
+        )
+
+    async def _judge(self, draft: Draft, tools: tuple[ToolSpec, ...], run: _Run, iteration: int | None) -> RunJudgement:
+        kind = "code in Python that calls APIs" if program_tool(tools) is not None else "calls of tools"
+        messages = prompt(
+            "judge",
+            preface=run.preface,
+            tools=tools_text(tools),
+            query="\n".join(f"Turn {t}: {data('user', text)}" for t, text in enumerate(draft.turns, start=1)),
+            expected="\n".join(
+                f"Turn {t}:\n{reference_text(calls, program_tool(tools))}"
+                for t, calls in enumerate(draft.reference, start=1)
+            ),
+            kind=kind,
+            history=run.history,
+            last="(none)" if run.last is None else data("observation", run.last.full_text, MAX_OBSERVATION),
+        )
+        reply, _ = await self._model.ask(
+            RunJudgement, messages.system, messages.user, subject=draft.id, iteration=iteration
+        )
+        return reply
+
+
+class _Run(PlayedEpisode):
+    """The agent's episode: it reads each user turn with the calls that are said to fulfil it."""
+
+    def __init__(
+        self,
+        model: StructuredModel,
+        draft: Draft,
+        environment: Environment,
+        iteration: int | None,
+        actions: int,
+        program: ToolSpec | None,
+    ) -> None:
+        super().__init__(model, draft, environment, iteration, actions)
+        self._reference = draft.reference
+        self._program = program
+
+    def request(self, turn: UserTurn, tools: str, history: str, left: int) -> RequestMessages:
+        """Fill the validator's prompt."""
+        return prompt(
+            "validate",
+            preface=self.preface,
+            tools=tools,
+            history=history,
+            solution=reference_text(self._reference[turn.index], self._program),
+            left=str(left),
+        )
+
+
+def reference_text(calls: tuple[ToolCall, ...], program: ToolSpec | None) -> str:
+    """Write the calls of one turn's reference, one per line; ``program`` is the tool that runs programs, if any."""
+    return "\n".join(_call_text(call, program) for call in calls) or "(no call)"
+
+
+def _call_text(call: ToolCall, program: ToolSpec | None) -> str:
+    if program is not None and program.program is not None and call.name == program.name:
+        code = call.arguments.get(program.program.name)
+        if isinstance(code, str):
+            return data("action", f"{call.name}:\n{code}\n", MAX_PROGRAM)
+    return data("action", executed(call), MAX_ACTION)
