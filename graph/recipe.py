@@ -29,6 +29,13 @@ ENVIRONMENT_NAME = ("environment", "name")
 FORMER_KEYS = {("evaluation", "panel"): ("evaluation", "set")}
 """Keys of a section by their former names, which work for one release."""
 
+FORMER_VALUES: Mapping[tuple[str, str], str] = {("signals", "definition"): "group"}
+"""Keys of a section whose default is not what runs did before the key was there, and what they did.
+
+A run's settings.yaml holds all sections: where it lacks such a key, an earlier version made the run, which goes on as
+it began.
+"""
+
 Tree = dict[str, Any]
 
 
@@ -44,6 +51,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     _rename(tree, str(path))
+    _fill_former(tree, path)
     old = _move_options(tree, path)
     name = _environment_name(tree, overrides)
     given = {}
@@ -99,6 +107,19 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
     # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
     shipped = path.resolve().is_relative_to(QUICKSTART.parent)
     return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
+
+
+def _fill_former(tree: Tree, path: Path) -> None:
+    """Give the settings of a run that an earlier version made the values that it has had, and say so."""
+    if not RunSettings.model_fields.keys() <= tree.keys():
+        return
+    for (section, name), value in FORMER_VALUES.items():
+        if isinstance(tree[section], dict) and name not in tree[section]:
+            tree[section] = {name: value, **tree[section]}
+            print(
+                f"warning: {path}: an earlier version made this run, without {section}.{name}: it goes on with {value}",
+                file=sys.stderr,
+            )
 
 
 def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:

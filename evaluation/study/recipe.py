@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -33,6 +33,9 @@ _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds 
 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
+
+RECORDED_VALUES: Mapping[str, JsonValue] = {"signals.definition": "group"}
+"""Keys of today with the value that runs had before the key was there: recorded hashes were taken without them."""
 
 Tree = dict[str, Any]
 
@@ -168,7 +171,7 @@ class Study(Record):
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        run: JsonValue = None if arm.untrained else _as_recorded(self.settings_of(arm, seed, admissions))
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
@@ -222,6 +225,19 @@ def _with_recorded_keys(tree: Tree) -> Tree:
         old = recorded.partition(".")[2]
         if isinstance(found.get(section), dict):
             found[section] = {old if own == name else own: value for own, value in found[section].items()}
+    return found
+
+
+def _as_recorded(tree: Tree) -> Tree:
+    """Return the settings of a run without the keys of ``RECORDED_VALUES`` that state what was so before."""
+    found = copy.deepcopy(tree)
+    for key, value in RECORDED_VALUES.items():
+        section, name = key.split(".")
+        stated = found.get(section)
+        if isinstance(stated, dict) and stated.get(name) == value:
+            del stated[name]
+            if not stated:
+                del found[section]
     return found
 
 

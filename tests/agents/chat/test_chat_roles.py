@@ -42,7 +42,8 @@ def reflection(**changes) -> dict:
         "cause": "wrong_argument",
         "tool": "set_navigation",
         "how": "It went elsewhere.",
-        "why": "The value was not taken from the request.",
+        "summary": "The agent went to a place that nobody named.",
+        "failure_cause": "The value was not taken from the request.",
         "explore": ["set_navigation", "find_nearest_tire_shop"],
     }
     return good | changes
