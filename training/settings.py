@@ -158,6 +158,10 @@ class TrainingSettings(Section):
         return self
 
 
+SHARED_OUT = ("novelty", "share_forgetting", "share_boundary", "share_rare")
+"""Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
+
+
 class SignalSettings(Section):
     """How weaknesses are found in a round's trajectories (CoEvolve, section 3.1), and which of them are followed.
 
@@ -269,8 +273,7 @@ class SignalSettings(Section):
 
     @model_validator(mode="after")
     def _choice_is_of_signals(self) -> Self:
-        keys = ("kinds", "novelty", "share_forgetting", "share_boundary", "share_rare")
-        given = self._given(keys)
+        given = self._given(("kinds", *SHARED_OUT))
         if self.contexts != "signals" and given:
             raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
         return self
@@ -283,7 +286,7 @@ class SignalSettings(Section):
             raise ValueError(
                 f"'contexts_per_iteration' is null, and contexts: {self.contexts} needs a number: give one"
             )
-        given = self._given(("novelty", "share_forgetting", "share_boundary", "share_rare"))
+        given = self._given(SHARED_OUT)
         if given:
             raise ValueError(
                 f"'{given[0]}' shares out a limit, and 'contexts_per_iteration' is null: remove one of them"

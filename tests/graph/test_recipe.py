@@ -49,6 +49,17 @@ MISTAKES = [
         [],
         "memory: 'recur_after' says how contexts are compared, deduplicate: false ignores it: remove it",
     ),
+    (
+        "signals: {definition: group, pattern: called}",
+        [],
+        "signals: 'pattern' is for definition: paper, group would ignore it: remove it",
+    ),
+    ("", ["signals.pattern_length=3"], "signals: 'pattern_length' is for definition: group, paper would ignore it"),
+    (
+        "signals: {contexts: unguided, contexts_per_iteration: null}",
+        [],
+        "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
+    ),
     ("verification: {perturbed: 1.5}", [], "verification.perturbed: input should be less than or equal to 1"),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
     ("iterations: 1\ntasks: {admissions: [-3]}", [], "tasks.admissions.0: input should be greater than or equal to 0"),
@@ -188,6 +199,21 @@ def test_settings_written_by_a_run_read_back_equal(
     assert (settings.seed, settings.training.learning_rate, settings.training.steps) == (seed, rate, steps)
     path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
     assert load_recipe(path) == settings
+
+
+def test_a_run_of_an_earlier_version_keeps_its_signals(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    """Its settings.yaml has every section and not the key, which would mean something else by default."""
+    made = RunSettings().model_dump(mode="json")
+    assert made["signals"].pop("definition") == "paper"
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(made))
+    assert load_recipe(path).signals.definition == "group"
+    assert capsys.readouterr().err == (
+        f"warning: {path}: an earlier version made this run, without signals.definition: it goes on with group\n"
+    )
+    path.write_text("signals: {window: 5}\n")
+    assert load_recipe(path).signals.definition == "paper"
+    assert capsys.readouterr().err == ""
 
 
 def test_difference_names_the_setting() -> None:

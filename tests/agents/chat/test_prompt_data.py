@@ -17,6 +17,7 @@ from agents.chat.transcript import (
     interactions_text,
     offered,
     prompt,
+    weakness_text,
 )
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
 from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
@@ -109,6 +110,17 @@ def test_only_a_tool_that_is_offered_becomes_a_call() -> None:
     assert len(refused.text) == 80
 
 
+def test_each_kind_of_signal_has_guidance_of_its_own(files_start: StartState, make_context) -> None:  # type: ignore[no-untyped-def]
+    texts = {kind: context_text(make_context(files_start, "ls", kind=kind)) for kind in SignalKind}
+    assert "separates success from failure" in texts[SignalKind.BOUNDARY]
+    assert "other values of their parameters" in texts[SignalKind.FORGETTING]
+    assert "many different cases" in texts[SignalKind.RARE]
+    for text in texts.values():
+        assert text.count("How to explore here:") == 1
+        assert text.index("</weakness>") < text.index("How to explore here:"), "it is an instruction, not data"
+    assert "How to explore" not in weakness_text(make_context(files_start, "ls", kind=SignalKind.RARE))
+
+
 def test_a_baselines_context_claims_no_weakness(environment: Environment, files_start: StartState) -> None:
     fields = {
         "id": "context",
@@ -128,3 +140,4 @@ def test_a_baselines_context_claims_no_weakness(environment: Environment, files_
     assert "Values around it: a=true" in told
     assert "Worth reaching: ls, cd" in told
     assert "cause" not in told
+    assert "How to explore" not in nothing + around + told
