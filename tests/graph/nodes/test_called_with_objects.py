@@ -29,6 +29,7 @@ from memory.jsonl import derive_seed
 from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind, Verdict
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
+from training.settings import SignalSettings
 from training.signals import PatternCount
 
 TASK = first_tasks()[0]
@@ -78,9 +79,11 @@ def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path)
 
 
-def services(run: RunDirectory, held_out: Sequence[str] = (), **roles: Any) -> Runtime[RunServices]:
+def services(
+    run: RunDirectory, held_out: Sequence[str] = (), signals: SignalSettings | None = None, **roles: Any
+) -> Runtime[RunServices]:
     given: Any = SimpleNamespace(solver=None, **roles)
-    settings = RunSettings(seed=5)
+    settings = RunSettings(seed=5, signals=signals or SignalSettings())
     ledger = Ledger(None, settings.roles.budget)
     return Runtime(
         context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker(3))
@@ -108,16 +111,22 @@ async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) ->
     assert sorted(reflector.asked) == ["signal-a", "signal-b", "signal-b"]  # what was reflected is not asked again
 
 
-async def test_a_boundary_reaches_the_reflector_with_a_success_beside_a_failure(run: RunDirectory) -> None:
+@pytest.mark.parametrize("limit", [24, None])
+async def test_a_boundary_reaches_the_reflector_with_a_success_beside_a_failure(
+    run: RunDirectory, limit: int | None
+) -> None:
     good = act(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)
     bad = act(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=1)
     write_jsonl(run.iteration(0).trajectories, [good, bad])
     admit(run, [TASK])
     reflector = Reflector()
-    runtime = services(run, reflector=reflector)
+    runtime = services(run, signals=SignalSettings(contexts_per_iteration=limit), reflector=reflector)
     chosen = (await extract(IterationState(iteration=0), runtime))["signals"]
     await reflect(IterationState(iteration=0, signals=chosen), runtime)
-    assert reflector.compared == {bad.id: good.id}, "with a limit, one context a task and kind, of a failure"
+    if limit is None:
+        assert reflector.compared == {bad.id: good.id, good.id: bad.id}, "every marked trajectory is reflected on"
+    else:
+        assert reflector.compared == {bad.id: good.id}, "one context per task and kind, of a failure"
     signals = {one.id: one for one in read_jsonl(run.iteration(0).signals, Signal)}
     lost = [one.model_copy(update={"counterpart_id": "trajectory-lost"}) for one in signals.values()]
     write_jsonl(run.iteration(0).signals, lost)
