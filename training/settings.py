@@ -195,7 +195,7 @@ class SignalSettings(Section):
         "paper says the total number of observed patterns)",
     )
     rare_min_patterns: int = Field(
-        100,
+        50,
         ge=1,
         le=1_000_000_000,
         description="N_min: no pattern is rare while N is smaller (ours; the paper has no value)",
