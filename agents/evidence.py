@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
@@ -24,6 +24,13 @@ _TEXT_VALUE = re.compile(r"\"([^\"\n]{1,80})\"|(?<![\w.$])(-?\d+(?:\.\d+)?)(?![\
 _MAX_CLASS = 160
 _MAX_FACT = 200
 _MAX_FACTS = 16
+
+LONGEST_SENTENCES = 800
+"""Most characters of one text of a failure context (ours)."""
+LONGEST_ITEM = 240
+"""Most characters of one item of a list of a failure context (ours)."""
+MOST_ITEMS = 8
+"""Most items of a list of a failure context (ours)."""
 
 
 def error_message(text: str) -> str:
@@ -142,9 +149,17 @@ def failure_context(
     how: str,
     why: str,
     explore: tuple[str, ...],
+    summary: str = "",
+    instability_pattern: str = "",
+    focus_pattern: Iterable[str] = (),
+    exploration_objectives: Iterable[str] = (),
+    do_not_repeat: Iterable[str] = (),
     measured: Measured | None = None,
 ) -> FailureContext:
     """Build the context of ``evidence``; its error class and facts come from the trajectory.
+
+    Sentences and lists are cut to ``LONGEST_SENTENCES``, ``LONGEST_ITEM`` and ``MOST_ITEMS``: they go into every prompt
+    of the context.
 
     An explorer starts where the failing turn started: after the task's setup and the reference of earlier turns, which
     become the context's setup and are never shown.
@@ -163,8 +178,13 @@ def failure_context(
         where=where,
         tool=tool,
         error_class=error_class(step.observation) if step is not None else "",
-        how=how,
-        why=why,
+        how=_cut(how, LONGEST_SENTENCES),
+        why=_cut(why, LONGEST_SENTENCES),
+        summary=_cut(summary, LONGEST_SENTENCES),
+        instability_pattern=_cut(instability_pattern, LONGEST_SENTENCES),
+        focus_pattern=_items(focus_pattern),
+        exploration_objectives=_items(exploration_objectives),
+        do_not_repeat=_items(do_not_repeat),
         facts=facts(evidence, where),
         explore=explore,
         classes=task.classes,
@@ -173,3 +193,13 @@ def failure_context(
         tools=task.tools,
         measured=measured or Measured(),
     )
+
+
+def _items(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the different texts of a list, without empty ones, cut in number and length."""
+    return tuple(dict.fromkeys(_cut(text, LONGEST_ITEM) for text in texts if text.strip()))[:MOST_ITEMS]
+
+
+def _cut(text: str, most: int) -> str:
+    shown = " ".join(text.split())
+    return shown if len(shown) <= most else f"{shown[: most - 4]} ..."

@@ -23,14 +23,12 @@ from pydantic.fields import FieldInfo
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
+from memory.former import FORMER_OPTIONS
 from memory.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.selection import Selected
-
-FORMER_OPTIONS = {"panel": "evaluation_set", "openings": "access_log"}
-"""Options by their former names, which work for one release."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

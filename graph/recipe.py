@@ -20,6 +20,7 @@ from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options, with_options_key
 from graph.settings import RunSettings, check_benchmark
+from memory.former import FORMER_DEFAULTS, FORMER_NAMES
 from memory.run import RunDirectory
 from memory.strict_yaml import parse_yaml, read_yaml
 
@@ -27,17 +28,7 @@ __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
 ENVIRONMENT_NAME = ("environment", "name")
 
-FORMER_KEYS = {("evaluation", "panel"): ("evaluation", "set")}
-"""Keys of a section by their former names, which work for one release."""
-
-FORMER_VALUES: dict[tuple[str, ...], Any] = {
-    ("roles", "exploration", "independent"): False,
-    ("roles", "exploration", "order"): "easy_first",
-}
-"""Keys whose default is not what earlier releases did, with what those did. The settings.yaml of a run has every key
-of its release, so that a run whose file lacks one of these was made by an earlier release, and resumes as such."""
-
-_EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "roles", "memory", "tasks"}
+_EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "signals", "roles", "memory", "tasks"}
 
 Tree = dict[str, Any]
 
@@ -55,7 +46,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     _rename(tree, str(path))
     if path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS:
-        _add_former_values(tree)
+        _fill_former(tree, path)
     old = _move_options(tree, path)
     name = _environment_name(tree, overrides)
     given = {}
@@ -113,6 +104,22 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
     return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
 
 
+def _fill_former(tree: Tree, path: Path) -> None:
+    """Give the settings of a run that an earlier version made the values that it has had, and say so."""
+    filled = []
+    for key, (then, _) in FORMER_DEFAULTS.items():
+        *sections, last = key.split(".")
+        section: Any = tree
+        for name in sections:
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict) and last not in section:
+            section[last] = then
+            filled.append(f"{key}={json.dumps(then)}")
+    if filled:
+        text = f"warning: {path}: an earlier version made this run: it goes on with {', '.join(filled)}"
+        print(text, file=sys.stderr)
+
+
 def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
     """The name of the environment once the overrides are on top."""
     prefix = f"{'.'.join(ENVIRONMENT_NAME)}="
@@ -128,10 +135,9 @@ def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...]
     keys = with_options_key(written, environment)
     if not equals or not all(keys):
         raise InputError(f"--set {override}: write it as key=value, for example training.steps=5")
-    for old, new in FORMER_KEYS.items():
-        if keys == old:
-            _warn(f"--set {override}", old, new)
-            keys = new
+    if (new := FORMER_NAMES.get(".".join(keys))) is not None:
+        _warn(f"--set {override}", ".".join(keys), new)
+        keys = tuple(new.split("."))
     section = tree
     for key in keys[:-1]:
         if section.get(key) is None:
@@ -146,29 +152,20 @@ def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...]
 
 def _rename(tree: Tree, source: str) -> None:
     """Give former keys in ``tree`` their names of today. Raises InputError where both names are there."""
-    for old, new in FORMER_KEYS.items():
-        section = tree.get(old[0])
-        if not isinstance(section, dict) or old[1] not in section:
+    for old, new in FORMER_NAMES.items():
+        place, former = old.split(".")
+        name = new.partition(".")[2]
+        section = tree.get(place)
+        if not isinstance(section, dict) or former not in section:
             continue
-        if new[1] in section:
-            raise InputError(f"{source}: {'.'.join(old)} is the former name of {'.'.join(new)}: remove one of them")
-        tree[old[0]] = {new[1] if key == old[1] else key: value for key, value in section.items()}
+        if name in section:
+            raise InputError(f"{source}: {old} is the former name of {new}: remove one of them")
+        tree[place] = {name if key == former else key: value for key, value in section.items()}
         _warn(source, old, new)
 
 
-def _add_former_values(tree: Tree) -> None:
-    """Give the keys of ``FORMER_VALUES`` that the settings of a run lack the values that the run was made with."""
-    for (*sections, last), value in FORMER_VALUES.items():
-        section: Any = tree
-        for name in sections:
-            section = section.get(name) if isinstance(section, dict) else None
-        if isinstance(section, dict):
-            section.setdefault(last, value)
-
-
-def _warn(source: str, old: tuple[str, str], new: tuple[str, str]) -> None:
-    text = f"warning: {source}: {'.'.join(old)} is called {'.'.join(new)} now, the old name works for one release"
-    print(text, file=sys.stderr)
+def _warn(source: str, old: str, new: str) -> None:
+    print(f"warning: {source}: {old} is called {new} now, the old name works for one release", file=sys.stderr)
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

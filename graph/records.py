@@ -31,22 +31,29 @@ class Failure(Record):
 class ExtractionRecord(Record):
     """The signals of a round in numbers, by kind, and the ids of the chosen ones.
 
-    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget of contexts.
-    ``pattern_occurrences`` is N of the rare signal; trajectories with an ``infrastructure_error`` were not read.
+    ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal, None in records of
+    an earlier version. ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
+    limit of contexts. ``pattern_occurrences`` and ``different_patterns`` are the readings of N of the rare signal
+    (``signals.rare_total``); trajectories with an ``infrastructure_error`` were not read.
     """
 
     signals: dict[SignalKind, int]
+    signal_tasks: dict[SignalKind, int] = {}
+    marked: int | None = None
     chosen: tuple[str, ...]
     repeated: dict[SignalKind, int]
     left_out: dict[SignalKind, int]
     pattern_occurrences: int
+    different_patterns: int | None = None
     infrastructure_errors: int
 
 
 class Evolution(Record):
     """The result of the graph for one round's trajectories.
 
-    ``signals``: found, by kind. ``left_out``: signals beyond the budget of contexts. ``refused``: drafts by reason.
+    ``signals``: found, by kind. ``signal_tasks``: tasks that have one of the kind. ``marked``: trajectories that carry
+    a signal, None in records of an earlier version. ``left_out``: signals beyond the limit of contexts. ``refused``:
+    drafts by reason.
     ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by
     then, None while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not
     written, without a quota.
@@ -54,6 +61,8 @@ class Evolution(Record):
 
     iteration: int
     signals: dict[SignalKind, int]
+    signal_tasks: dict[SignalKind, int] = {}
+    marked: int | None = None
     new: int
     known: int
     left_out: int

@@ -173,10 +173,18 @@ class Unsignalled(StrEnum):
 
 
 class Signal(Record):
-    """A weakness of one task, with the trajectory that is its evidence.
+    """A weakness of one task, with the trajectory that carries it.
 
-    ``successful_evidence``: no failed trajectory showed it. ``pattern`` is the rare API-name n-gram.
-    ``score`` is the group's mean success; ``previous`` the best earlier one, for forgetting.
+    The paper's definition (section 3.1) gives one signal per kind and marked trajectory, the definition ``group`` one
+    per group or pattern, with one trajectory as its evidence (``training.signals``).
+
+    ``successful_evidence``: the trajectory succeeded. ``pattern`` are the tools of the rare pattern, ``count`` is its
+    c_p. ``score`` is the trajectory's own in [0, 1] and ``previous`` the best one in the window of forgetting; with the
+    definition ``group`` they are mean successes of groups.
+
+    The paper's definition fills three more. ``counterpart_id`` names a rollout of the same group with the other result,
+    for boundary. ``group`` counts successes and rollouts of the step's group, ``recent`` successes and scores in the
+    window of forgetting.
     """
 
     id: str
@@ -189,14 +197,21 @@ class Signal(Record):
     score: float | None = None
     previous: float | None = None
     count: int | None = None
+    counterpart_id: str = Field("", exclude_if=operator.not_)
+    group: tuple[int, int] | None = Field(None, exclude_if=operator.not_)
+    recent: tuple[int, int] | None = Field(None, exclude_if=operator.not_)
 
 
 class Evidence(Record):
-    """The input of a reflector: the signal, its task and the trajectory."""
+    """The input of a reflector: the signal, its task and the trajectory.
+
+    ``counterpart`` is a rollout of the same group with the other result, for boundary: a success beside a failure.
+    """
 
     signal: Signal
     task: Task
     trajectory: Trajectory
+    counterpart: Trajectory | None = None
 
 
 class Cause(StrEnum):
@@ -217,7 +232,13 @@ class FailureContext(Record):
 
     ``where`` is (turn, step) of the first mistake. ``tool`` is its tool, ``error_class`` the normalised error text.
     ``how`` and ``why`` are sentences; ``facts`` are the values in which contexts of one signature differ (these are
-    embedded). ``explore`` names the tools to reach, most promising first. The explorer opens its episodes from
+    embedded). ``explore`` names the tools to reach, most promising first.
+
+    The paper's structure of a reflection (Figure 11) is ``summary``, ``why`` (its failure_cause),
+    ``instability_pattern``, ``focus_pattern``, ``exploration_objectives`` and ``do_not_repeat``. All are empty, and all
+    but ``why`` are not written, where no reflector filled them.
+
+    The explorer opens its episodes from
     ``classes``, ``initial_state``, ``setup`` and ``tools``. The context of unguided exploration comes from no signal:
     its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the baseline, and its signal, task and
     trajectory ids are empty. One of a ``random`` call has no cause, error class or signal; its other fields are the
@@ -240,6 +261,11 @@ class FailureContext(Record):
     turn_cause: str | None = Field(None, exclude_if=operator.not_)
     how: str = ""
     why: str = ""
+    summary: str = Field("", exclude_if=operator.not_)
+    instability_pattern: str = Field("", exclude_if=operator.not_)
+    focus_pattern: tuple[str, ...] = Field((), exclude_if=operator.not_)
+    exploration_objectives: tuple[str, ...] = Field((), exclude_if=operator.not_)
+    do_not_repeat: tuple[str, ...] = Field((), exclude_if=operator.not_)
     facts: tuple[str, ...] = ()
     explore: tuple[str, ...] = ()
     classes: tuple[str, ...]

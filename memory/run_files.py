@@ -321,7 +321,15 @@ class IterationDirectory(StageDirectory):
         "training.signals.GroupScore",
         written_by=(_EXTRACT,),
         read_by=(_EXTRACT, "training.grpo.task_sampler", _CLOSING),
-        meaning="Mean success of each group of rollouts; later rounds compare with it.",
+        meaning="Scores of each group of rollouts and their mean; later rounds compare with them.",
+    )
+    patterns = RunFile(
+        "patterns.jsonl",
+        "training.signals.PatternCount",
+        written_by=(_EXTRACT,),
+        read_by=(_EXTRACT,),
+        meaning="Action patterns of the round and their counts, which later rounds add to theirs; written only with "
+        "`signals.definition: paper`.",
     )
     extraction = RunFile(
         "extraction.json",

@@ -163,22 +163,62 @@ class TrainingSettings(Section):
         return self
 
 
-class SignalSettings(Section):
-    """How weaknesses are found in a round's trajectories (CoEvolve, section 3)."""
+SHARED_OUT = ("novelty", "share_forgetting", "share_boundary", "share_rare")
+"""Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
 
+
+class SignalSettings(Section):
+    """How weaknesses are found in a round's trajectories (CoEvolve, section 3.1), and which of them are followed.
+
+    ``definition`` chooses between the paper's signals and those of this project's recorded studies.
+    """
+
+    definition: Literal["paper", "group"] = Field(
+        "paper",
+        description="paper: signals mark trajectories, rare patterns are counted over the whole run; group: one signal "
+        "per group of rollouts, rare patterns are counted in one round (ours, as in the recorded studies)",
+    )
     window: int = Field(
         10,
         ge=1,
         le=100_000,
-        description="W: earlier attempts at a task that forgetting compares with (ours; the paper has no value)",
+        description="W: scores of a task in earlier steps that forgetting compares with: of trajectories, with the "
+        "definition group means of groups (ours; the paper has no value)",
     )
     threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
     rare_percent: float = Field(
         5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (5: an example in the paper)"
     )
-    pattern_length: int = Field(2, ge=1, le=100, description="n of the API-name n-grams that count as patterns (ours)")
-    contexts_per_iteration: int = Field(
-        24, ge=1, le=100_000, description="failure contexts explored in one iteration (ours)"
+    pattern: Literal["succeeded", "called", "sequence"] = Field(
+        "succeeded",
+        description="action pattern of a trajectory: the set of tools that it called with success, the set of tools "
+        "that it called, or the sequence of its calls' tools (ours; the paper has no form)",
+    )
+    rare_total: Literal["patterns", "occurrences"] = Field(
+        "patterns",
+        description="N of the rare signal: different patterns observed in the run, or their occurrences (ours; the "
+        "paper says the total number of observed patterns)",
+    )
+    rare_min_patterns: int = Field(
+        50,
+        ge=1,
+        le=1_000_000_000,
+        description="N_min: no pattern is rare while N is smaller (ours; the paper has no value)",
+    )
+    rare_min_trajectories: int = Field(
+        2,
+        ge=1,
+        le=1_000_000,
+        description="trajectories of the run in which a rare pattern has to recur (ours; the paper has no number)",
+    )
+    pattern_length: int = Field(
+        2, ge=1, le=100, description="n of the API-name n-grams that the definition group counts as patterns (ours)"
+    )
+    contexts_per_iteration: int | None = Field(
+        24,
+        ge=1,
+        le=100_000,
+        description="failure contexts explored in one iteration (ours); null: one for every signal, as in the paper",
     )
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
@@ -198,6 +238,16 @@ class SignalSettings(Section):
         description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
         "least (ours)",
     )
+
+    @property
+    def limit(self) -> int:
+        """Return ``contexts_per_iteration`` where it is a number, as every choice among contexts needs it.
+
+        Raises ValueError for null, which such a choice refuses beforehand.
+        """
+        if self.contexts_per_iteration is None:
+            raise ValueError("signals.contexts_per_iteration is null: there is no limit to choose by")
+        return self.contexts_per_iteration
 
     def shares(self) -> dict[SignalKind, float]:
         """Return the share of each kind that is listed, scaled to sum to 1."""
@@ -228,8 +278,40 @@ class SignalSettings(Section):
 
     @model_validator(mode="after")
     def _choice_is_of_signals(self) -> Self:
-        keys = ("kinds", "novelty", "share_forgetting", "share_boundary", "share_rare")
-        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given(("kinds", *SHARED_OUT))
         if self.contexts != "signals" and given:
             raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
         return self
+
+    @model_validator(mode="after")
+    def _no_limit_shares_nothing_out(self) -> Self:
+        if self.contexts_per_iteration is not None:
+            return self
+        if self.contexts != "signals":
+            raise ValueError(
+                f"'contexts_per_iteration' is null, and contexts: {self.contexts} needs a number: give one"
+            )
+        given = self._given(SHARED_OUT)
+        if given:
+            raise ValueError(
+                f"'{given[0]}' shares out a limit, and 'contexts_per_iteration' is null: remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_definition(self) -> Self:
+        only: dict[str, tuple[str, ...]] = {
+            "paper": ("pattern", "rare_total", "rare_min_patterns", "rare_min_trajectories"),
+            "group": ("pattern_length",),
+        }
+        for definition, keys in only.items():
+            given = self._given(keys)
+            if self.definition != definition and given:
+                raise ValueError(
+                    f"'{given[0]}' is for definition: {definition}, {self.definition} would ignore it: remove it"
+                )
+        return self
+
+    def _given(self, keys: tuple[str, ...]) -> list[str]:
+        """Return those of ``keys`` whose value is not the default."""
+        return [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]

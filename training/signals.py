@@ -1,68 +1,79 @@
 """Signals of the agent's weaknesses: forgetting, boundary and rare, as pure functions over a round's trajectories.
 
-The definitions are those of CoEvolve (arXiv 2604.15840), section 3; choices that the paper leaves open are marked "our
-choice". A trajectory's score is 1.0 when the official rule was met, else 0.0 (our choice: rewards include a length
-cost, which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order
-in which trajectories or signals are given.
+The definitions are those of CoEvolve (arXiv 2604.15840), section 3.1: a signal marks a trajectory, and a trajectory
+carries every kind that fires. Choices that the paper leaves open are marked "ours". The definition ``group`` (ours) is
+the one of this project's recorded studies, kept for comparison.
+
+A trajectory's score is 1.0 when the official rule was met, else 0.0 (the paper's reward; ours also has a length cost,
+which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order in
+which trajectories or signals are given.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from environments.base import Record
-from memory.jsonl import derive_seed, record_id
+from pydantic import Field
+
+from environments.base import InputError, Record
+from memory.jsonl import record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.settings import SignalSettings
 
-__all__ = ["Choice", "Extraction", "GroupScore", "choose", "extract", "patterns", "places"]
-
-NOVELTY_CANDIDATES = 3
-"""Signals that are reflected on for each context that is explored, with ``novelty`` (our choice)."""
+__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract", "patterns"]
 
 Pattern = tuple[str, ...]
 
 
 class GroupScore(Record):
-    """One attempt at a task: the rollouts of one training step (our definition of an attempt).
+    """The scores of one task in one training step: of its rollouts without an infrastructure error, at least one.
 
-    ``mean`` is the share of successes among the ``n`` rollouts without an infrastructure error; ``n`` is at least 1.
+    ``scores`` are theirs by sample, 0 or 1, ``mean`` is the share of successes and ``n`` their number. Runs of earlier
+    versions recorded no ``scores``.
     """
 
     task_id: str
     step: int
     mean: float
     n: int
+    scores: tuple[int, ...] = Field((), exclude_if=lambda scores: not scores)
+
+
+class PatternCount(Record):
+    """How often one action pattern occurred in a round."""
+
+    pattern: tuple[str, ...]
+    count: int
 
 
 class Extraction(Record):
-    """The signals of a round, sorted by id, and its scores, which later rounds compare with.
+    """The signals of a round, sorted by id, and what later rounds compare with: its scores and pattern counts.
 
-    ``pattern_occurrences`` is N of the rare signal. ``left_out`` counts trajectories with an infrastructure error.
+    ``patterns`` are the round's own, by pattern (paper's definition only). ``pattern_occurrences`` and
+    ``different_patterns`` are the two readings of N: over the whole run, with the definition ``group`` in the round.
+    ``left_out`` counts trajectories with an infrastructure error.
     """
 
     signals: tuple[Signal, ...]
     scores: tuple[GroupScore, ...]
+    patterns: tuple[PatternCount, ...] = ()
     pattern_occurrences: int
+    different_patterns: int
     left_out: int
 
     def counts(self) -> dict[SignalKind, int]:
         """Count the signals of each kind, kinds without one included."""
         return {kind: sum(signal.kind is kind for signal in self.signals) for kind in SignalKind}
 
+    def task_counts(self) -> dict[SignalKind, int]:
+        """Count the tasks that have a signal of each kind, kinds without one included."""
+        return {kind: len({one.task_id for one in self.signals if one.kind is kind}) for kind in SignalKind}
 
-class Choice(Record):
-    """The signals that are reflected on, sorted by id, and counts of the others by kind.
-
-    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the budget. Signals of a
-    kind that the settings do not list are in none of them.
-    """
-
-    chosen: tuple[Signal, ...]
-    repeated: dict[SignalKind, int]
-    left_out: dict[SignalKind, int]
+    def marked(self) -> int:
+        """Count the trajectories that carry at least one signal."""
+        return len({signal.trajectory_id for signal in self.signals})
 
 
 class _Group(Record):
@@ -74,9 +85,9 @@ class _Group(Record):
 
     @property
     def score(self) -> GroupScore:
-        successes = sum(trajectory.success for trajectory in self.trajectories)
-        n = len(self.trajectories)
-        return GroupScore(task_id=self.task_id, step=self.step, mean=successes / n, n=n)
+        scores = tuple(int(trajectory.success) for trajectory in self.trajectories)
+        n = len(scores)
+        return GroupScore(task_id=self.task_id, step=self.step, mean=sum(scores) / n, n=n, scores=scores)
 
     @property
     def failed(self) -> tuple[Trajectory, ...]:
@@ -88,24 +99,41 @@ def extract(
     earlier: Mapping[str, Sequence[GroupScore]],
     settings: SignalSettings,
     iteration: int,
+    counted: Iterable[PatternCount] = (),
 ) -> Extraction:
     """Find every signal of a round.
 
-    ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``). A task gives
-    one forgetting and one boundary signal for each step that shows it, and one rare signal for each rare pattern.
+    ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``), ``counted``
+    the pattern counts of former rounds (``Extraction.patterns``), which the definition ``group`` does not read.
+
+    Raises InputError for scores of a former round that cannot be a window, of a run that an earlier version made.
     """
     everything = sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id))
     valid = [trajectory for trajectory in everything if trajectory.infrastructure_error is None]
     by_task = _groups(valid)
-    counts = Counter(pattern for trajectory in valid for pattern in patterns(trajectory, settings.pattern_length))
-    signals = list(_rare(valid, counts, settings, iteration))
-    for task_id, groups in by_task.items():
-        signals += _forgetting(groups, earlier.get(task_id, ()), settings, iteration)
-        signals += _boundary(groups, settings, iteration)
+    found: list[Signal] = []
+    if settings.definition == "paper":
+        own = Counter(pattern for one in valid if (pattern := action_pattern(one, settings)))
+        counts = Counter(own)
+        for former in counted:
+            counts[former.pattern] += former.count
+        for task_id, groups in by_task.items():
+            found += _forgotten(groups, earlier.get(task_id, ()), settings, iteration)
+            found += _at_the_boundary(groups, settings, iteration)
+        found += _rarely_done(by_task, counts, settings, iteration)
+    else:
+        own = Counter()
+        counts = Counter(pattern for trajectory in valid for pattern in patterns(trajectory, settings.pattern_length))
+        found += _rare(valid, counts, settings, iteration)
+        for task_id, groups in by_task.items():
+            found += _forgetting(groups, earlier.get(task_id, ()), settings, iteration)
+            found += _boundary(groups, settings, iteration)
     return Extraction(
-        signals=tuple(sorted(signals, key=lambda signal: signal.id)),
+        signals=tuple(sorted(found, key=lambda signal: signal.id)),
         scores=tuple(group.score for groups in by_task.values() for group in groups),
+        patterns=tuple(PatternCount(pattern=pattern, count=count) for pattern, count in sorted(own.items())),
         pattern_occurrences=counts.total(),
+        different_patterns=len(counts),
         left_out=len(everything) - len(valid),
     )
 
@@ -121,13 +149,105 @@ def _groups(ordered: Iterable[Trajectory]) -> dict[str, list[_Group]]:
     return by_task
 
 
+def _signal(kind: SignalKind, iteration: int, group: _Group, trajectory: Trajectory) -> partial[Signal]:
+    """Return the signal that marks one trajectory, to which a kind adds fields of its own."""
+    return partial(
+        Signal,
+        id=record_id("signal", iteration, kind, trajectory.id),
+        kind=kind,
+        iteration=iteration,
+        task_id=group.task_id,
+        trajectory_id=trajectory.id,
+        successful_evidence=trajectory.success,
+        score=float(trajectory.success),
+        group=(sum(one.success for one in group.trajectories), len(group.trajectories)),
+    )
+
+
+def _forgotten(
+    groups: Sequence[_Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
+) -> Iterator[Signal]:
+    """Mark each trajectory that scores less than 0.5 with a score of 0.5 or more in its task's window (section 3.1).
+
+    The window holds the last W scores of the task's trajectories in earlier steps, in order of step and sample, those
+    of former rounds included. The rollouts of one step do not see each other, because they are sampled at once from one
+    policy (ours: the paper does not say how a group enters the window).
+    """
+    former = {score.step: _recorded(score) for score in earlier}
+    for group in groups:
+        before = [score for step, scores in sorted(former.items()) if step < group.step for score in scores]
+        window = before[-settings.window :]
+        if any(score >= settings.threshold for score in window):
+            for trajectory in group.failed:
+                yield _signal(SignalKind.FORGETTING, iteration, group, trajectory)(
+                    previous=float(max(window)), recent=(sum(window), len(window))
+                )
+        former[group.step] = group.score.scores
+
+
+def _recorded(score: GroupScore) -> tuple[int, ...]:
+    if len(score.scores) != score.n:
+        raise InputError(
+            f"the scores of task {score.task_id} in step {score.step} are of an earlier version, which recorded their "
+            "mean only: set signals.definition to group, or start a new run"
+        )
+    return score.scores
+
+
+def _at_the_boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int) -> Iterator[Signal]:
+    """Mark all trajectories of a step's group of which some score above 0.5 and some below it (section 3.1).
+
+    Each signal also names a counterpart: the rollout with the other result and the lowest sample number (ours).
+    """
+    for group in groups:
+        above = [one for one in group.trajectories if float(one.success) > settings.threshold]
+        below = [one for one in group.trajectories if float(one.success) < settings.threshold]
+        if above and below:
+            for trajectory in group.trajectories:
+                other = below[0] if trajectory.success else above[0]
+                yield _signal(SignalKind.BOUNDARY, iteration, group, trajectory)(counterpart_id=other.id)
+
+
+def action_pattern(trajectory: Trajectory, settings: SignalSettings) -> Pattern:
+    """Return the one action pattern of a trajectory (section 3.1), empty where there is no call.
+
+    The paper says "an action pattern p from each trajectory" and leaves the form open: ``settings.pattern`` (ours).
+    """
+    if settings.pattern == "sequence":
+        return tuple(call.name for call in trajectory.calls())
+    if settings.pattern == "called":
+        return tuple(sorted({call.name for call in trajectory.calls()}))
+    steps = (step for turn in trajectory.turns for step in turn.steps if not step.observation.failed)
+    return tuple(sorted({call.name for step in steps for call in step.observation.calls}))
+
+
+def _rarely_done(
+    by_task: Mapping[str, Sequence[_Group]], counts: Counter[Pattern], settings: SignalSettings, iteration: int
+) -> Iterator[Signal]:
+    """Mark each trajectory whose pattern p is rare: N >= N_min, c_p > 0 and c_p / N < theta / 100 (section 3.1).
+
+    c_p counts the trajectories with p since the run began, this round's included. N is the number of observed patterns,
+    by default of different ones: with occurrences and theta 5 nearly every trajectory would be marked, which the
+    paper's Figure 4 excludes. In words the paper asks that p recurs, too: ``rare_min_trajectories`` (ours).
+    """
+    total = len(counts) if settings.rare_total == "patterns" else counts.total()
+    if total < settings.rare_min_patterns:
+        return
+    for group in (group for groups in by_task.values() for group in groups):
+        for trajectory in group.trajectories:
+            pattern = action_pattern(trajectory, settings)
+            count = counts[pattern] if pattern else 0
+            if settings.rare_min_trajectories <= count and 0 < 100 * count < settings.rare_percent * total:
+                yield _signal(SignalKind.RARE, iteration, group, trajectory)(pattern=pattern, count=count)
+
+
 def _forgetting(
     groups: Sequence[_Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
-    """Yield forgetting signals (section 3): one of the last W attempts scored 0.5 or more, and this one scores less.
+    """Yield forgetting signals by group (ours): one of the last W attempts scored 0.5 or more, and this one less.
 
-    Our choice: an attempt is a step's group and scores its mean; W counts attempts before this one, those of earlier
-    rounds included; the evidence is the group's failed rollout with the lowest sample number.
+    An attempt is a step's group and scores its mean; W counts attempts before this one, those of earlier rounds
+    included; the evidence is the group's failed rollout with the lowest sample number.
     """
     attempts = {score.step: score.mean for score in sorted(earlier, key=lambda score: score.step)}
     for group in groups:
@@ -147,9 +267,9 @@ def _forgetting(
 
 
 def _boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int) -> Iterator[Signal]:
-    """Yield boundary signals (section 3): within one step, rollouts of the task score both above and below 0.5.
+    """Yield boundary signals by group (ours): within one step, rollouts of the task score above and below 0.5.
 
-    Our choice: the evidence is the failed rollout with the lowest sample number.
+    The evidence is the failed rollout with the lowest sample number.
     """
     for group in groups:
         scores = [float(trajectory.success) for trajectory in group.trajectories]
@@ -165,9 +285,9 @@ def _boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int
 
 
 def patterns(trajectory: Trajectory, length: int) -> Iterator[Pattern]:
-    """Yield every run of ``length`` API names in the calls of a trajectory, in order, across its turns.
+    """Yield every run of ``length`` API names in the calls of a trajectory, in order, across its turns (ours).
 
-    The paper only says "action pattern"; API-name n-grams are our choice.
+    These are the patterns of the definition ``group``.
     """
     names = [call.name for call in trajectory.calls()]
     for start in range(len(names) - length + 1):
@@ -177,11 +297,11 @@ def patterns(trajectory: Trajectory, length: int) -> Iterator[Pattern]:
 def _rare(
     ordered: Sequence[Trajectory], counts: Counter[Pattern], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
-    """Yield rare signals (section 3): a pattern p with 0 < c_p and c_p / N < theta / 100.
+    """Yield rare signals by task (ours): a pattern p with 0 < c_p and c_p / N < theta / 100.
 
-    Our choice: c_p counts the occurrences of p in the round and N those of all patterns. Each task with a trajectory
-    that holds p has one signal of p; the evidence is its latest failed one (then lowest sample), else its latest
-    successful one, marked as such.
+    c_p counts the occurrences of p in the round and N those of all patterns. Each task with a trajectory that holds p
+    has one signal of p; the evidence is its latest failed one (then lowest sample), else its latest successful one,
+    marked as such.
     """
     total = counts.total()
     holders: dict[tuple[str, Pattern], list[Trajectory]] = defaultdict(list)
@@ -201,48 +321,3 @@ def _rare(
             pattern=pattern,
             count=counts[pattern],
         )
-
-
-def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Choice:
-    """Choose the signals to reflect on: one per (task, kind), at most ``contexts_per_iteration``, a share per kind.
-
-    Our choice throughout. Of a task's signals of one kind, failed evidence goes before successful evidence and a rarer
-    pattern before a more frequent one; ``seed`` draws among the rest, and among tasks. The part of its share that a
-    kind cannot use goes to the others; a kind with share 0, or one that is not listed in ``kinds``, gets nothing. With
-    ``novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among which their contexts decide.
-    """
-    ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
-    best: dict[tuple[SignalKind, str], Signal] = {}
-    for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
-        best.setdefault((signal.kind, signal.task_id), signal)
-    candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
-    budget = settings.contexts_per_iteration * (NOVELTY_CANDIDATES if settings.novelty else 1)
-    share = places(settings.shares(), {kind: len(of_kind) for kind, of_kind in candidates.items()}, budget)
-    chosen = [
-        signal
-        for kind, of_kind in candidates.items()
-        for signal in random.Random(derive_seed(seed, kind)).sample(of_kind, share[kind])
-    ]
-    return Choice(
-        chosen=tuple(sorted(chosen, key=lambda signal: signal.id)),
-        repeated={kind: sum(s.kind is kind for s in ordered) - len(candidates[kind]) for kind in SignalKind},
-        left_out={kind: len(candidates[kind]) - share[kind] for kind in SignalKind},
-    )
-
-
-def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:
-    return signal.successful_evidence, signal.count or 0, derive_seed(seed, signal.id)
-
-
-def places(
-    shares: Mapping[SignalKind, float], available: Mapping[SignalKind, int], budget: int
-) -> dict[SignalKind, int]:
-    """Split the budget, one by one, to the kind that is furthest below its share and still has candidates."""
-    taken = dict.fromkeys(SignalKind, 0)
-    for _ in range(budget):
-        open_kinds = [kind for kind in SignalKind if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
-        if not open_kinds:
-            break
-        kind = max(open_kinds, key=lambda kind: shares[kind] * budget - taken[kind])
-        taken[kind] += 1
-    return taken

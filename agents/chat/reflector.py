@@ -1,4 +1,7 @@
-"""The chat reflector: a model reads a trajectory and reports where, how and why it failed (CoEvolve, section 3)."""
+"""The chat reflector: a model reads a trajectory and reports where, how and why it failed (CoEvolve, section 3.2).
+
+Its reply has the fields of the paper's Figure 11, and those that name the place of the mistake (ours).
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,32 @@ from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_
 from agents.evidence import failure_context
 from agents.roles import RoleRefused
 from environments.base import Environment
-from memory.records import Cause, Evidence, FailureContext
+from memory.records import Cause, Evidence, FailureContext, SignalKind
 
 
 class Reflection(BaseModel):
-    """Where, how and why the attempt went wrong, and which tools to explore."""
+    """A structured reflection on one attempt; everything after the summary follows from it."""
 
+    summary: str = Field(description="2 to 4 sentences: the task, the key actions of the attempt, and how it ended")
     turn: int = Field(description="number of the turn, from 1, in which the first mistake shows")
     action: int = Field(description="number of the action in that turn, from 1; one past the last if it stopped early")
     cause: Cause = Field(description="the kind of mistake; 'unstable' for a success that is rare or not repeatable")
     tool: str = Field(description="name of the tool that the mistake is about")
     how: str = Field(description="one sentence: what happened")
-    why: str = Field(description="one sentence: what the agent did not know or respect")
+    failure_cause: str = Field(description="1 to 3 sentences: what the agent did not know or respect")
+    instability_pattern: str = Field(
+        default="",
+        description="1 or 2 sentences: when it goes right and when it goes wrong, as far as the record shows",
+    )
+    focus_pattern: list[str] = Field(
+        default=[], description="1 to 5 short phrases: the operations, or sequences of them, to practise"
+    )
+    exploration_objectives: list[str] = Field(
+        default=[], description="1 to 5 short sentences: what exploration around this weakness should find out or reach"
+    )
+    do_not_repeat: list[str] = Field(
+        default=[], description="up to 5 short phrases: actions of the attempt that led nowhere and need no further try"
+    )
     explore: list[str] = Field(description="names of 1 to 8 tools worth trying around this, most promising first")
 
 
@@ -41,6 +58,7 @@ class ChatReflector:
             signal=_signal_text(evidence),
             trajectory=trajectory_text(trajectory),
             outcome=outcome_text(trajectory.outcome),
+            counterpart=_counterpart_text(evidence),
         )
         reply, measured = await self._model.ask(
             Reflection,
@@ -56,8 +74,13 @@ class ChatReflector:
             where=(reply.turn - 1, reply.action - 1),
             tool=reply.tool,
             how=reply.how,
-            why=reply.why,
+            why=reply.failure_cause,
             explore=tuple(dict.fromkeys(reply.explore)),
+            summary=reply.summary,
+            instability_pattern=reply.instability_pattern,
+            focus_pattern=reply.focus_pattern,
+            exploration_objectives=reply.exploration_objectives,
+            do_not_repeat=reply.do_not_repeat,
             measured=measured,
         )
 
@@ -76,11 +99,29 @@ def _problem(reply: Reflection, evidence: Evidence) -> str | None:
 
 
 def _signal_text(evidence: Evidence) -> str:
+    """Write why the attempt was chosen; a kind that has no sentence here is named."""
     signal = evidence.signal
-    texts = {
-        "forgetting": f"The agent solved this task before (score {signal.previous}) and no longer does.",
-        "boundary": "Some attempts at this task succeed and some fail.",
-        "rare": f"The attempt holds a rarely seen sequence of calls: {', '.join(signal.pattern)}.",
+    texts: dict[SignalKind, str] = {
+        SignalKind.FORGETTING: "The agent solved this task before"
+        + (f" ({signal.recent[0]} of its last {signal.recent[1]} attempts)" if signal.recent else "")
+        + " and no longer does.",
+        SignalKind.BOUNDARY: "Some attempts at this task succeed and some fail"
+        + (f" ({signal.group[0]} of {signal.group[1]} succeeded)" if signal.group else "")
+        + ".",
+        SignalKind.RARE: f"The attempt holds a rarely seen combination of calls: {', '.join(signal.pattern)}.",
     }
-    note = " No failed attempt showed it: this one succeeded." if signal.successful_evidence else ""
-    return texts[signal.kind.value] + note
+    note = " This attempt succeeded." if signal.successful_evidence else ""
+    return texts.get(signal.kind, f"It carries the signal {signal.kind}.") + note
+
+
+def _counterpart_text(evidence: Evidence) -> str:
+    """Write the rollout of the same group that ended the other way, to compare with; empty without one."""
+    other = evidence.counterpart
+    if other is None or other.outcome is None:
+        return ""
+    result = "succeeded" if other.success else "failed"
+    return (
+        f"\n\nAnother attempt at the same task, by the same policy, {result}. Compare: what separates success from "
+        f"failure? Turns and actions of your reply are those of the first attempt.\n{trajectory_text(other)}\n\n"
+        f"Its checks:\n{outcome_text(other.outcome)}"
+    )

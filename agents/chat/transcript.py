@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from agents.evidence import executed
 from environments.base import Action, MalformedCall, Observation, Outcome, Parameter, ToolCall, ToolSpec, TurnOutcome
 from environments.verification.programs import program_tool
-from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
+from memory.records import FailureContext, Interaction, SignalKind, Trajectory, Unsignalled
 
 _FOLDER = Path(__file__).parent / "prompts"
 
@@ -102,7 +102,23 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def context_text(context: FailureContext) -> str:
-    """Write a failure context. The setup is left out, because it may contain reference calls of earlier turns."""
+    """Write a failure context, and how to explore around a weakness of its kind (the paper's Figure 10, in our words).
+
+    The setup is left out, because it may contain reference calls of earlier turns.
+    """
+    guidance = _guidance(context.kind)
+    return f"{weakness_text(context)}\n\n{guidance}" if guidance else weakness_text(context)
+
+
+def _guidance(kind: SignalKind | Unsignalled | None) -> str:
+    """Return the text ``prompts/guidance_KIND.txt``; empty for a kind without one."""
+    if kind is None or not (_FOLDER / f"guidance_{kind}.txt").is_file():
+        return ""
+    return _template(f"guidance_{kind}").substitute()
+
+
+def weakness_text(context: FailureContext) -> str:
+    """Write a failure context without guidance."""
     if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
     if context.kind is Unsignalled.TOOL:
@@ -113,6 +129,10 @@ def context_text(context: FailureContext) -> str:
         f"How: {context.how}",
         f"Why: {context.why}",
     ]
+    if context.summary:
+        lines.insert(0, f"Summary: {context.summary}")
+    if context.instability_pattern:
+        lines.append(f"When it goes wrong: {context.instability_pattern}")
     if context.error_class:
         lines.append(f"Error: {context.error_class}")
     if context.label is not None:
@@ -121,6 +141,12 @@ def context_text(context: FailureContext) -> str:
         lines.append("Values around it: " + "; ".join(context.facts))
     if context.explore:
         lines.append("Worth reaching: " + ", ".join(context.explore))
+    for title, items in (
+        ("Practise", context.focus_pattern),
+        ("Find out", context.exploration_objectives),
+        ("Do not repeat", context.do_not_repeat),
+    ):
+        lines += [f"{title}:", *(f"- {item}" for item in items)] if items else []
     return data("weakness", "\n".join(lines))
 
 

@@ -24,7 +24,7 @@ from agents.scripted.words import about
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed
-from memory.records import Cause, Evidence, FailureContext
+from memory.records import Cause, Evidence, FailureContext, SignalKind
 
 
 class FirstError(NamedTuple):
@@ -173,6 +173,11 @@ class RuleReflector:
             how=_how(evidence, found),
             why=_WHY[found.cause].format(tool=found.tool),
             explore=_worth_reaching(evidence, found, tools),
+            summary=_summary(evidence),
+            instability_pattern=_instability(evidence),
+            focus_pattern=dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)),
+            exploration_objectives=_objectives(evidence, found),
+            do_not_repeat=_refused_in_vain(evidence, found),
         )
 
 
@@ -194,6 +199,78 @@ def _how(evidence: Evidence, found: FirstError) -> str:
     kind = "was refused" if step.observation.failed else "was answered"
     answer = error_message(step.observation.text)[:200]
     return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
+
+
+def _summary(evidence: Evidence) -> str:
+    """Return which tools the attempt called, and how it ended."""
+    trajectory = evidence.trajectory
+    called = ", ".join(dict.fromkeys(call.name for call in trajectory.calls())) or "no tool"
+    turns = len(trajectory.turns)
+    failure = trajectory.outcome.failure if trajectory.outcome is not None else None
+    ended = "succeeded" if trajectory.success else f"failed{f': {failure}' if failure else ''}"
+    return f"The attempt called {called} in {turns} user turn{'' if turns == 1 else 's'}, and {ended}."
+
+
+def _instability(evidence: Evidence) -> str:
+    """Return the signal in numbers, and the tools that only one of two rollouts with different results called."""
+    signal, other = evidence.signal, evidence.counterpart
+    texts = []
+    if signal.recent is not None:
+        texts.append(
+            f"{signal.recent[0]} of the last {signal.recent[1]} attempts at the task succeeded, this one failed."
+        )
+    if signal.kind is SignalKind.RARE and signal.count is not None:
+        texts.append(f"{', '.join(signal.pattern)}: seen {signal.count} times so far.")
+    if signal.kind is SignalKind.BOUNDARY and signal.group is not None:
+        texts.append(f"{signal.group[0]} of {signal.group[1]} attempts of one step succeeded.")
+    if other is not None:
+        pair = (evidence.trajectory, other) if evidence.trajectory.success else (other, evidence.trajectory)
+        solved, failed = ({call.name for call in one.calls()} for one in pair)
+        if solved - failed:
+            texts.append(f"Only the success called {', '.join(sorted(solved - failed))}.")
+        if failed - solved:
+            texts.append(f"Only the failure called {', '.join(sorted(failed - solved))}.")
+        if solved == failed:
+            texts.append("Success and failure called the same tools: arguments, order or number separate them.")
+    return " ".join(texts)
+
+
+_OBJECTIVES = {
+    Cause.MALFORMED: "Reach a successful call of {tool}.",
+    Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
+    Cause.WRONG_ARGUMENT: "Call {tool} with other arguments, and see which it accepts.",
+    Cause.WRONG_CALL: "Reach a successful call of {tool}.",
+    Cause.MISSING_CALL: "Find out what {tool} changes for the calls after it.",
+    Cause.STOPPED_EARLY: "Go on after the first calls, up to a successful call of {tool}.",
+    Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
+    Cause.UNSTABLE: "Repeat {tool} with other values.",
+}
+_OBJECTIVES_BY_SIGNAL = {
+    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
+    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
+    SignalKind.RARE: "Find more situations in which these calls work together.",
+}
+
+
+def _objectives(evidence: Evidence, found: FirstError) -> list[str]:
+    by_signal = _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")
+    return [_OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
+
+
+def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
+    """Return the refused calls of tools that the attempt never called with success.
+
+    The tool whose precondition was not met is left out: the same call is right after it.
+    """
+    steps = [step for turn in evidence.trajectory.turns for step in turn.steps]
+    worked = {call.name for step in steps if not step.observation.failed for call in step.observation.calls}
+    if found.cause is Cause.UNMET_PRECONDITION:
+        worked.add(found.tool)
+    return [
+        executed(step.action)
+        for step in steps
+        if step.observation.failed and isinstance(step.action, ToolCall) and step.action.name not in worked
+    ]
 
 
 def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, with_options
 from evaluation.panels import held_out, panel_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
+from memory.former import FORMER_DEFAULTS, FORMER_NAMES
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 
@@ -36,25 +37,8 @@ _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
 _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
 _DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
-RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
+RECORDED_KEYS = {today: former for former, today in FORMER_NAMES.items()}
 """Keys of today by the names that the hashes of recorded results were taken with."""
-
-RECORDED_DEFAULTS: dict[str, tuple[JsonValue, JsonValue]] = {
-    "roles.exploration.independent": (False, True),
-    "roles.exploration.order": ("easy_first", "long_first"),
-    "signals.definition": ("group", "paper"),
-    "training.loss": ("grpo", "group_tokens"),
-    "training.length_cost": (0.1, 0.0),
-    "tasks.evolved_share": (0.5, None),
-    "training.seal.unreached": ("left_out", "padded"),
-    "training.seal.weights.dynamic": (True, False),
-    "training.seal.weights.cap_abstention": (True, False),
-}
-"""Settings whose default changed after results were recorded: the default then, and today's.
-
-A recorded recipe states the former default, so that it means what it meant. Hashes leave that value out, as the recipe
-did, and write today's default out, so that a recipe which relies on it has another hash.
-"""
 
 _NULL_SECTIONS = ("training.seal",)  # off unless they are given; what is left out of any other section is its default
 
@@ -388,11 +372,11 @@ def _with_recorded_keys(tree: Tree) -> Tree:
 
 
 def _as_recorded(tree: Tree, *, whole: bool) -> Tree:
-    """Return settings as the hashes of recorded results have them (``RECORDED_DEFAULTS``).
+    """Return settings as the hashes of recorded results have them (``FORMER_DEFAULTS``).
 
     ``whole``: they are all settings of a run, so that what they leave out has today's default.
     """
-    for key, (then, now) in RECORDED_DEFAULTS.items():
+    for key, (then, now) in FORMER_DEFAULTS.items():
         tree = _with_recorded(tree, tuple(key.split(".")), then, now if whole else then, "")
     return tree
 

@@ -16,12 +16,14 @@ from memory.jsonl import derive_seed
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.signals import GroupScore, choose
+from training.choice import choose
+from training.settings import SignalSettings
+from training.signals import GroupScore, PatternCount
 from training.signals import extract as extract_signals
 
 
 async def extract(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Read trajectories.jsonl and the scores of earlier rounds, write signals.jsonl and scores.jsonl.
+    """Read trajectories.jsonl and what earlier rounds recorded, write signals.jsonl, scores.jsonl and patterns.jsonl.
 
     known.json holds the fingerprints of D_t, which every branch refuses as duplicates. A baseline whose contexts do not
     come from signals records them all the same and chooses none.
@@ -33,20 +35,26 @@ def _extract(services: RunServices, iteration: int) -> tuple[str, ...]:
     folder = services.run.iteration(iteration)
     settings = services.settings.signals
     trajectories = read_jsonl(folder.trajectories, Trajectory)
-    found = extract_signals(trajectories, _earlier_scores(services.run, iteration), settings, iteration)
+    counted = _counted_patterns(services.run, settings, iteration)
+    found = extract_signals(trajectories, _earlier_scores(services.run, iteration), settings, iteration, counted)
     followed = found.signals if settings.contexts == "signals" else ()
     choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
     write_jsonl(folder.signals, found.signals)
     write_jsonl(folder.scores, found.scores)
+    if settings.definition == "paper":
+        write_jsonl(folder.patterns, found.patterns)
     current = tasks_at(load_tasks(services.run), iteration)
     write_json(folder.known, KnownTasks(fingerprints=tuple(sorted({fingerprint(task) for task in current}))))
     record = ExtractionRecord(
         signals=dict(found.counts()),
+        signal_tasks=dict(found.task_counts()),
+        marked=found.marked(),
         chosen=chosen,
         repeated=dict(choice.repeated),
         left_out=dict(choice.left_out),
         pattern_occurrences=found.pattern_occurrences,
+        different_patterns=found.different_patterns,
         infrastructure_errors=found.left_out,
     )
     write_json(folder.extraction, record)
@@ -59,3 +67,10 @@ def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[
         for score in read_jsonl(run.iteration(number).scores, GroupScore):
             earlier[score.task_id].append(score)
     return earlier
+
+
+def _counted_patterns(run: RunDirectory, settings: SignalSettings, iteration: int) -> Sequence[PatternCount]:
+    """Return the counts of action patterns in former rounds, which the definition ``group`` does not record."""
+    if settings.definition != "paper":
+        return ()
+    return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]

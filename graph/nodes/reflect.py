@@ -26,9 +26,9 @@ from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, SignalKind, Trajectory
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
+from training.choice import places
 from training.seal.diagnosis import with_diagnosis
 from training.settings import SignalSettings
-from training.signals import places
 
 Place = tuple[str, str]
 
@@ -73,9 +73,18 @@ def _evidence(services: RunServices, folder: IterationDirectory, state: Iteratio
     tasks = {task.id: task for task in load_tasks(services.run)}
     shown = {one.id: one for one in read_jsonl(folder.trajectories, Trajectory)}
     for signal in signals:
-        if signal.task_id not in tasks or signal.trajectory_id not in shown:
+        named = [one for one in (signal.trajectory_id, signal.counterpart_id) if one]
+        if signal.task_id not in tasks or any(one not in shown for one in named):
             raise InputError(f"{folder.root}: signal {signal.id} names a task or trajectory that the run does not have")
-    return [Evidence(signal=one, task=tasks[one.task_id], trajectory=shown[one.trajectory_id]) for one in signals]
+    return [
+        Evidence(
+            signal=one,
+            task=tasks[one.task_id],
+            trajectory=shown[one.trajectory_id],
+            counterpart=shown.get(one.counterpart_id),
+        )
+        for one in signals
+    ]
 
 
 async def _reflect_one(
@@ -106,16 +115,14 @@ def _most_novel(services: RunServices, contexts: Sequence[FailureContext], itera
 def most_novel(
     candidates: Sequence[FailureContext], explored: Iterable[FailureContext], settings: SignalSettings, seed: int
 ) -> tuple[FailureContext, ...]:
-    """Return at most ``contexts_per_iteration`` of the ``candidates``, sorted by id, a share per kind (ours).
+    """Return at most ``contexts_per_iteration`` (a number) of the ``candidates``, by id, a share per kind (ours).
 
     One after the other, the candidate whose (tool, error class) has the fewest of ``explored`` and of those already
     chosen; ties are broken by ``seed``. Contexts without a kind are never chosen. The order of the arguments does not
     matter.
     """
     by_kind = {kind: [one for one in candidates if one.kind is kind] for kind in SignalKind}
-    share = places(
-        settings.shares(), {kind: len(of_kind) for kind, of_kind in by_kind.items()}, settings.contexts_per_iteration
-    )
+    share = places(settings.shares(), {kind: len(of_kind) for kind, of_kind in by_kind.items()}, settings.limit)
     seen: Counter[Place] = Counter(_place(context) for context in explored)
     chosen: list[FailureContext] = []
     for kind, of_kind in by_kind.items():
@@ -143,7 +150,7 @@ def contexts_without_signals(
     """
     settings, exploration = services.settings.signals, services.settings.roles.exploration
     if settings.contexts == "unguided":
-        calls = settings.contexts_per_iteration * exploration.rounds * exploration.steps
+        calls = settings.limit * exploration.rounds * exploration.steps
         unguided = unguided_exploration(services.settings.roles, benchmark_of(services.environment))
         contexts = baseline_contexts(services.environment.starts(), calls, iteration, unguided)
         if not contexts:
@@ -156,7 +163,7 @@ def contexts_without_signals(
         read_jsonl(folder.trajectories, Trajectory),
         {task.id: task for task in load_tasks(services.run)},
         services.environment,
-        settings.contexts_per_iteration,
+        settings.limit,
         derive_seed(services.settings.seed, iteration, "random contexts"),
         iteration,
     )

@@ -103,6 +103,8 @@ def _evolution(
     return Evolution(
         iteration=iteration,
         signals=found.signals,
+        signal_tasks=found.signal_tasks,
+        marked=found.marked,
         new=judgements["new"],
         known=judgements["known"],
         left_out=left_out,

@@ -25,13 +25,19 @@ WIDTH = 110  # characters of an agent's, tool's or user's text
 
 WORDS = {
     "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
-    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
-    "boundary": "a task that some rollouts of a group solve and others do not",
-    "rare": "a rollout with a sequence of calls that hardly any other has",
+    "forgetting": "a rollout that failed at a task which one of its last rollouts in earlier steps solved",
+    "boundary": "a rollout of a group of which some solve the task and others do not",
+    "rare": "a rollout whose tools hardly any other of the run combined, more than one though",
     "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
     "evaluation": "success before and after training on tasks held out of it; 95 %: start states, functions resampled",
     "seconds, cost": "of the iteration, by stage",
 }
+GROUP_WORDS = {
+    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
+    "boundary": "a task that some rollouts of a group solve and others do not",
+    "rare": "a task with a rollout with a sequence of calls that hardly any other has",
+}
+"""The words that mean something else with ``signals.definition: group``."""
 REASONS = {
     "duplicate": "the task set has it already",
     "sealed": "it equals a held-out task, or has its start and its calls",
@@ -70,7 +76,7 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     lines = [
         *_places(run, summaries),
         *_story(run, len(summaries)),
-        *_words(summaries),
+        *_words(settings, summaries),
         *_next(run, settings, summaries),
     ]
     return "\n".join(lines) + "\n"
@@ -136,7 +142,11 @@ def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
         return
     signal, context = story.signal, story.context
     score = "" if signal.score is None else f", {signal.score:.0%} of a group's rollouts succeed"
-    if signal.previous is not None:
+    if signal.group is not None:
+        score = f", {signal.group[0]} of its group's {signal.group[1]} rollouts succeed"
+    if signal.recent is not None:
+        score += f", {signal.recent[0]} of the last {signal.recent[1]} before them did"
+    elif signal.previous is not None:
         score += f" where {signal.previous:.0%} did"
     pattern = f", the calls {' '.join(signal.pattern)}" if signal.pattern else ""
     yield ""
@@ -154,10 +164,11 @@ def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
     yield f"             new task: {_course(story.admitted_scores)}"
 
 
-def _words(summaries: Sequence[Summary]) -> Iterator[str]:
+def _words(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
     yield ""
     yield "Words of the table"
-    for word, meaning in WORDS.items():
+    words = WORDS if settings.signals.definition == "paper" else WORDS | GROUP_WORDS
+    for word, meaning in words.items():
         if word != "evaluation" or any(one.evaluation for one in summaries):
             yield f"  {word:13} {meaning}"
     for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):

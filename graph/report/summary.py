@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -74,6 +74,10 @@ COMPACT_LABEL = "embedded policy with argument references ($k)"
 COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost")
 
 
+PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
+"""CoEvolve's Figure 4: forgetting, boundary and rare as shares of all signals in percent, on its two benchmarks."""
+
+
 class Contexts(Record):
     """Failure contexts: new to the memory, known to it, and signals that the budget left out."""
 
@@ -119,6 +123,9 @@ def agreement_of(verdicts: Iterable[Verdict]) -> Agreement | None:
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
+    ``signals``: by kind, one for each trajectory that carries it (with ``signals.definition: group`` for each group or
+    pattern). ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry any. The last two
+    are empty and None in summaries of earlier versions.
     ``failed``: reflections and branches that gave up, by cause. ``labels``: the conditions that the figures hold for.
     ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
@@ -133,6 +140,8 @@ class Summary(Record):
     admitted: int
     refused: dict[str, int]
     signals: dict[SignalKind, int]
+    signal_tasks: dict[SignalKind, int] = Field(default={}, exclude_if=operator.not_)
+    marked: int | None = Field(default=None, exclude_if=lambda marked: marked is None)
     contexts: Contexts
     evaluation: ScoreChange | None
     seconds: dict[str, float]
@@ -168,6 +177,8 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         admitted=len(evolution.admitted),
         refused=evolution.refused,
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
+        signal_tasks=evolution.signal_tasks,
+        marked=evolution.marked,
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
         evaluation=_score_change(folder, settings),
         seconds=_seconds(folder),
@@ -266,6 +277,8 @@ def iteration_table(summary: Summary) -> Table:
     table = Table(title=f"iteration {summary.iteration}", show_header=False, caption=_caption([summary]))
     for name, cell in zip(COLUMNS[1:], _row(summary, ", ")[1:], strict=True):
         table.add_row(name, cell)
+    for name, cell in _signal_rows(summary):
+        table.add_row(name, cell)
     for stage, spent in summary.cost.stages.items():
         table.add_row(f"  {stage}", spent.words())
     if summary.cost.per_admitted is not None:
@@ -285,6 +298,22 @@ def iteration_table(summary: Summary) -> Table:
         for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share):
             table.add_row(name, cell)
     return table
+
+
+def _signal_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield rows about the signals beyond their number: how many trajectories and tasks, and the paper's shares."""
+    if summary.marked is None or not sum(summary.signals.values()):
+        return
+    yield "  marked", f"{summary.marked} trajectories carry a signal"
+    yield "  tasks by signal", ", ".join(counted_shares(summary.signal_tasks))
+    paper = " and ".join(" / ".join(f"{share:g}" for share in shares) for shares in PAPER_SHARES)
+    yield "  in the paper", f"{paper} % forgetting, boundary, rare (Figure 4, its two benchmarks)"
+
+
+def counted_shares(counts: Mapping[SignalKind, int]) -> list[str]:
+    """Write each kind's count and its share of all, in percent."""
+    total = sum(counts.values())
+    return [f"{count} {kind} ({count / total:.1%})" if total else f"{count} {kind}" for kind, count in counts.items()]
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
@@ -315,7 +344,7 @@ def _row(summary: Summary, separator: str) -> tuple[str, ...]:
         str(summary.tasks),
         str(summary.admitted),
         counts(summary.refused) or "none",
-        counts(summary.signals),
+        separator.join(counted_shares(summary.signals)),
         counts(followed),
         summary.evaluation.words(separator) if summary.evaluation else "not scored",
         separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),

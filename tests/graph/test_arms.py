@@ -123,14 +123,14 @@ def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Pa
 
 
 def test_novelty_reflects_on_more_and_follows_up_what_differs(tmp_path: Path) -> None:
-    run = evolved(tmp_path, "signals.novelty=true", "signals.contexts_per_iteration=4")
+    run = evolved(tmp_path, "signals.novelty=true", "signals.contexts_per_iteration=3")
     extraction = read_json(run.iteration(0) / "extraction.json", ExtractionRecord)
     contexts = rows(run, "contexts.jsonl", FailureContext)
-    assert len(extraction.chosen) == 12
-    assert len(contexts) == 4
-    assert len({(context.tool, context.error_class) for context in contexts}) == 4
+    assert len(extraction.chosen) == 9
+    assert len(contexts) == 3
+    assert len({(context.tool, context.error_class) for context in contexts}) == 3
     evolution = evolution_of(run)
-    assert evolution.left_out == sum(extraction.left_out.values()) + 8
+    assert evolution.left_out == sum(extraction.left_out.values()) + 6
     assert summary_of(run).labels == ("scripted roles", "least explored contexts first")
 
 

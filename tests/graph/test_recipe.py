@@ -1,18 +1,21 @@
 """Recipes: what is read, and the one sentence that each mistake gets."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from environments.base import InputError
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings
+from memory.former import FORMER_DEFAULTS
 from memory.records import SignalKind
 from training.seal.settings import SealSettings
 
@@ -48,6 +51,17 @@ MISTAKES = [
         "memory: {deduplicate: false, recur_after: 5}",
         [],
         "memory: 'recur_after' says how contexts are compared, deduplicate: false ignores it: remove it",
+    ),
+    (
+        "signals: {definition: group, pattern: called}",
+        [],
+        "signals: 'pattern' is for definition: paper, group would ignore it: remove it",
+    ),
+    ("", ["signals.pattern_length=3"], "signals: 'pattern_length' is for definition: group, paper would ignore it"),
+    (
+        "signals: {contexts: unguided, contexts_per_iteration: null}",
+        [],
+        "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
     ),
     ("verification: {perturbed: 1.5}", [], "verification.perturbed: input should be less than or equal to 1"),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
@@ -212,6 +226,21 @@ def test_settings_written_by_a_run_read_back_equal(
     assert load_recipe(path) == settings
 
 
+def test_a_run_of_an_earlier_version_keeps_its_signals(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    """Its settings.yaml has every section and not the key, which would mean something else by default."""
+    made = RunSettings().model_dump(mode="json")
+    assert made["signals"].pop("definition") == "paper"
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(made))
+    assert load_recipe(path).signals.definition == "group"
+    assert capsys.readouterr().err == (
+        f'warning: {path}: an earlier version made this run: it goes on with signals.definition="group"\n'
+    )
+    path.write_text("signals: {window: 5}\n")
+    assert load_recipe(path).signals.definition == "paper"
+    assert capsys.readouterr().err == ""
+
+
 def test_difference_names_the_setting() -> None:
     settings = RunSettings()
     other = settings.model_copy(update={"training": settings.training.model_copy(update={"kl": 0.5})})
@@ -274,3 +303,15 @@ def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> N
     (tmp_path / "recipe.yaml").write_text(path.read_text())
     fresh = load_recipe(tmp_path / "recipe.yaml").roles.exploration
     assert (fresh.independent, fresh.order) == (True, "long_first")
+
+
+@pytest.mark.parametrize("key", FORMER_DEFAULTS)
+def test_todays_defaults_of_the_table_are_those_of_the_settings(key: str) -> None:
+    """The table is read where the settings of a run are not known."""
+    model: type[BaseModel] = RunSettings
+    *sections, last = key.split(".")
+    for name in sections:
+        annotation = model.model_fields[name].annotation
+        kinds = (annotation, *get_args(annotation))
+        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    assert model.model_fields[last].default == FORMER_DEFAULTS[key].now

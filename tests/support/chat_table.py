@@ -58,7 +58,8 @@ def _reflection(prompt: str) -> Arguments:
         "cause": "wrong_argument",
         "tool": tool,
         "how": "The value was another one.",
-        "why": "It was not taken from the request.",
+        "summary": "The agent used another value than the one asked for.",
+        "failure_cause": "It was not taken from the request.",
         "explore": [tool],
     }
 

@@ -29,7 +29,7 @@ RECIPE = """
 seed: 3
 iterations: 2
 training: {steps: 3, tasks_per_step: 4, rollouts_per_task: 4}
-signals: {contexts_per_iteration: 6, rare_percent: 20}
+signals: {contexts_per_iteration: 6, rare_percent: 25, rare_min_patterns: 4}
 roles:
   exploration: {rounds: 2, steps: 6, drafts_per_context: 2, independent: false, order: easy_first}
   branch_timeout: 60

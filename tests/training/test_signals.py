@@ -1,410 +1,268 @@
-"""Forgetting, boundary and rare: tables of small rounds, and properties of all rounds."""
+"""The paper's signals: tables of groups made by hand, and properties of all rounds."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from support.rollouts import CRASHED, group, rollout, turn
 
-from environments.base import Observation, ObservationStatus, Outcome, ToolCall
-from memory.records import Signal, SignalKind, Step, Trajectory, TrajectoryTurn
+from environments.base import InputError
+from memory.records import SignalKind
 from training.settings import SignalSettings
-from training.signals import GroupScore, choose, extract, patterns
+from training.signals import GroupScore, PatternCount, action_pattern, extract
 
 FORGETTING, BOUNDARY, RARE = SignalKind
-CRASHED = "worker died"
+ALL, NONE, HALF = [True, True], [False, False], [True, False]
 
 
-def turn(*names):
-    calls = [ToolCall(name=name) for name in names]
-    return TrajectoryTurn(
-        text="",
-        steps=tuple(
-            Step(action=call, observation=Observation(text="", status=ObservationStatus.OK, calls=(call,)))
-            for call in calls
-        ),
-    )
+def read(trajectories, earlier=None, counted=(), iteration=0, **changes):
+    limits = SignalSettings(**{"rare_min_patterns": 1, **changes})
+    return extract(trajectories, earlier or {}, limits, iteration, counted)
 
 
-def rollout(task_id, step, sample, result, *names, turns=None):
-    """``result`` is True (success), False (failure) or the text of an infrastructure error."""
-    crashed = isinstance(result, str)
-    return Trajectory(
-        id=f"{task_id}/{step}/{sample}",
-        task_id=task_id,
-        iteration=0,
-        step=step,
-        sample=sample,
-        turns=turns or (turn(*names),),
-        outcome=None if crashed else Outcome(success=result, turns=()),
-        reward=None if crashed else float(result),
-        infrastructure_error=result if crashed else None,
-    )
-
-
-def group(task_id, step, results, *names):
-    return [rollout(task_id, step, sample, result, *names) for sample, result in enumerate(results)]
-
-
-def read(trajectories, earlier=None, **changes):
-    return extract(trajectories, earlier or {}, SignalSettings(**changes), iteration=0)
+def marked(extraction, kind):
+    return sorted(signal.trajectory_id for signal in extraction.signals if signal.kind is kind)
 
 
 def of_kind(extraction, kind):
     return [signal for signal in extraction.signals if signal.kind is kind]
 
 
-def scored(task_id, *means, first_step=0):
-    return [GroupScore(task_id=task_id, step=first_step + at, mean=mean, n=8) for at, mean in enumerate(means)]
-
-
-HALF, ALL, NONE, QUARTER = [True, False], [True, True], [False, False], [False, True, False, False]
+def scored(*groups):
+    """What earlier rounds recorded of task t: the scores of each step, from step 0 on."""
+    return {
+        "t": [
+            GroupScore(task_id="t", step=step, mean=sum(scores) / len(scores), n=len(scores), scores=tuple(scores))
+            for step, scores in enumerate(groups)
+        ]
+    }
 
 
 @pytest.mark.parametrize(
-    ("earlier", "now", "window", "signals"),
+    ("earlier", "now", "window", "found"),
     [
-        pytest.param([], [NONE], 10, [], id="a first attempt has nothing to forget"),
-        pytest.param([], [ALL, NONE], 10, [(1, 0.0, 1.0)], id="forgotten within a round"),
-        pytest.param([1.0], [NONE], 10, [(0, 0.0, 1.0)], id="forgotten since an earlier round"),
-        pytest.param([0.5], [NONE], 10, [(0, 0.0, 0.5)], id="exactly one half before was a success"),
-        pytest.param([0.49], [NONE], 10, [], id="below one half before was none"),
-        pytest.param([1.0], [HALF], 10, [], id="exactly one half now is not forgotten"),
-        pytest.param([1.0], [QUARTER], 10, [(0, 0.25, 1.0)], id="below one half now is"),
-        pytest.param([0.2, 0.9, 0.6], [NONE], 10, [(0, 0.0, 0.9)], id="the best earlier attempt is told"),
-        pytest.param([1.0, 0.0], [NONE], 2, [(0, 0.0, 1.0)], id="the window reaches back W attempts"),
-        pytest.param([1.0, 0.0], [NONE], 1, [], id="and not one more"),
-        pytest.param([1.0], [NONE, NONE], 1, [(0, 0.0, 1.0)], id="W counts attempts of this round too"),
-        pytest.param([1.0], [NONE, NONE], 2, [(0, 0.0, 1.0), (1, 0.0, 1.0)], id="each step that shows it"),
-        pytest.param([], [ALL, NONE, ALL, NONE], 10, [(1, 0.0, 1.0), (3, 0.0, 1.0)], id="learned and forgotten twice"),
-        pytest.param([1.0], [[False]], 10, [(0, 0.0, 1.0)], id="a group of one is an attempt"),
-        pytest.param([1.0], [[CRASHED, CRASHED]], 10, [], id="a group without a valid rollout is none"),
-        pytest.param([1.0], [[CRASHED, True, False, CRASHED]], 10, [], id="errors do not lower a mean"),
-        pytest.param([], [[CRASHED, True], NONE], 10, [(1, 0.0, 1.0)], id="errors do not lower an earlier mean"),
+        pytest.param([], [NONE], 10, {}, id="a first failure has nothing to forget"),
+        pytest.param([], [HALF], 10, {}, id="rollouts of one step do not see each other"),
+        pytest.param([], [ALL, NONE], 10, {"t/1/0": (2, 2), "t/1/1": (2, 2)}, id="every failure is marked"),
+        pytest.param([], [ALL, HALF], 10, {"t/1/1": (2, 2)}, id="by its own score, not by the group's mean"),
+        pytest.param(
+            [[0, 1]], [NONE], 10, {"t/1/0": (1, 2), "t/1/1": (1, 2)}, id="one success in the window is enough"
+        ),
+        pytest.param([[0, 0]], [NONE], 10, {}, id="no success in it is not"),
+        pytest.param([[1, 1]], [ALL], 10, {}, id="a success is not forgotten"),
+        pytest.param([[1, 0], [0]], [[False]], 2, {}, id="W counts scores of trajectories"),
+        pytest.param([[1, 0], [0]], [[False]], 3, {"t/2/0": (1, 3)}, id="across steps"),
+        pytest.param([[0, 1], [0]], [[False]], 2, {"t/2/0": (1, 2)}, id="the newest ones, by step and sample"),
+        pytest.param([[1]], [[False], [False]], 1, {"t/1/0": (1, 1)}, id="of this round, too"),
+        pytest.param(
+            [[1]], [[False, CRASHED]], 10, {"t/1/0": (1, 1)}, id="a fault of the environment is not a failure"
+        ),
+        pytest.param([], [[CRASHED, True], [CRASHED]], 10, {}, id="nor a group without an outcome"),
+        pytest.param([], [[CRASHED, True], [False]], 10, {"t/1/0": (1, 1)}, id="and leaves no score"),
     ],
 )
-def test_forgetting(earlier, now, window, signals):
+def test_forgetting_marks_each_failure_with_a_success_in_its_window(earlier, now, window, found):
     start = len(earlier)
     trajectories = [one for at, results in enumerate(now) for one in group("t", start + at, results)]
-    extraction = read(trajectories, {"t": scored("t", *earlier)}, window=window)
-    found = [
-        (int(signal.trajectory_id.split("/")[1]) - start, signal.score, signal.previous)
-        for signal in of_kind(extraction, FORGETTING)
-    ]
-    assert sorted(found) == signals
+    signals = of_kind(read(trajectories, scored(*earlier), window=window), FORGETTING)
+    assert {signal.trajectory_id: signal.recent for signal in signals} == found
+    assert {(signal.score, signal.previous, signal.successful_evidence) for signal in signals} <= {(0.0, 1.0, False)}
 
 
-def test_forgetting_looks_at_the_same_task_only():
-    extraction = read(group("a", 3, NONE), {"b": scored("b", 1.0), "a": []})
-    assert of_kind(extraction, FORGETTING) == []
+def test_forgetting_looks_at_the_same_task_and_at_earlier_steps_only():
+    assert marked(read(group("u", 3, NONE), scored([1, 1])), FORGETTING) == []
+    assert marked(read(group("t", 0, NONE), scored([0], [1])), FORGETTING) == []
 
 
-@given(st.lists(st.floats(0.0, 1.0), min_size=8, max_size=8))
-def test_rewards_change_no_signal(rewards):
-    """A failure that was paid for the checks it passed is a failure all the same."""
-    trajectories = [*group("t", 0, ALL, "a", "b"), *group("t", 1, NONE, "a", "c"), *group("u", 1, QUARTER, "a", "d")]
-    paid = [one.model_copy(update={"reward": reward}) for one, reward in zip(trajectories, rewards, strict=True)]
-    assert read(paid, rare_percent=30.0) == read(trajectories, rare_percent=30.0)
-    assert {signal.kind for signal in read(paid, rare_percent=30.0).signals} == {FORGETTING, BOUNDARY, RARE}
-
-
-def test_scores_of_one_round_are_what_the_next_looks_back_on():
-    first = read([*group("t", 0, ALL), *group("u", 0, [False, CRASHED])])
-    assert first.scores == (
-        GroupScore(task_id="t", step=0, mean=1.0, n=2),
-        GroupScore(task_id="u", step=0, mean=0.0, n=1),
-    )
-    assert first.left_out == 1
-    earlier = {"t": [score for score in first.scores if score.task_id == "t"]}
-    (signal,) = of_kind(read(group("t", 5, NONE), earlier), FORGETTING)
-    assert (signal.score, signal.previous) == (0.0, 1.0)
-
-
-def test_scores_of_the_round_itself_do_not_count_as_earlier():
-    round_ = [*group("t", 4, NONE), *group("t", 5, ALL)]
-    assert of_kind(read(round_, {"t": scored("t", 1.0, 1.0, first_step=5)}), FORGETTING) == []
+def test_a_window_cannot_be_read_from_means():
+    former = {"t": [GroupScore(task_id="t", step=0, mean=0.5, n=2)]}
+    with pytest.raises(InputError, match="task t in step 0 are of an earlier version"):
+        read(group("t", 1, NONE), former)
 
 
 @pytest.mark.parametrize(
-    ("results", "evidence", "mean"),
+    ("results", "counterparts"),
     [
-        (ALL, None, None),
-        (NONE, None, None),
-        ([True], None, None),
-        ([False], None, None),
-        ([True, False], 1, 0.5),
-        ([False, True, True], 0, 2 / 3),
-        ([CRASHED, True], None, None),
-        ([CRASHED, False], None, None),
-        ([CRASHED, True, CRASHED, False, False], 3, 1 / 3),
-        ([CRASHED, CRASHED], None, None),
+        (ALL, {}),
+        (NONE, {}),
+        ([True, False], {0: 1, 1: 0}),
+        ([False, False, True, True], {0: 2, 1: 2, 2: 0, 3: 0}),
+        ([CRASHED, True], {}),
+        ([CRASHED, False, True], {1: 2, 2: 1}),
     ],
 )
-def test_boundary(results, evidence, mean):
-    found = of_kind(read(group("t", 0, results)), BOUNDARY)
-    if evidence is None:
-        assert found == []
-    else:
-        (signal,) = found
-        assert (signal.trajectory_id, signal.score) == (f"t/0/{evidence}", mean)
+def test_boundary_marks_all_rollouts_of_a_mixed_group(results, counterparts):
+    signals = of_kind(read(group("t", 0, results)), BOUNDARY)
+    found = {int(one.trajectory_id[-1]): int(one.counterpart_id[-1]) for one in signals}
+    assert found == counterparts
+    assert all(one.successful_evidence == (results[int(one.trajectory_id[-1])] is True) for one in signals)
+    assert {one.group for one in signals} <= {(results.count(True), len(results) - results.count(CRASHED))}
 
 
 def test_boundary_needs_both_results_in_one_step_of_one_task():
-    extraction = read([*group("a", 0, ALL), *group("a", 1, NONE), *group("b", 0, NONE)])
-    assert of_kind(extraction, BOUNDARY) == []
-    twice = read([*group("a", 0, HALF), *group("a", 1, HALF)])
-    assert [signal.trajectory_id for signal in of_kind(twice, BOUNDARY)] in (["a/0/1", "a/1/1"], ["a/1/1", "a/0/1"])
-
-
-def test_patterns_are_runs_of_names_across_turns():
-    trajectory = rollout("t", 0, 0, True, turns=(turn("ls", "cd"), turn("ls")))
-    assert list(patterns(trajectory, 1)) == [("ls",), ("cd",), ("ls",)]
-    assert list(patterns(trajectory, 2)) == [("ls", "cd"), ("cd", "ls")]
-    assert list(patterns(trajectory, 3)) == [("ls", "cd", "ls")]
-    assert list(patterns(trajectory, 4)) == []
+    assert marked(read([*group("a", 0, ALL), *group("a", 1, NONE), *group("b", 0, NONE)]), BOUNDARY) == []
+    assert len(marked(read([*group("a", 0, HALF), *group("a", 1, HALF)]), BOUNDARY)) == 4
 
 
 @pytest.mark.parametrize(
-    ("common", "percent", "rare"),
+    ("form", "pattern"),
     [
-        pytest.param(19, 5.0, False, id="exactly theta percent is not rare"),
-        pytest.param(20, 5.0, True, id="below theta percent is"),
-        pytest.param(0, 5.0, False, id="the only pattern is not rare"),
-        pytest.param(1, 51.0, True, id="theta is a setting"),
+        ("succeeded", ("cd", "ls")),
+        ("called", ("cd", "ls", "rm")),
+        ("sequence", ("ls", "rm", "cd", "ls")),
     ],
 )
-def test_rare_compares_with_all_occurrences_of_the_round(common, percent, rare):
-    trajectories = [rollout("common", 0, sample, False, "ls", "ls") for sample in range(common)]
-    trajectories.append(rollout("odd", 0, 0, False, "mkdir", "cd"))
-    trajectories.append(rollout("crashed", 0, 0, CRASHED, "pwd", "pwd", "pwd"))
-    extraction = read(trajectories, rare_percent=percent)
-    assert extraction.pattern_occurrences == common + 1
-    found = [s for s in of_kind(extraction, RARE) if s.task_id == "odd"]
-    assert [(s.pattern, s.count, s.trajectory_id) for s in found] == [(("mkdir", "cd"), 1, "odd/0/0")] * rare
+def test_a_trajectory_has_one_action_pattern(form, pattern):
+    played = rollout("t", 0, 0, True, turns=(turn("ls", "!rm"), turn("cd", "ls")))
+    assert action_pattern(played, SignalSettings(pattern=form)) == pattern
+    assert action_pattern(rollout("t", 0, 0, True), SignalSettings(pattern=form)) == ()
 
 
-RARE_ONE = ("mkdir", "cd")
+def held(**counts):
+    """Earlier rounds' counts: ``a=3`` saw the pattern of the tool a three times."""
+    return [PatternCount(pattern=(name,), count=count) for name, count in counts.items()]
+
+
+MANY = {f"tool{number}": 9 for number in range(97)}
 
 
 @pytest.mark.parametrize(
-    ("holding", "evidence", "successful"),
+    ("former", "now", "changes", "found"),
     [
-        ([(0, 0, True), (0, 1, False)], "t/0/1", False),
-        ([(0, 0, False), (2, 1, False), (2, 3, False), (3, 0, True)], "t/2/1", False),
-        ([(0, 0, True), (1, 1, True), (1, 0, True)], "t/1/0", True),
-        ([(0, 0, True), (0, 1, CRASHED)], "t/0/0", True),
+        pytest.param(MANY, "aa", {}, ["t/0/0", "t/0/1"], id="every holder is marked: 2 < 5 % of 98"),
+        pytest.param(MANY, "a", {}, [], id="a single trajectory is a one-off event"),
+        pytest.param(MANY, "a", {"rare_min_trajectories": 1}, ["t/0/0"], id="which is a setting"),
+        pytest.param(MANY | {"a": 1}, "a", {}, ["t/0/0"], id="recurrence is counted over the run"),
+        pytest.param(MANY | {"a": 3}, "a", {}, ["t/0/0"], id="counts are cumulative: 4 < 5 % of 98"),
+        pytest.param(MANY | {"a": 4}, "a", {}, [], id="5 is more"),
+        pytest.param({**MANY, "b": 1, "c": 1, "a": 4}, "a", {}, [], id="exactly theta percent is not rare"),
+        pytest.param(MANY | {"a": 4}, "a", {"rare_percent": 5.2}, ["t/0/0"], id="theta is a setting"),
+        pytest.param(MANY, "aa", {"rare_min_patterns": 98}, ["t/0/0", "t/0/1"], id="N has reached N_min"),
+        pytest.param(MANY, "aa", {"rare_min_patterns": 99}, [], id="N has not"),
+        pytest.param(MANY | {"a": 40}, "a", {}, [], id="41 is more than 5 % of 98 patterns"),
+        pytest.param(MANY | {"a": 40}, "a", {"rare_total": "occurrences"}, ["t/0/0"], id="not of 914 occurrences"),
+        pytest.param(MANY, "", {}, [], id="a trajectory without calls has no pattern"),
     ],
 )
-def test_rare_evidence_is_the_latest_failure_else_the_latest_success(holding, evidence, successful):
-    trajectories = [rollout("t", step, sample, result, *RARE_ONE) for step, sample, result in holding]
-    trajectories += [rollout("other", 0, sample, True, *["ls"] * 20) for sample in range(8)]
-    (signal,) = of_kind(read(trajectories), RARE)
-    assert (signal.trajectory_id, signal.successful_evidence) == (evidence, successful)
-    assert signal.count == sum(result is not CRASHED for *_, result in holding)
+def test_rare_patterns_are_counted_over_the_run(former, now, changes, found):
+    trajectories = [rollout("t", 0, sample, sample % 2 == 0, name) for sample, name in enumerate(now)]
+    trajectories += [rollout("crashed", 0, 0, CRASHED, "a"), rollout("mute", 0, 0, False)]
+    extraction = read(trajectories, counted=held(**former), **changes)
+    assert marked(extraction, RARE) == found
+    names = Counter(former) + Counter(now)
+    assert {(one.pattern, one.count) for one in of_kind(extraction, RARE)} == (
+        {(("a",), names["a"])} if found else set()
+    )
+    assert [(one.pattern, one.count) for one in extraction.patterns] == [
+        ((name,), now.count(name)) for name in set(now)
+    ]
+    assert (extraction.pattern_occurrences, extraction.different_patterns) == (names.total(), len(names))
+    assert all(one.successful_evidence == (one.trajectory_id == "t/0/0") for one in of_kind(extraction, RARE))
 
 
-def test_rare_gives_one_signal_a_pattern_and_task():
-    trajectories = [rollout("other", 0, sample, True, *["ls"] * 30) for sample in range(8)]
-    trajectories += [rollout("a", 0, sample, False, "mkdir", "cd", "mkdir", "cd") for sample in range(2)]
-    trajectories += [rollout("b", 0, 0, False, "mkdir", "cd")]
-    found = {(signal.task_id, signal.pattern): signal.count for signal in of_kind(read(trajectories), RARE)}
-    assert found == {("a", RARE_ONE): 5, ("a", ("cd", "mkdir")): 2, ("b", RARE_ONE): 5}
+def test_a_trajectory_carries_every_kind_that_fires():
+    round_ = [rollout("t", 1, 0, False, "odd"), rollout("t", 1, 1, True, "odd"), *group("u", 1, NONE)]
+    extraction = read(round_, scored([1, 1]), counted=held(**MANY))
+    kinds = {(one.trajectory_id, one.kind) for one in extraction.signals}
+    assert kinds == {("t/1/0", kind) for kind in SignalKind} | {("t/1/1", BOUNDARY), ("t/1/1", RARE)}
+    assert extraction.counts() == {FORGETTING: 1, BOUNDARY: 2, RARE: 2}
+    assert extraction.task_counts() == {FORGETTING: 1, BOUNDARY: 1, RARE: 1}
+    assert extraction.marked() == 2
 
 
 def test_an_empty_round_shows_nothing():
     extraction = read([])
-    assert (extraction.signals, extraction.scores, extraction.pattern_occurrences) == ((), (), 0)
-    assert extraction.counts() == {FORGETTING: 0, BOUNDARY: 0, RARE: 0}
-    calls = read([rollout("t", 0, 0, False), rollout("t", 0, 1, False, "ls")])
-    assert calls.pattern_occurrences == 0
+    assert (extraction.signals, extraction.scores, extraction.patterns) == ((), (), ())
+    assert extraction.counts() == extraction.task_counts() == {FORGETTING: 0, BOUNDARY: 0, RARE: 0}
+    assert extraction.marked() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"definition": "group", "pattern": "sequence"}, "'pattern' is for definition: paper, group would ignore it"),
+        ({"definition": "group", "rare_min_patterns": 5}, "'rare_min_patterns' is for definition: paper"),
+        ({"definition": "group", "rare_min_trajectories": 3}, "'rare_min_trajectories' is for definition: paper"),
+        ({"definition": "group", "rare_total": "occurrences"}, "'rare_total' is for definition: paper"),
+        ({"pattern_length": 3}, "'pattern_length' is for definition: group, paper would ignore it"),
+    ],
+)
+def test_options_of_the_other_definition_are_refused(changes, told):
+    with pytest.raises(ValidationError, match=told):
+        SignalSettings(**changes)
 
 
 rollouts = st.builds(
     rollout,
     st.sampled_from("abc"),
-    st.integers(10, 13),
+    st.integers(0, 5),
     st.integers(0, 3),
     st.sampled_from([True, False, CRASHED]),
-    turns=st.lists(st.lists(st.sampled_from(["ls", "cd", "mkdir"]), max_size=4), min_size=1, max_size=2).map(
+    turns=st.lists(st.lists(st.sampled_from(["ls", "cd", "mkdir", "!rm"]), max_size=3), min_size=1, max_size=2).map(
         lambda names: tuple(turn(*one) for one in names)
     ),
 )
-rounds = st.lists(rollouts, max_size=30, unique_by=lambda trajectory: trajectory.id)
-histories = st.dictionaries(
-    st.sampled_from("abc"), st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=4), max_size=3
-).map(lambda means: {task: scored(task, *of_task) for task, of_task in means.items()})
+rounds = st.lists(rollouts, max_size=40, unique_by=lambda trajectory: trajectory.id)
 
 
-@settings(max_examples=60, deadline=None)
-@given(round_=rounds, earlier=histories, length=st.integers(1, 3), data=st.data())
-def test_what_holds_for_every_round(round_, earlier, length, data):
-    extraction = read(round_, earlier, pattern_length=length, rare_percent=20.0)
-    assert extraction == read(data.draw(st.permutations(round_)), earlier, pattern_length=length, rare_percent=20.0)
-    valid = {one.id: one for one in round_ if one.infrastructure_error is None}
-    assert extraction.left_out == len(round_) - len(valid)
-    assert sum(score.n for score in extraction.scores) == len(valid)
-    assert sum(round(score.mean * score.n) for score in extraction.scores) == sum(one.success for one in valid.values())
-    assert extraction.pattern_occurrences == sum(max(0, len(one.calls()) - length + 1) for one in valid.values())
-    assert extraction.counts() == {kind: len(of_kind(extraction, kind)) for kind in SignalKind}
-    assert len({signal.id for signal in extraction.signals}) == len(extraction.signals)
-    for signal in extraction.signals:
-        evidence = valid[signal.trajectory_id]
-        assert evidence.task_id == signal.task_id
-        assert evidence.success == signal.successful_evidence
-        assert signal.kind is RARE or not signal.successful_evidence
-        if signal.kind is RARE:
-            assert signal.pattern in set(patterns(evidence, length))
-            assert 0 < 100 * signal.count < 20 * extraction.pattern_occurrences
-    mixed = {
-        (one.task_id, one.step)
-        for one in valid.values()
-        if {other.success for other in valid.values() if (other.task_id, other.step) == (one.task_id, one.step)}
-        == {True, False}
-    }
-    assert {(s.task_id, valid[s.trajectory_id].step) for s in of_kind(extraction, BOUNDARY)} == mixed
+def by_hand(trajectories, last_step, limits):
+    """The three definitions, word for word, over all trajectories of a run; what is marked after ``last_step``."""
+    valid = sorted((t for t in trajectories if t.infrastructure_error is None), key=lambda t: (t.step, t.sample))
+    forms = {one.id: action_pattern(one, limits) for one in valid}
+    counts = Counter(form for form in forms.values() if form)
+    found = set()
+    for now in (one for one in valid if one.step > last_step):
+        window = [float(one.success) for one in valid if one.task_id == now.task_id and one.step < now.step]
+        if any(score >= 0.5 for score in window[-limits.window :]) and float(now.success) < 0.5:
+            found.add((now.id, FORGETTING))
+        results = {one.success for one in valid if (one.task_id, one.step) == (now.task_id, now.step)}
+        if results == {True, False}:
+            found.add((now.id, BOUNDARY))
+        total = len(counts) if limits.rare_total == "patterns" else counts.total()
+        count = counts[forms[now.id]]
+        if total >= limits.rare_min_patterns and count >= 2 and count / total < limits.rare_percent / 100:
+            found.add((now.id, RARE))
+    return found
 
 
-def signal(kind, task_id, position=0, **changes):
-    return Signal(
-        id=f"signal-{kind}-{task_id}-{position}",
-        kind=kind,
-        iteration=0,
-        task_id=task_id,
-        trajectory_id="trajectory",
-        **changes,
+@settings(max_examples=150, deadline=None)
+@given(run=rounds, cut=st.integers(-1, 5), window=st.integers(1, 9), minimum=st.integers(1, 9), data=st.data())
+def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut, window, minimum, data):
+    """Scores and pattern counts that are carried over make of two rounds what one would be."""
+    limits = SignalSettings(
+        window=window,
+        rare_percent=30.0,
+        rare_min_patterns=minimum,
+        rare_total=data.draw(st.sampled_from(["patterns", "occurrences"])),
+        pattern=data.draw(st.sampled_from(["succeeded", "called", "sequence"])),
     )
+    before, after = [one for one in run if one.step <= cut], [one for one in run if one.step > cut]
+    first = extract(before, {}, limits, 0)
+    earlier = defaultdict(list)
+    for score in first.scores:
+        earlier[score.task_id].append(score)
+    second = extract(after, earlier, limits, 1, first.patterns)
+    assert {(one.trajectory_id, one.kind) for one in second.signals} == by_hand(run, cut, limits)
+    assert second == extract(data.draw(st.permutations(after)), earlier, limits, 1, first.patterns)
+    assert len({one.id for one in (*first.signals, *second.signals)}) == len(first.signals) + len(second.signals)
+    assert second.left_out == sum(one.infrastructure_error is not None for one in after)
+    known = {one.id: one for one in after}
+    for signal in second.signals:
+        assert known[signal.trajectory_id].task_id == signal.task_id
+        if signal.kind is BOUNDARY:
+            other = known[signal.counterpart_id]
+            assert other.infrastructure_error is None
+            assert other.success != known[signal.trajectory_id].success
+            assert (other.task_id, other.step) == (signal.task_id, known[signal.trajectory_id].step)
 
 
-def many(forgetting, boundary, rare):
-    counts = {FORGETTING: forgetting, BOUNDARY: boundary, RARE: rare}
-    return [signal(kind, f"task-{number:02d}") for kind, count in counts.items() for number in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("available", "shares", "chosen"),
-    [
-        ((40, 40, 40), (0.3, 0.5, 0.2), (7, 12, 5)),
-        ((40, 40, 40), (0.25, 0.5, 0.25), (6, 12, 6)),
-        ((2, 40, 40), (0.25, 0.5, 0.25), (2, 14, 8)),
-        ((0, 40, 0), (0.3, 0.5, 0.2), (0, 24, 0)),
-        ((40, 3, 0), (0.3, 0.5, 0.2), (21, 3, 0)),
-        ((3, 4, 5), (0.3, 0.5, 0.2), (3, 4, 5)),
-        ((0, 0, 0), (0.3, 0.5, 0.2), (0, 0, 0)),
-        ((40, 40, 40), (0.0, 0.5, 0.5), (0, 12, 12)),
-        ((40, 3, 4), (0.0, 0.5, 0.5), (0, 3, 4)),
-        ((40, 40, 40), (0.0, 1.0, 0.0), (0, 24, 0)),
-    ],
-)
-def test_the_budget_is_shared_out_by_kind(available, shares, chosen):
-    names = ("share_forgetting", "share_boundary", "share_rare")
-    choice = choose(many(*available), SignalSettings(**dict(zip(names, shares, strict=True))), seed=1)
-    counts = Counter(signal.kind for signal in choice.chosen)
-    assert tuple(counts[kind] for kind in SignalKind) == chosen
-    assert tuple(choice.left_out.values()) == tuple(a - c for a, c in zip(available, chosen, strict=True))
-    assert set(choice.repeated.values()) == {0}
-
-
-def test_a_task_has_one_signal_of_a_kind_and_the_better_evidence():
-    signals = [
-        signal(RARE, "a", 0, count=1, successful_evidence=True),
-        signal(RARE, "a", 1, count=9),
-        signal(RARE, "a", 2, count=4),
-        *(signal(BOUNDARY, "a", position) for position in range(3)),
-        signal(BOUNDARY, "b"),
-    ]
-    choice = choose(signals, SignalSettings(), seed=1)
-    assert Counter((one.kind, one.task_id) for one in choice.chosen) == {
-        (RARE, "a"): 1,
-        (BOUNDARY, "a"): 1,
-        (BOUNDARY, "b"): 1,
-    }
-    assert signals[2] in choice.chosen
-    assert choice.repeated == {FORGETTING: 0, BOUNDARY: 2, RARE: 2}
-    assert choice.left_out == {FORGETTING: 0, BOUNDARY: 0, RARE: 0}
-
-
-def test_the_seed_decides_which_tasks_and_which_steps():
-    tasks = {tuple(one.id for one in choose(many(0, 40, 0), SignalSettings(), seed).chosen) for seed in range(5)}
-    assert len(tasks) == 5
-    steps = [signal(FORGETTING, "a", position) for position in range(10)]
-    assert len({choose(steps, SignalSettings(), seed).chosen[0].id for seed in range(10)}) > 1
-
-
-@pytest.mark.parametrize(
-    ("kinds", "available", "chosen"),
-    [
-        ((FORGETTING, BOUNDARY, RARE), (40, 40, 40), (7, 12, 5)),
-        ((FORGETTING, BOUNDARY), (40, 40, 40), (9, 15, 0)),
-        ((RARE, FORGETTING), (40, 40, 40), (14, 0, 10)),
-        ((BOUNDARY,), (40, 40, 40), (0, 24, 0)),
-        ((RARE,), (40, 40, 7), (0, 0, 7)),
-        ((FORGETTING, BOUNDARY), (2, 40, 40), (2, 22, 0)),
-    ],
-)
-def test_kinds_that_are_not_listed_leave_their_share_to_the_others(kinds, available, chosen):
-    signals = [*many(*available), *(signal(kind, "task-00", 1) for kind in SignalKind)]
-    choice = choose(signals, SignalSettings(kinds=kinds), seed=1)
-    counts = Counter(signal.kind for signal in choice.chosen)
-    assert tuple(counts[kind] for kind in SignalKind) == chosen
-    for kind, has, got in zip(SignalKind, available, chosen, strict=True):
-        listed = kind in kinds
-        assert choice.left_out[kind] == (has - got if listed else 0)
-        assert choice.repeated[kind] == (1 if listed else 0)
-
-
-def test_listing_a_kind_without_signals_changes_no_choice():
-    """What a kind does not use goes to the others; the draw within a kind does not depend on which kinds there are."""
-    signals = many(0, 30, 0)
-    everything = choose(signals, SignalSettings(), seed=3).chosen
-    assert choose(signals, SignalSettings(kinds=(BOUNDARY,)), seed=3).chosen == everything
-
-
-def test_novelty_chooses_candidates_and_keeps_the_shares():
-    limits = SignalSettings(novelty=True, contexts_per_iteration=10)
-    counts = Counter(signal.kind for signal in choose(many(40, 40, 40), limits, seed=1).chosen)
-    assert counts == {FORGETTING: 9, BOUNDARY: 15, RARE: 6}
-
-
-@pytest.mark.parametrize(
-    ("kinds", "shares"),
-    [
-        ((FORGETTING, BOUNDARY, RARE), {FORGETTING: 0.3, BOUNDARY: 0.5, RARE: 0.2}),
-        ((FORGETTING, RARE), {FORGETTING: 0.6, RARE: 0.4}),
-        ((RARE,), {RARE: 1.0}),
-    ],
-)
-def test_shares_are_scaled_to_the_kinds_that_are_listed(kinds, shares):
-    assert SignalSettings(kinds=kinds).shares() == pytest.approx(shares)
-
-
-signals_of_any_kind = st.lists(
-    st.builds(
-        signal,
-        st.sampled_from(SignalKind),
-        st.sampled_from([f"task-{number}" for number in range(12)]),
-        st.integers(0, 3),
-        successful_evidence=st.booleans(),
-        count=st.none() | st.integers(1, 9),
-    ),
-    max_size=40,
-    unique_by=lambda one: one.id,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(signals=signals_of_any_kind, budget=st.integers(1, 12), seed=st.integers(0, 2**40), data=st.data())
-def test_what_holds_for_every_choice(signals, budget, seed, data):
-    limits = SignalSettings(contexts_per_iteration=budget)
-    choice = choose(signals, limits, seed)
-    assert choice == choose(data.draw(st.permutations(signals)), limits, seed)
-    pairs = [(one.kind, one.task_id) for one in choice.chosen]
-    assert len(pairs) == len(set(pairs)) == min(budget, len({(one.kind, one.task_id) for one in signals}))
-    assert list(choice.chosen) == sorted(choice.chosen, key=lambda one: one.id)
-    for kind in SignalKind:
-        of = [one for one in signals if one.kind is kind]
-        chosen = [one for one in choice.chosen if one.kind is kind]
-        assert all(one in of for one in chosen)
-        assert len(chosen) + choice.left_out[kind] + choice.repeated[kind] == len(of)
-        for one in chosen:
-            rivals = [other for other in of if other.task_id == one.task_id]
-            assert one.successful_evidence == all(other.successful_evidence for other in rivals)
+@given(st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6))
+def test_rewards_change_no_signal(rewards):
+    """A failure that was paid for the checks it passed is a failure all the same."""
+    trajectories = [*group("t", 0, ALL, "a"), *group("t", 1, NONE, "b"), *group("u", 1, HALF, "c")]
+    paid = [one.model_copy(update={"reward": reward}) for one, reward in zip(trajectories, rewards, strict=True)]
+    kinds = {"rare_percent": 90.0, "rare_min_patterns": 3}
+    assert read(paid, **kinds) == read(trajectories, **kinds)
+    assert {signal.kind for signal in read(paid, **kinds).signals} == {FORGETTING, BOUNDARY, RARE}

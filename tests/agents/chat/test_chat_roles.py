@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import pytest
 from langchain_core.messages import AIMessage
 
 from agents.assembly import unguided_context
 from agents.chat.abstractor import ChatAbstractor
 from agents.chat.explorer import ChatExplorer
-from agents.chat.reflector import ChatReflector
+from agents.chat.reflector import ChatReflector, _signal_text
+from agents.chat.transcript import context_text
+from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS
 from agents.live import live_run
 from agents.roles import RoleRefused
 from agents.scripted.reflector import RuleReflector
@@ -18,7 +22,7 @@ from environments.base import ObservationStatus, ToolCall
 from environments.verification.fingerprints import sealed_fingerprints
 from environments.verification.verify import verify
 from memory.jsonl import record_id
-from memory.records import Cause
+from memory.records import Cause, FailureContext
 
 SETTINGS = ExplorationSettings(rounds=2, steps=3, independent=False)
 
@@ -43,7 +47,8 @@ def reflection(**changes) -> dict:
         "cause": "wrong_argument",
         "tool": "set_navigation",
         "how": "It went elsewhere.",
-        "why": "The value was not taken from the request.",
+        "summary": "The agent went to a place that nobody named.",
+        "failure_cause": "The value was not taken from the request.",
         "explore": ["set_navigation", "find_nearest_tire_shop"],
     }
     return good | changes
@@ -66,6 +71,56 @@ async def test_the_reflector_makes_a_context(table, say, evidence, environment) 
     assert context.setup == (LIGHT,)
     assert 'destination="Plain Road 1"' in context.facts
     assert (context.measured.calls, context.measured.prompt_tokens) == (1, 100)
+
+
+async def test_a_reflection_is_carried_to_the_explorer_within_limits(table, say, evidence, environment) -> None:
+    written = {
+        "summary": "It was asked to drive and went to a street. " + "x" * 9000,
+        "instability_pattern": "Right with a quoted name,\nwrong with 'told'.",
+        "focus_pattern": ["set_navigation with a value of an earlier turn", " ", "y" * 500],
+        "exploration_objectives": [f"objective {number}" for number in range(30)],
+        "do_not_repeat": ["Plain Road 1"],
+    }
+    _, model = table(say("Reflection", **reflection(turn=2, **written)))
+    context = await ChatReflector(model).reflect(evidence, environment)
+    assert context.why == "The value was not taken from the request."
+    assert len(context.summary) == LONGEST_SENTENCES
+    assert context.instability_pattern == "Right with a quoted name, wrong with 'told'."
+    assert context.focus_pattern[0] == "set_navigation with a value of an earlier turn"
+    assert [len(one) for one in context.focus_pattern[1:]] == [LONGEST_ITEM]
+    assert context.exploration_objectives == tuple(f"objective {number}" for number in range(MOST_ITEMS))
+    shown = context_text(context)
+    for part in (
+        "It was asked to drive",
+        "- objective 7",
+        "Do not repeat:\n- Plain Road 1",
+        "When it goes wrong: Right",
+    ):
+        assert part in shown
+    assert FailureContext.model_validate_json(context.model_dump_json()) == context
+
+
+async def test_a_boundary_is_shown_with_the_attempt_that_ended_the_other_way(table, say, attempt, environment) -> None:
+    evidence, other = attempt([[GO]], [[LIGHT]]), attempt([[GO]], [[GO]]).trajectory
+    signal = evidence.signal.model_copy(update={"group": (3, 8)})
+    fake, model = table(say("Reflection", **reflection()), say("Reflection", **reflection()))
+    await ChatReflector(model).reflect(
+        evidence.model_copy(update={"counterpart": other, "signal": signal}), environment
+    )
+    prompted = fake.sent[0][1].content
+    assert "(3 of 8 succeeded)" in prompted
+    assert "Another attempt at the same task, by the same policy, succeeded." in prompted
+    assert prompted.index("setHeadlights(mode='on')") < prompted.index("set_navigation(destination='Hidden Lane 7')")
+    await ChatReflector(model).reflect(evidence, environment)
+    assert "Another attempt" not in fake.sent[1][1].content
+
+
+def test_a_kind_of_signal_without_a_sentence_is_named(evidence) -> None:
+    class Kind(StrEnum):
+        HOPELESS = "hopeless"
+
+    signal = evidence.signal.model_copy(update={"kind": Kind.HOPELESS})
+    assert _signal_text(evidence.model_copy(update={"signal": signal})) == "It carries the signal hopeless."
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,42 @@ async def test_an_infrastructure_error_is_not_read(attempt, environment) -> None
     broken = evidence.trajectory.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "gone"})
     with pytest.raises(RoleRefused, match="infrastructure"):
         await RuleReflector().reflect(evidence.model_copy(update={"trajectory": broken}), environment)
+
+
+def test_the_rules_fill_the_structure_of_a_reflection(attempt, environment) -> None:
+    failed = attempt([[TO_PAPERS, CAT]], [[TO_PAPERS, call("cat", file_name="nothing.txt"), call("cd", folder="void")]])
+    solved = attempt([[TO_PAPERS, CAT]], [[TO_PAPERS, call("ls"), CAT]]).trajectory
+    signal = failed.signal.model_copy(update={"group": (3, 8), "counterpart_id": solved.id})
+    evidence = failed.model_copy(update={"signal": signal, "counterpart": solved})
+    context = RuleReflector().reflect_now(evidence, environment)
+    assert context.summary.startswith("The attempt called cd, cat in 1 user turn, and failed")
+    assert context.instability_pattern == "3 of 8 attempts of one step succeeded. Only the success called ls."
+    assert context.focus_pattern == ("cat",)
+    assert context.exploration_objectives == (
+        "Call cat with other arguments, and see which it accepts.",
+        "Find out what separates the attempts that succeed from those that fail.",
+    )
+    assert context.do_not_repeat == ("cat(file_name='nothing.txt')",), "cd worked once, it is not in vain"
+    alike = evidence.model_copy(
+        update={"counterpart": failed.trajectory.model_copy(update={"outcome": solved.outcome})}
+    )
+    assert "called the same tools" in RuleReflector().reflect_now(alike, environment).instability_pattern
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        (
+            SignalKind.FORGETTING,
+            {"recent": (2, 10)},
+            "2 of the last 10 attempts at the task succeeded, this one failed.",
+        ),
+        (SignalKind.RARE, {"pattern": ("cd", "ls"), "count": 3}, "cd, ls: seen 3 times so far."),
+    ],
+)
+def test_the_signal_is_told_in_numbers(attempt, environment, kind, fields, told) -> None:
+    evidence = attempt([[TO_PAPERS, CAT]], [[CAT]])
+    signal = evidence.signal.model_copy(update={"kind": kind, **fields})
+    context = RuleReflector().reflect_now(evidence.model_copy(update={"signal": signal}), environment)
+    assert context.instability_pattern == told
+    assert context.do_not_repeat == (), "the call that was refused is right after its precondition"

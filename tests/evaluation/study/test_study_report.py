@@ -29,6 +29,7 @@ from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
 from training.seal.failure_profile import ErrorStatistics, SealFigures
+from training.settings import SignalSettings
 
 YES, NO = True, False
 
@@ -542,6 +543,29 @@ def test_a_former_default_that_is_stated_has_the_recorded_hash_and_one_left_out_
     assert hashed(stated.replace("dynamic: true", "dynamic: false"))[0] not in (recorded[0], left_out[0])
     explicit = stated.replace("left_out", "padded").replace("true", "false")
     assert hashed(explicit)[0] == left_out[0], "today's defaults, stated or not"
+
+
+def test_a_key_that_states_what_was_so_before_it_was_there_leaves_recorded_hashes(tmp_path):
+    def hash_with(*settings):
+        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {{{', '.join(settings)}}}\ncompare:"))
+        return study.run_hash(study.recipe.arm("full"), 100, "dev", None), study
+
+    plain, _ = hash_with("iterations: 1")
+    pinned, study = hash_with("iterations: 1", "signals.definition: group")
+    assert pinned == plain
+    assert study.settings_of(study.recipe.arm("full"), 100, None)["signals"] == {"definition": "group"}, "it is run so"
+    assert hash_with("iterations: 1", "signals.definition: paper")[0] != plain
+    beside, _ = hash_with("iterations: 1", "signals.definition: group", "signals.window: 3")
+    assert beside == hash_with("iterations: 1", "signals.window: 3")[0] != plain
+
+
+def test_the_recorded_studies_pin_the_signals_that_they_were_run_with(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("study", "study-seal"):
+        shipped = load_study(Path(f"recipes/{name}.yaml"))
+        for arm in shipped.recipe.arms:
+            stated = shipped.settings_of(arm, 0, None)["signals"]
+            assert SignalSettings.model_validate_json(json.dumps(stated)).definition == "group", (name, arm.name)
 
 
 def test_either_name_of_a_key_gives_the_hash_of_recorded_results(tmp_path):

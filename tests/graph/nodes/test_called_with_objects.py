@@ -15,19 +15,22 @@ from support.made_run import ENVIRONMENT, act, first_tasks
 
 from agents.roles import RoleRefused
 from agents.spending import Breaker, Ledger
-from environments.base import Environment, Observation, ObservationStatus, ToolCall
+from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
 from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
 from graph.nodes.explore import explore
+from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect
 from graph.nodes.verify import verify
-from graph.records import Failure, KnownTasks
+from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.settings import RunSettings
 from graph.state import BranchState, IterationState
 from memory.jsonl import derive_seed
 from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind, Verdict
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
+from training.settings import SignalSettings
+from training.signals import PatternCount
 
 TASK = first_tasks()[0]
 CONTEXT = FailureContext(
@@ -44,12 +47,14 @@ CONTEXT = FailureContext(
 class Reflector:
     """Makes a context of each signal but the one to refuse."""
 
-    def __init__(self, refused: str) -> None:
+    def __init__(self, refused: str = "") -> None:
         self.refused = refused
         self.asked: list[str] = []
+        self.compared: dict[str, str | None] = {}
 
     async def reflect(self, evidence: Evidence, environment: Environment) -> FailureContext:
         self.asked.append(evidence.signal.id)
+        self.compared[evidence.trajectory.id] = evidence.counterpart and evidence.counterpart.id
         if evidence.signal.id == self.refused:
             raise RoleRefused("no usable reply")
         return CONTEXT.model_copy(update={"id": f"context-of-{evidence.signal.id}", "signal_id": evidence.signal.id})
@@ -74,9 +79,11 @@ def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path)
 
 
-def services(run: RunDirectory, held_out: Sequence[str] = (), **roles: Any) -> Runtime[RunServices]:
+def services(
+    run: RunDirectory, held_out: Sequence[str] = (), signals: SignalSettings | None = None, **roles: Any
+) -> Runtime[RunServices]:
     given: Any = SimpleNamespace(solver=None, **roles)
-    settings = RunSettings(seed=5)
+    settings = RunSettings(seed=5, signals=signals or SignalSettings())
     ledger = Ledger(None, settings.roles.budget)
     return Runtime(
         context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker(3))
@@ -102,6 +109,44 @@ async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) ->
     assert (failure.id, failure.node, failure.cause) == ("signal-b", "reflect", "RoleRefused")
     await reflect(state, services(run, reflector=reflector))
     assert sorted(reflector.asked) == ["signal-a", "signal-b", "signal-b"]  # what was reflected is not asked again
+
+
+@pytest.mark.parametrize("limit", [24, None])
+async def test_a_boundary_reaches_the_reflector_with_a_success_beside_a_failure(
+    run: RunDirectory, limit: int | None
+) -> None:
+    good = act(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)
+    bad = act(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=1)
+    write_jsonl(run.iteration(0).trajectories, [good, bad])
+    admit(run, [TASK])
+    reflector = Reflector()
+    runtime = services(run, signals=SignalSettings(contexts_per_iteration=limit), reflector=reflector)
+    chosen = (await extract(IterationState(iteration=0), runtime))["signals"]
+    await reflect(IterationState(iteration=0, signals=chosen), runtime)
+    if limit is None:
+        assert reflector.compared == {bad.id: good.id, good.id: bad.id}, "every marked trajectory is reflected on"
+    else:
+        assert reflector.compared == {bad.id: good.id}, "one context per task and kind, of a failure"
+    signals = {one.id: one for one in read_jsonl(run.iteration(0).signals, Signal)}
+    lost = [one.model_copy(update={"counterpart_id": "trajectory-lost"}) for one in signals.values()]
+    write_jsonl(run.iteration(0).signals, lost)
+    with pytest.raises(InputError, match="names a task or trajectory that the run does not have"):
+        await reflect(IterationState(iteration=0, signals=chosen), runtime)
+
+
+async def test_scores_and_patterns_of_former_rounds_are_read_from_their_records(run: RunDirectory) -> None:
+    admit(run, [TASK])
+    looking = [ToolCall(name="pwd")]
+    write_jsonl(run.iteration(0).trajectories, [act(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)])
+    write_jsonl(run.iteration(1).trajectories, [act(TASK, looking, iteration=1, step=2, sample=0)])
+    for iteration in (0, 1):
+        await extract(IterationState(iteration=iteration), services(run))
+    (signal,) = read_jsonl(run.iteration(1).signals, Signal)
+    assert (signal.kind, signal.recent) == (SignalKind.FORGETTING, (1, 1))
+    record = read_json(run.iteration(1).extraction, ExtractionRecord)
+    assert (record.pattern_occurrences, record.different_patterns, record.marked) == (2, 2, 1)
+    assert record.signal_tasks == {SignalKind.FORGETTING: 1, SignalKind.BOUNDARY: 0, SignalKind.RARE: 0}
+    assert [one.pattern for one in read_jsonl(run.iteration(1).patterns, PatternCount)] == [("pwd",)], "its own alone"
 
 
 async def test_explore_writes_the_interactions_of_its_branch(run: RunDirectory) -> None:

@@ -25,7 +25,7 @@ from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
-from memory.records import Measured, StopReason, Trajectory
+from memory.records import Measured, SignalKind, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
 from training.rollout.policy import PolicyCard
@@ -111,6 +111,22 @@ def test_the_tables_say_everything(scored: RunDirectory) -> None:
             COMPACT_LABEL,
         ):
             assert word in " ".join(out.getvalue().split())
+
+
+def test_signals_are_shown_as_shares_of_trajectories_and_tasks_beside_the_papers(scored: RunDirectory) -> None:
+    summary = summary_of(scored)
+    assert (summary.signals, summary.marked) == (dict(zip(SignalKind, (30, 20, 2), strict=True)), 40)
+    out = io.StringIO()
+    Console(file=out, width=160).print(iteration_table(summary))
+    shown = " ".join(out.getvalue().replace("│", " ").split())
+    assert "signals 30 forgetting (57.7%), 20 boundary (38.5%), 2 rare (3.8%)" in shown
+    assert "marked 40 trajectories carry a signal" in shown
+    assert "tasks by signal 5 forgetting (45.5%), 5 boundary (45.5%), 1 rare (9.1%)" in shown
+    assert "29.8 / 51.4 / 18.8 and 29.9 / 45.5 / 24.6 % forgetting, boundary, rare (Figure 4" in shown
+    former = Summary.model_validate_json(summary.model_copy(update={"marked": None}).model_dump_json())
+    out = io.StringIO()
+    Console(file=out, width=160).print(iteration_table(former))
+    assert "Figure 4" not in out.getvalue(), "a summary of an earlier version counted groups"
 
 
 def request(role: str, iteration: int | None = 0, outcome: str = "answered", **measured: float) -> Request:
