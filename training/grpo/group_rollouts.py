@@ -96,7 +96,7 @@ class GroupRollouts:
 
         ``prompts`` are task ids, each K times in a row. Raises RoundFailure when the environment failed every rollout.
         """
-        done = trainer.state.global_step
+        done = trainer.state.global_step // self.settings.updates_per_step
         step = done + 1
         began = time.perf_counter()
         self.sampler.load_weights(done)
@@ -131,7 +131,8 @@ class GroupRollouts:
             batch = StepBatch(tuple(rows), tuple(rewards), lent=frozenset(lent))
         else:
             # Dealt round, so that micro-batches differ by one reference at most.
-            references, parts = [row for row, _ in lent.values()], int(trainer.args.gradient_accumulation_steps)
+            references = [row for row, _ in lent.values()]
+            parts = int(trainer.args.gradient_accumulation_steps) * self.settings.updates_per_step
             dealt = tuple(tuple(references[part::parts]) for part in range(parts))
             batch = StepBatch(tuple(rows), tuple(rewards), references=dealt)
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing

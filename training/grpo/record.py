@@ -39,11 +39,18 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
+    With several updates per step, ``kl``, ``loss`` and ``grad_norm`` are means over them, and ``clipped`` is the mean
+    share of tokens whose ratio the clip cut off, so that they had no gradient but that of the KL term; with one update
+    nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
     ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
@@ -60,6 +67,7 @@ class StepRecord(Record):
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    clipped: float | None = Field(default=None, exclude_if=_is_none)
     lent: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
 
@@ -148,11 +156,12 @@ class RoundProgress(Record):
 
 
 class StepLog(Record):
-    """The part of the trainer's log of one step that a round records."""
+    """The part of the trainer's log of one step that a round records (``StepRecord`` explains it)."""
 
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    clipped: float | None = None
 
 
 def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
@@ -177,6 +186,7 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         kl=log.kl,
         loss=log.loss,
         grad_norm=log.grad_norm,
+        clipped=log.clipped,
         lent=lent,
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
     )

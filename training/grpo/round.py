@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -139,7 +140,7 @@ class _Round:
             policy=str(checkpoint.relative_to(self.run.root)),
             tasks=len(self.tasks),
             trajectories=read_jsonl(self.log, Trajectory),
-            logs=_trainer_log(checkpoint),
+            logs=_trainer_log(checkpoint, settings.updates_per_step),
             measured=mark.seconds,
             lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
             seal=self._seal_figures(),
@@ -291,22 +292,32 @@ class _Round:
             path.unlink()
 
 
-class _LoggedStep(StepLog):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class _LoggedUpdate(BaseModel):
+    """What the trainer logged of one update, which it calls a step."""
 
     step: int
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    clipped: float | None = Field(None, validation_alias="clip_ratio/region_mean")
 
 
 class _TrainerState(BaseModel):
     """The part of the trainer's own ``trainer_state.json`` that a round reads."""
 
-    log_history: list[_LoggedStep]
+    log_history: list[_LoggedUpdate]
 
 
-def _trainer_log(checkpoint: Path) -> dict[int, StepLog]:
-    history = read_json(checkpoint / "trainer_state.json", _TrainerState).log_history
-    return {
-        entry.step: StepLog(kl=entry.kl, loss=entry.loss, grad_norm=entry.grad_norm)
-        for entry in history
-        if entry.loss is not None
-    }
+def _trainer_log(checkpoint: Path, updates: int) -> dict[int, StepLog]:
+    """Return the log of each step of the run, which has so many ``updates``: means over them."""
+    logged: dict[int, list[_LoggedUpdate]] = defaultdict(list)
+    for entry in read_json(checkpoint / "trainer_state.json", _TrainerState).log_history:
+        if entry.loss is not None:
+            logged[-(-entry.step // updates)].append(entry)
+    names = ("kl", "loss", "grad_norm", "clipped")[: 4 if updates > 1 else 3]
+    return {step: StepLog(**{name: _mean(name, entries) for name in names}) for step, entries in logged.items()}
+
+
+def _mean(name: str, entries: Sequence[_LoggedUpdate]) -> float | None:
+    values = [value for entry in entries if (value := getattr(entry, name)) is not None]
+    return sum(values) / len(values) if values else None

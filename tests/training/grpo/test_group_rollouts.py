@@ -43,7 +43,8 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
         Stopwatch(),
     )
     trainer = SimpleNamespace(
-        state=SimpleNamespace(global_step=DONE), args=SimpleNamespace(bf16=False, gradient_accumulation_steps=PARTS)
+        state=SimpleNamespace(global_step=DONE * settings.updates_per_step),
+        args=SimpleNamespace(bf16=False, gradient_accumulation_steps=PARTS),
     )
     kept.batch = rollouts.step([task.id for task in tasks for _ in range(K)], trainer)
     kept.weights = rollouts.token_weights(kept.batch, [0.0] * 2 * K, 8)
@@ -71,6 +72,13 @@ def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
     assert [len(part) for part in played.batch.references] == [1, 1]
     assert len(played.batch.rows) == 2 * K, "rollouts stay as they are"
     assert step(starter, "A end\n").batch.references == ((),) * PARTS
+
+
+def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
+    played = step(starter, "A end\n", lend_reference="supervised", updates_per_step=2)
+    assert played.sampler.versions == [DONE]
+    assert {t.step for t in (*played.trajectories, *played.lent)} == {DONE + 1}
+    assert [len(part) for part in played.batch.references] == [1, 1, 0, 0], "micro-batches of both updates"
 
 
 def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> None:
