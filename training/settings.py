@@ -108,16 +108,24 @@ class TrainingSettings(Section):
         512, ge=16, le=MOST_TOKENS, description="tokens of one episode at most, prompt and observations included"
     )
     max_actions: int = Field(8, ge=1, le=10_000, description="actions in one user turn at most, during training")
+    max_episode_steps: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="messages of the policy in one episode at most, over all user turns; what is not done by then is a "
+        "failure; null: no limit (CoEvolve: 30; SEAL: 20)",
+    )
     reward: Literal["success", "checks"] = Field(
         "success",
         description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "
         "nothing fails (environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
-        0.1,
+        0.0,
         ge=0.0,
         le=1000.0,
-        description="reward lost per call beyond the reference's number (ours; floor 0.5 on success)",
+        description="reward that a success loses per call beyond the reference's number, down to one half; 0: a "
+        "success is worth 1 (paper: 0; others are ours)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12)
     micro_batch: int | None = Field(

@@ -15,7 +15,9 @@ from environments.base import InputError, Record
 from environments.checkout import INITIAL_POLICY, find_recipe, shipped_policy
 from evaluation.panels import held_out, panel_hash
 from memory.jsonl import complaint
+from memory.settings import Section, TaskSettings
 from memory.strict_yaml import read_yaml
+from training.settings import TrainingSettings
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""
@@ -33,6 +35,20 @@ _FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds 
 
 RECORDED_KEYS = {"evaluation.set": "evaluation.panel"}
 """Keys of today by the names that the hashes of recorded results were taken with."""
+
+RECORDED_DEFAULTS: dict[str, JsonValue] = {
+    "training.loss": "grpo",
+    "training.length_cost": 0.1,
+    "tasks.evolved_share": 0.5,
+}
+"""Keys whose default has changed, with the one of when the hashes of recorded results were taken.
+
+A recipe that states the old default means what one that did not state it meant then: its hash has no such key. One that
+leaves the key out means the new default: its hash has it.
+"""
+
+_SECTIONS: dict[str, type[Section]] = {"training": TrainingSettings, "tasks": TaskSettings}
+"""Sections of RECORDED_DEFAULTS, for the defaults of today."""
 
 Tree = dict[str, Any]
 
@@ -168,7 +184,7 @@ class Study(Record):
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        run: JsonValue = None if arm.untrained else self.settings_of(arm, seed, admissions)
+        run: JsonValue = None if arm.untrained else _as_recorded(self.settings_of(arm, seed, admissions))
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         return _sha256([run, self.starter_sha256, scored, self.recipe.limit])
@@ -194,7 +210,7 @@ def load_study(path: Path) -> Study:
     return Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        sha256=_sha256([tree, _as_recorded(shared)]),
         starter=starter,
         starter_sha256=_content_hash(shipped_policy(starter) or Path(starter)),
         panels={name: panel_hash(name) for name in (*recipe.sets.dev, *recipe.sets.test)},
@@ -222,6 +238,21 @@ def _with_recorded_keys(tree: Tree) -> Tree:
         old = recorded.partition(".")[2]
         if isinstance(found.get(section), dict):
             found[section] = {old if own == name else own: value for own, value in found[section].items()}
+    return found
+
+
+def _as_recorded(tree: Tree) -> Tree:
+    """Return the sections of a run's recipe as hashes are taken of them: see RECORDED_DEFAULTS."""
+    found = copy.deepcopy(tree)
+    for key, former in RECORDED_DEFAULTS.items():
+        name, last = key.split(".")
+        section = found.setdefault(name, {})
+        if isinstance(section, dict):
+            value = section.pop(last, _SECTIONS[name].model_fields[last].default)
+            if value != former:
+                section[last] = value
+        if section == {} and tree.get(name) != {}:
+            del found[name]
     return found
 
 

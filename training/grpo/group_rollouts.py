@@ -88,7 +88,10 @@ class GroupRollouts:
         self.seal = seal
         self.tasks: Mapping[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = EpisodeLimits(
-            max_new_tokens=settings.max_new_tokens, max_tokens=settings.max_tokens, max_actions=settings.max_actions
+            max_new_tokens=settings.max_new_tokens,
+            max_tokens=settings.max_tokens,
+            max_actions=settings.max_actions,
+            max_steps=settings.max_episode_steps,
         )
 
     def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:

@@ -1,4 +1,4 @@
-"""Draws the tasks of each training step: uniformly or by weight, evolved ones at their share, retests once.
+"""Draws the tasks of each training step: uniformly or by weight, from all or evolved ones at a share, retests once.
 
 The settings of the task set choose the rule; weights and retirement follow from the scores of earlier rounds.
 """
@@ -88,7 +88,7 @@ def draw_steps(
     tasks: Sequence[Task],
     steps: int,
     per_step: int,
-    evolved_share: float,
+    evolved_share: float | None,
     seed: int,
     *,
     weights: Mapping[str, float] | None = None,
@@ -96,21 +96,21 @@ def draw_steps(
 ) -> tuple[tuple[Task, ...], ...]:
     """Return the tasks of each of ``steps`` training steps, ``per_step`` in each (ours; the paper states no rule).
 
-    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step. Both
-    kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that no task waits by bad
-    luck. With ``weights`` (positive, by task id) a kind's tasks are dealt in proportion to them instead. Tasks of a
-    step are distinct if there are enough: a kind that has too few leaves its places to the other, and only a set
-    smaller than ``per_step`` repeats tasks within a step. ``retests``, none of ``tasks``, are drawn once each, spread
-    over the steps, before the share is dealt; those beyond all places are not drawn. The order of ``tasks`` and
-    ``retests`` does not matter. Raises InputError for an empty set.
+    ``evolved_share`` None draws from all tasks alike. Else, while there are evolved tasks, that share of the draws are
+    theirs, fractions carried from step to step, and both kinds are drawn apart, evolved tasks of the newest iteration
+    first. Tasks are dealt from a shuffled order, so that none waits by bad luck. With ``weights`` (positive, by task
+    id) they are dealt in proportion to them instead. Tasks of a step are distinct if there are enough: a kind that has
+    too few leaves its places to the other, and only a set smaller than ``per_step`` repeats tasks within a step.
+    ``retests``, none of ``tasks``, are drawn once each, spread over the steps, before all others; those beyond all
+    places are not drawn. The order of ``tasks`` and ``retests`` does not matter. Raises InputError for an empty set.
     """
     if not tasks:
         raise InputError(
             "there are no tasks to train on: make D_0 with python -m graph.seed_tasks or set tasks.initial"
         )
     ordered = sorted(tasks, key=lambda task: task.id)
-    evolved = [task for task in ordered if task.origin == "evolved"]
-    others = [task for task in ordered if task.origin != "evolved"]
+    evolved = [task for task in ordered if task.origin == "evolved" and evolved_share is not None]
+    others = [task for task in ordered if task.origin != "evolved" or evolved_share is None]
     evolved_pool: _Dealing
     other_pool: _Dealing
     if weights is None:
@@ -126,8 +126,9 @@ def draw_steps(
     for step in range(steps):
         first = once[step::steps][:per_step]
         places += per_step - len(first)
-        wanted = _share(places, evolved_share) - _share(places - (per_step - len(first)), evolved_share)
-        drawn.append((*first, *_draw_step(evolved_pool, other_pool, per_step - len(first), wanted if evolved else 0)))
+        share = evolved_share if evolved and evolved_share is not None else 0.0
+        wanted = _share(places, share) - _share(places - (per_step - len(first)), share)
+        drawn.append((*first, *_draw_step(evolved_pool, other_pool, per_step - len(first), wanted)))
     return tuple(drawn)
 
 

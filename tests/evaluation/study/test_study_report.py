@@ -17,10 +17,11 @@ from environments.base import InputError
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart, ticks
-from evaluation.study.recipe import load_study
+from evaluation.study.recipe import RECORDED_DEFAULTS, _sha256, load_study
 from evaluation.study.records import ArmHeader, read_result
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
+from graph.settings import RunSettings
 from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
@@ -373,6 +374,27 @@ def test_the_committed_results_are_of_the_committed_recipes(recipe, output, monk
         arm = shipped.recipe.arm(name)
         source = headers.get((arm.match_admissions, seed))
         assert header.recipe == shipped.run_hash(arm, seed, "test", source.admissions if source else None), name
+
+
+@pytest.mark.parametrize("key", sorted(RECORDED_DEFAULTS))
+def test_a_default_that_changed_is_left_out_of_the_hash_at_its_old_value_alone(key, tmp_path):
+    section, name = key.split(".")
+
+    def hashes(stated):
+        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {{{stated}}}\ncompare:"))
+        return study.run_hash(study.recipe.arm("full"), 100, "dev", None), study
+
+    old, new = RECORDED_DEFAULTS[key], RunSettings().model_dump()[section][name]
+    assert old != new
+    unstated, study = hashes("")
+    tree = study.settings_of(study.recipe.arm("full"), 100, None)
+    scored = [["templated-dev", study.panels["templated-dev"]]]
+    others = {other: value for other, value in RECORDED_DEFAULTS.items() if other != key}
+    stated = ", ".join(f"{other}: {json.dumps(value)}" for other, value in others.items())
+    recorded = _sha256([tree, study.starter_sha256, scored, study.recipe.limit])
+    assert hashes(f"{stated}, {key}: {json.dumps(old)}")[0] == recorded, "what it meant then"
+    assert hashes(f"{stated}, {key}: {json.dumps(new)}")[0] == hashes(stated)[0] != recorded, "what it means now"
+    assert unstated != recorded
 
 
 def test_either_name_of_a_key_gives_the_hash_of_recorded_results(tmp_path):

@@ -74,6 +74,15 @@ def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
     assert step(starter, "A end\n").batch.references == ((),) * PARTS
 
 
+def test_an_episode_stops_at_its_limit_of_messages_and_is_judged_by_what_was_done(starter: Path) -> None:
+    cut = step(starter, "A @pwd\n", "A end\n", max_episode_steps=1).trajectories
+    assert {turn.stop_reason for one in cut for turn in one.turns} == {StopReason.EPISODE_STEPS}
+    assert [one.reward for one in cut] == [1.0] * K + [0.0] * K
+    late = step(starter, "A @ls\n", "A @pwd\n", "A end\n", max_episode_steps=1).trajectories
+    assert {one.reward for one in late[:K]} == {0.0}
+    assert [len(one.turns[0].steps) for one in late] == [1] * 2 * K
+
+
 def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
     played = step(starter, "A end\n", lend_reference="supervised", updates_per_step=2)
     assert played.sampler.versions == [DONE]
