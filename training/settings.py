@@ -142,6 +142,13 @@ class TrainingSettings(Section):
         description="normaliser of the policy's loss: the tokens of each group (CoEvolve, Eq. 1); of each rollout "
         "(grpo; SEAL as released); of the step (dapo); a constant (dr_grpo)",
     )
+    dynamic_sampling: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="groups that a step may play in place of ones whose rewards are all equal, which carry no signal: "
+        "other tasks are drawn for them; null: none (ours)",
+    )
     lend_reference: Literal["none", "off_policy", "supervised"] = Field(
         "none",
         description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
@@ -184,6 +191,15 @@ class TrainingSettings(Section):
         if self.lend_reference != "supervised" and self.lend_weight != default:
             raise ValueError(
                 f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_left_out_of_seal(self) -> Self:
+        if self.dynamic_sampling is not None and self.seal is not None:
+            raise ValueError(
+                "'dynamic_sampling' leaves rollouts out of a step, and SEAL's failure profile is of all: remove one of "
+                "the two"
             )
         return self
 

@@ -53,6 +53,10 @@ class StepRecord(Record):
     nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
+    With dynamic sampling ``discarded_tasks`` are those whose groups carried no signal and were replaced, or were played
+    in vain, and ``discarded`` is the number of their rollouts; the keys are written where there are any. All means and
+    counts include them: they are of what was played, not of what was learnt from.
+
     ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
     no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
     """
@@ -69,6 +73,8 @@ class StepRecord(Record):
     grad_norm: float | None = None
     clipped: float | None = Field(default=None, exclude_if=_is_none)
     lent: int = Field(default=0, exclude_if=operator.not_)
+    discarded: int = Field(default=0, exclude_if=operator.not_)
+    discarded_tasks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
 
 
@@ -123,8 +129,8 @@ class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``lent`` and ``stop_reasons`` are sums. ``seal``: SEAL's labels and
-    guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``lent``, ``discarded`` and ``stop_reasons`` are sums. ``seal``:
+    SEAL's labels and guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -140,6 +146,7 @@ class RoundRecord(Record):
     sampled_tokens: int
     infrastructure_errors: int
     lent: int = Field(default=0, exclude_if=operator.not_)
+    discarded: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
@@ -188,6 +195,8 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         grad_norm=log.grad_norm,
         clipped=log.clipped,
         lent=lent,
+        discarded=sum(trajectory.discarded for trajectory in trajectories),
+        discarded_tasks=tuple(dict.fromkeys(one.task_id for one in trajectories if one.discarded)),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
     )
 
@@ -227,6 +236,7 @@ def round_record(
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
         lent=learnt.total(),
+        discarded=sum(step.discarded for step in steps),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
         measured=measured,

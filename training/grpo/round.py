@@ -38,7 +38,7 @@ from training.grpo.record import (
     step_record,
 )
 from training.grpo.reward import check_reward
-from training.grpo.task_sampler import round_tasks
+from training.grpo.task_sampler import RoundDraw, round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.seal.failure_profile import SealFigures
@@ -120,17 +120,16 @@ class _Round:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self._start()
         settings = self.settings.training
-        steps = round_tasks(
+        draw = round_draw(
             self.run,
             self.iteration,
             self.tasks,
             self.settings.tasks,
-            steps=settings.steps,
             per_step=settings.tasks_per_step,
             seed=self.settings.seed,
         )
-        if left := steps[start.done - start.before :]:
-            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
+        if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
+            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start, draw)
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         assert mark is not None
         assert mark.step == mark.last_step
@@ -170,7 +169,7 @@ class _Round:
         discard_after(self.run.policy_path, start.done)
         return start
 
-    def _train(self, plan: RoundPlan, start: RoundStart) -> None:
+    def _train(self, plan: RoundPlan, start: RoundStart, draw: RoundDraw) -> None:
         stopwatch = Stopwatch(before=start.seconds)
         os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
         with heavy_imports():
@@ -207,6 +206,7 @@ class _Round:
             self._keep_lent,
             stopwatch,
             seal,
+            draw.others,
         )
 
         def on_step(step: int) -> None:

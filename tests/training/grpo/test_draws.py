@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.sample_records import task
 
 from environments.base import InputError
-from training.grpo.task_sampler import draw_steps
+from training.grpo.task_sampler import RoundDraw, draw_steps
 
 
 def seeds(count):
@@ -77,6 +77,23 @@ def test_without_a_share_all_tasks_are_drawn_alike():
     weighed = draw_steps(tasks, 200, 8, None, 3, weights=weights)
     drawn = sum(task.origin == "evolved" for step in weighed for task in step)
     assert drawn == pytest.approx(200 * 8 * 40 / 70, rel=0.02)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(None, 0.25), (0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
+def test_further_tasks_of_a_step_are_drawn_by_the_rounds_rule(share, expected):
+    tasks = (*seeds(30), *evolved(10))
+    draw = RoundDraw(tasks, (), None, share, seed=5)
+    taken = {tasks[0].id, tasks[35].id}
+    drawn = [draw.others(step, 3, taken) for step in range(400)]
+    assert drawn == [RoundDraw(tuple(reversed(tasks)), (), None, share, 5).others(n, 3, taken) for n in range(400)]
+    assert all(len({task.id for task in step}) == 3 and not taken & {task.id for task in step} for step in drawn)
+    assert len({tuple(task.id for task in step) for step in drawn}) > 200
+    of_evolved = sum(task.origin == "evolved" for step in drawn for task in step)
+    assert of_evolved / 1200 == pytest.approx(expected, abs=0.05)
+    assert draw.others(0, 3, {task.id for task in tasks[1:]}) == (tasks[0],), "what there is, whatever the share"
+    weighed = RoundDraw(tasks, (), {task.id: 1000.0 if task is tasks[7] else 1.0 for task in tasks}, share, 5)
+    first = [weighed.others(step, 1, ())[0] for step in range(100)]
+    assert first.count(tasks[7]) > 30 or share == 1.0
 
 
 def test_a_share_that_floats_cannot_hold_is_kept_exactly():

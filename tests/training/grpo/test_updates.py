@@ -238,7 +238,8 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
     log, progress = module.append_jsonl, []
 
     def run(name: str, *kills: int) -> RunDirectory:
-        made = RunDirectory.create(tmp_path / name, small_settings(starter, rollouts_per_task=4, updates_per_step=2))
+        settings = small_settings(starter, rollouts_per_task=4, updates_per_step=2, dynamic_sampling=2)
+        made = RunDirectory.create(tmp_path / name, settings)
         admit(made, small_tasks())
         for kill in (*kills, None):
             calls = []
@@ -268,5 +269,11 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
     ]
     assert [(step.step, step.clipped is None) for step in rounds[0].steps] == [(1, False), (2, False), (3, False)]
     assert rounds[0].policy == "policy/checkpoint-3"
+    thrown = [[t for t in played[0] if t.step == step and t.discarded] for step in (1, 2, 3)]
+    assert [step.discarded for step in rounds[0].steps] == [len(discarded) for discarded in thrown]
+    assert [step.discarded_tasks for step in rounds[0].steps] == [
+        tuple(dict.fromkeys(t.task_id for t in discarded)) for discarded in thrown
+    ]
+    assert rounds[0].discarded == sum(map(len, thrown)) > 0, "no group without a signal: the test shows nothing"
     left = [weights(one.policy_path, 3) for one in (straight, disturbed)]
     assert all(torch.equal(left[0][name], left[1][name]) for name in left[0])
