@@ -47,6 +47,7 @@ SETTINGS = TrainingSettings(
     max_tokens=1024,
     max_actions=8,
     length_cost=0.0,
+    loss="grpo",  # one that TRL's own trainer has too
 )
 
 

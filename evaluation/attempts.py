@@ -84,6 +84,7 @@ def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> Epi
         max_new_tokens=settings.max_new_tokens or new_tokens,
         max_tokens=settings.max_tokens or min(tokens, policy.positions or tokens),
         max_actions=settings.max_actions or budget.actions,
+        max_steps=settings.max_episode_steps,
     )
 
 

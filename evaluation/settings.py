@@ -39,6 +39,13 @@ class AttemptSettings(Section):
         le=10_000,
         description="actions in one user turn at most; null: as the environment has it, else 20",
     )
+    max_episode_steps: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="messages of the model in one episode at most, over all user turns; null: "
+        "training.max_episode_steps in a run, else no limit",
+    )
     max_new_tokens: int | None = Field(
         None,
         ge=1,

@@ -63,8 +63,12 @@ class TaskSettings(Section):
         description="share of D_0's contexts that are explored around one tool, each in turn, instead of unguided; for "
         "the initial policy's data, so that every tool occurs (ours)",
     )
-    evolved_share: float = Field(
-        0.5, ge=0.0, le=1.0, description="share of a step's tasks drawn from evolved tasks once there are any (ours)"
+    evolved_share: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="share of a step's tasks drawn from evolved tasks once there are any, the newest first; null: "
+        "tasks are drawn from D_t as a whole (the paper names no share; shares are ours)",
     )
     sampling: Literal["uniform", "learnability"] = Field(
         "uniform",

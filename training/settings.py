@@ -61,13 +61,45 @@ class TrainingSettings(Section):
     tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
     learning_rate: float = Field(1e-4, gt=0, le=1e30, description="peak learning rate (paper: 1e-6 for 4B and more)")
-    warmup_steps: int = Field(0, ge=0, le=10_000_000, description="steps in which the learning rate rises from zero")
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="steps in which the learning rate rises from zero, whatever the updates of a step",
+    )
     decay_steps: int | None = Field(
         None,
         ge=1,
         le=10_000_000,
         description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth, "
         "where it stays; null: it is constant (ours)",
+    )
+    updates_per_step: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="optimizer updates in which the groups of a step are learnt from, each group in one of them "
+        "(SEAL: 4; CoEvolve has no value)",
+    )
+    clip_low: float = Field(
+        0.2,
+        gt=0,
+        lt=1.0,
+        description="the ratio to the policy that sampled is clipped below at 1 - clip_low; it acts from the second "
+        "update of a step on (paper: 0.20)",
+    )
+    clip_high: float = Field(
+        0.28,
+        gt=0,
+        le=1000.0,
+        description="the ratio is clipped above at 1 + clip_high (paper: 0.28; SEAL: 0.20)",
+    )
+    dual_clip: float | None = Field(
+        None,
+        gt=1.0,
+        le=1e6,
+        description="the ratio is bounded by this where the advantage is negative; null: it is not (SEAL: 10; CoEvolve "
+        "has no value)",
     )
     kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
     temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
@@ -81,28 +113,47 @@ class TrainingSettings(Section):
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer, as SEAL's released code does; false: each call is answered for itself",
     )
+    max_episode_steps: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="messages of the policy in one episode at most, over all user turns; what is not done by then is a "
+        "failure; null: no limit (CoEvolve: 30; SEAL: 20)",
+    )
     reward: Literal["success", "checks"] = Field(
         "success",
         description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "
         "nothing fails (environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
-        0.1,
+        0.0,
         ge=0.0,
         le=1000.0,
-        description="reward lost per call beyond the reference's number (ours; floor 0.5 on success)",
+        description="reward that a success loses per call beyond the reference's number, down to one half; 0: a "
+        "success is worth 1 (paper: 0; others are ours)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12)
     micro_batch: int | None = Field(
         None,
         ge=1,
         le=MOST_ROLLOUTS,
-        description="rollouts per forward and backward pass; null: all of a step (ours)",
+        description="rollouts per forward and backward pass; null: all of an update (ours)",
     )
     gradient_checkpointing: bool = Field(
         False, description="recompute activations instead of keeping them: less memory, a third more time (ours)"
     )
-    loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
+    loss: Literal["group_tokens", "grpo", "dapo", "dr_grpo"] = Field(
+        "group_tokens",
+        description="normaliser of the policy's loss: the tokens of each group (CoEvolve, Eq. 1); of each rollout "
+        "(grpo; SEAL as released); of the step (dapo); a constant (dr_grpo)",
+    )
+    dynamic_sampling: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="groups that a step may play in place of ones whose rewards are all equal, which carry no signal: "
+        "other tasks are drawn for them; null: none (ours)",
+    )
     lend_reference: Literal["none", "off_policy", "supervised"] = Field(
         "none",
         description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
@@ -149,16 +200,49 @@ class TrainingSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _micro_batches_fill_a_step(self) -> Self:
+    def _nothing_is_left_out_of_seal(self) -> Self:
+        if self.dynamic_sampling is not None and self.seal is not None:
+            raise ValueError(
+                "'dynamic_sampling' leaves rollouts out of a step, and SEAL's failure profile is of all: remove one of "
+                "the two"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _updates_fill_a_step(self) -> Self:
+        if self.tasks_per_step % self.updates_per_step:
+            raise ValueError(
+                f"updates_per_step is {self.updates_per_step} and a step has {self.tasks_per_step} tasks, whose groups "
+                "stay whole: make tasks_per_step a multiple of it"
+            )
+        for name in ("clip_low", "clip_high", "dual_clip"):
+            if self.updates_per_step == 1 and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"'{name}' acts from the second update of a step on, updates_per_step 1 would ignore it: raise "
+                    "updates_per_step, or remove it"
+                )
+        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
+            raise ValueError(
+                f"dual_clip is {self.dual_clip:g} and clip_high {self.clip_high:g}: make dual_clip larger than 1 + "
+                "clip_high"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _micro_batches_fill_an_update(self) -> Self:
         rows = self.tasks_per_step * self.rollouts_per_task
         if rows > MOST_ROLLOUTS:
             raise ValueError(
                 f"a step has {rows} rollouts (tasks_per_step x rollouts_per_task): make it {MOST_ROLLOUTS} at most"
             )
-        if self.micro_batch is not None and rows % self.micro_batch:
+        if self.micro_batch is not None and rows // self.updates_per_step % self.micro_batch:
+            whole, product = "a step", "tasks_per_step x rollouts_per_task"
+            if self.updates_per_step > 1:
+                whole, product = "an update", f"{product} / updates_per_step"
+            rows //= self.updates_per_step
             raise ValueError(
-                f"micro_batch is {self.micro_batch} and a step has {rows} rollouts (tasks_per_step x "
-                "rollouts_per_task): make it a divisor of that"
+                f"micro_batch is {self.micro_batch} and {whole} has {rows} rollouts ({product}): make it a divisor of "
+                "that"
             )
         return self
 

@@ -227,7 +227,8 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
     else:
         lend = "" if training.lend_reference != "none" else "lend references (training.lend_reference: supervised), "
         advice = f"{lend}start from a policy that solves some of the tasks, or give episodes more room "
-        advice += f"(training.max_tokens is {training.max_tokens}, max_actions {training.max_actions})"
+        limits = {name: getattr(training, name) for name in ("max_tokens", "max_actions", "max_episode_steps")}
+        advice += f"(training.{', '.join(f'{name} is {limit}' for name, limit in limits.items() if limit is not None)})"
     return (
         f"none of the {len(rollouts)} rollouts of this round succeeded ({mute} made no call that can be read), so that "
         f"the loop has nothing to work on. To change that, {advice}. What the policy did is in "

@@ -268,6 +268,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     own, training = settings.evaluation, settings.training
     stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
     stated["max_actions"] = own.max_actions or settings.environment.max_actions
+    stated["max_episode_steps"] = own.max_episode_steps or training.max_episode_steps
     stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
     stated["max_tokens"] = own.max_tokens or training.max_tokens
     return ScoringSettings(

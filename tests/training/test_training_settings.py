@@ -13,14 +13,39 @@ from graph.recipe import load_recipe
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 
 
-def test_the_papers_recipe_says_what_the_paper_states() -> None:
-    recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml")
+PAPER = sorted((ROOT / "recipes").glob("paper-*.yaml"))
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
+    """Section 4.2, A.2 and table 9."""
+    recipe = load_recipe(path)
     training = recipe.training
     assert (training.steps, training.tasks_per_step, training.rollouts_per_task) == (10, 32, 8)
     assert (training.kl, training.temperature) == (1e-3, 0.9)
+    assert (training.clip_low, training.clip_high, training.loss) == (0.2, 0.28, "group_tokens")
+    assert (training.learning_rate, training.warmup_steps, training.decay_steps) == (1e-6, 0, None)
+    assert (training.max_new_tokens, training.max_episode_steps) == (4096, 30)
+    assert (training.reward, training.length_cost) == ("success", 0.0)
+    assert (training.dynamic_sampling, training.lend_reference, training.seal) == (None, "none", None)
     assert recipe.iterations * training.steps == 120
-    assert (recipe.signals.window, recipe.signals.rare_percent) == (10, 5.0)
-    assert (recipe.policy.path, recipe.policy.device, recipe.policy.dtype) == ("Qwen/Qwen3-4B", "cuda", "bfloat16")
+    assert (recipe.tasks.initial, recipe.tasks.initial_count, recipe.tasks.evolved_share) == (None, 100, None)
+    assert (recipe.tasks.sampling, recipe.tasks.retire_above) == ("uniform", None)
+    policy = recipe.policy
+    assert (policy.path, policy.device, policy.dtype) == ("Qwen/Qwen3-4B-Instruct-2507", "cuda", "bfloat16")
+    assert (policy.lora, policy.thinking) == (None, None), "that release has no thinking to turn off"
+    roles = (recipe.roles.reflector, recipe.roles.explorer, recipe.roles.abstractor)
+    assert {(role.kind, role.model, role.base_url is None) for role in roles} == {("chat", "qwen3-max", False)}
+
+
+def test_the_papers_recipes_differ_in_their_benchmark_alone() -> None:
+    bfcl, appworld = (load_recipe(ROOT / "recipes" / f"paper-{name}.yaml") for name in ("bfcl", "appworld"))
+    assert [path.stem for path in PAPER] == ["paper-appworld", "paper-bfcl"]
+    assert (bfcl.environment.name, appworld.environment.name) == ("bfcl", "appworld")
+    turn = {"max_actions": 30}  # a task has one user turn
+    assert bfcl.training.model_copy(update=turn) == appworld.training
+    for section in ("policy", "tasks", "signals", "roles", "iterations", "memory"):
+        assert getattr(bfcl, section) == getattr(appworld, section), section
 
 
 def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path) -> None:
@@ -28,7 +53,8 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
     from training.grpo.record import RoundPlan
     from training.grpo.trainer import trainer_config
 
-    recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml")
+    adapter = "policy.lora={rank: 32, alpha: 64, dropout: 0.0, target_modules: null}"
+    recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml", [adapter])
     assert recipe.policy.lora is not None
     assert recipe.training.micro_batch is not None
     plan = RoundPlan(run_seed=0, iteration=1, first_step=11, steps=(("task",) * 32,) * 10)
@@ -56,6 +82,14 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training={warmup_steps: 5, decay_steps: 5}", "decay_steps is 5 and warmup_steps 5"),
         ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
+        ("training.dynamic_sampling=0", "training.dynamic_sampling: input should be greater than or equal to 1"),
+        ("training={dynamic_sampling: 2, seal: {}}", "'dynamic_sampling' leaves rollouts out of a step, and SEAL's"),
+        ("training.updates_per_step=0", "training.updates_per_step: input should be greater than or equal to 1"),
+        ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
+        ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),
+        ("training.clip_low=1", "training.clip_low: input should be less than 1"),
+        ("training.clip_high=0.2", "'clip_high' acts from the second update of a step on, updates_per_step 1 would"),
+        ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
         ("training.lend_reference=sometimes", "training.lend_reference: input should be 'none', 'off_policy' or"),
         ("training.lend_at_most=2", "'lend_at_most' is for lent references, lend_reference none would ignore it"),

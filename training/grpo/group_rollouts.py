@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -26,6 +26,19 @@ from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal, TurnsOfTokens
 from training.settings import TrainingSettings
+
+Redraw = Callable[[int, int, Collection[str]], Sequence[Task]]
+"""Returns tasks for a step, so many at most, whose ids are not among those given."""
+
+
+class _Played(NamedTuple):
+    """One rollout: as tokens and as it is recorded."""
+
+    result: EpisodeResult
+    trajectory: Trajectory
+
+
+_Group = Sequence[_Played]
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,9 @@ class GroupRollouts:
 
     Tokens are sampled by ``sampler``, in the precision that the trainer uses. ``keep`` gets the trajectories of each
     step. With ``lend_reference`` groups without any success are lent their task's reference (see ``lending``): what the
-    policy did is kept unchanged, and ``keep_lent`` gets the references that were played.
+    policy did is kept unchanged, and ``keep_lent`` gets the references that were played. With ``dynamic_sampling``
+    groups without a signal are replaced by groups of tasks that ``redraw`` names: what was played is kept too, and
+    marked. What is lent is lent to those that are left.
     """
 
     def __init__(
@@ -76,6 +91,7 @@ class GroupRollouts:
         keep_lent: Callable[[Sequence[Trajectory]], None],
         stopwatch: Stopwatch,
         seal: Seal | None = None,
+        redraw: Redraw = lambda step, count, taken: (),
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -86,12 +102,14 @@ class GroupRollouts:
         self.keep_lent = keep_lent
         self.stopwatch = stopwatch
         self.seal = seal
-        self.tasks: Mapping[str, Task] = {task.id: task for step in plan.steps for task in step}
+        self.redraw = redraw
+        self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = EpisodeLimits(
             max_new_tokens=settings.max_new_tokens,
             max_tokens=settings.max_tokens,
             max_actions=settings.max_actions,
             strict_messages=settings.strict_messages,
+            max_steps=settings.max_episode_steps,
         )
 
     def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
@@ -99,31 +117,20 @@ class GroupRollouts:
 
         ``prompts`` are task ids, each K times in a row. Raises RoundFailure when the environment failed every rollout.
         """
-        done = trainer.state.global_step
+        done = trainer.state.global_step // self.settings.updates_per_step
         step = done + 1
         began = time.perf_counter()
         self.sampler.load_weights(done)
-        # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
-        samples = _occurrences(prompts)
-        requests = [
-            EpisodeRequest(
-                task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
-            )
-            for task_id, sample in zip(prompts, samples, strict=True)
-        ]
         environment = self.environment if self.seal is None else self.seal.environment
-        with torch.no_grad(), self._precision(trainer):
-            results = run_episodes(
-                self.policy, self.sampler, environment, requests, self.limits, self.settings.temperature
-            )
-        seconds = (time.perf_counter() - began) / len(requests)
-        trajectories = tuple(
-            self._trajectory(result, step, sample, seconds) for result, sample in zip(results, samples, strict=True)
-        )
-        causes = [t.infrastructure_error for t in trajectories if t.infrastructure_error is not None]
-        if len(causes) == len(trajectories):
+        groups = self._play(step, prompts, trainer, environment)
+        everything = [one.trajectory for group in groups for one in group]
+        causes = [t.infrastructure_error for t in everything if t.infrastructure_error is not None]
+        if len(causes) == len(everything):
             raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
-        self.keep(trajectories)
+        groups, replaced = self._with_signals(step, groups, trainer, environment)
+        results = [one.result for group in groups for one in group]
+        trajectories = tuple(one.trajectory for group in groups for one in group)
+        self.keep(_in_order((*everything, *replaced), trajectories))
         diagnosing = self._diagnose(step, trajectories)
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler) for result in results]
@@ -134,11 +141,58 @@ class GroupRollouts:
             batch = StepBatch(tuple(rows), tuple(rewards), lent=frozenset(lent))
         else:
             # Dealt round, so that micro-batches differ by one reference at most.
-            references, parts = [row for row, _ in lent.values()], int(trainer.args.gradient_accumulation_steps)
+            references = [row for row, _ in lent.values()]
+            parts = int(trainer.args.gradient_accumulation_steps) * self.settings.updates_per_step
             dealt = tuple(tuple(references[part::parts]) for part in range(parts))
             batch = StepBatch(tuple(rows), tuple(rewards), references=dealt)
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
         return batch
+
+    def _play(self, step: int, prompts: Sequence[str], trainer: GRPOTrainer, environment: Environment) -> list[_Group]:
+        """Play the groups of ``prompts``, task ids, each K times in a row."""
+        began = time.perf_counter()
+        # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
+        samples = _occurrences(prompts)
+        requests = [
+            EpisodeRequest(
+                task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
+            )
+            for task_id, sample in zip(prompts, samples, strict=True)
+        ]
+        with torch.no_grad(), self._precision(trainer):
+            results = run_episodes(
+                self.policy, self.sampler, environment, requests, self.limits, self.settings.temperature
+            )
+        seconds = (time.perf_counter() - began) / len(requests)
+        played = [
+            _Played(result, self._trajectory(result, step, sample, seconds))
+            for result, sample in zip(results, samples, strict=True)
+        ]
+        size = self.settings.rollouts_per_task
+        return [played[start : start + size] for start in range(0, len(played), size)]
+
+    def _with_signals(
+        self, step: int, groups: list[_Group], trainer: GRPOTrainer, environment: Environment
+    ) -> tuple[list[_Group], list[Trajectory]]:
+        """Return the groups to learn from, and the trajectories of all groups that were played beyond those given.
+
+        Groups without a signal are replaced as long as other tasks and the number of groups that may be played last.
+        """
+        learnt, further = list(groups), list[Trajectory]()
+        left, taken = self.settings.dynamic_sampling or 0, {group[0].trajectory.task_id for group in groups}
+        while left and (silent := [place for place, group in enumerate(learnt) if not _has_signal(group)]):
+            tasks = self.redraw(step, min(left, len(silent)), taken)
+            if not tasks:
+                break
+            left -= len(tasks)
+            taken |= {task.id for task in tasks}
+            self.tasks.update((task.id, task) for task in tasks)
+            prompts = [task.id for task in tasks for _ in range(self.settings.rollouts_per_task)]
+            for group in self._play(step, prompts, trainer, environment):
+                further += [one.trajectory for one in group]
+                if _has_signal(group):
+                    learnt[silent.pop(0)] = group
+        return learnt, further
 
     def token_weights(self, batch: StepBatch, advantages: Sequence[float], width: int) -> list[list[float]] | None:
         """Return SEAL's weights of the batch's tokens, in rows of ``width``; None where advantages are not weighted."""
@@ -238,6 +292,17 @@ class GroupRollouts:
                 completion_tokens=sampled,
             ),
         )
+
+
+def _has_signal(group: _Group) -> bool:
+    """Return whether two rewards of a group differ: else all its advantages are 0. Failed rollouts have none."""
+    return len({one.trajectory.reward for one in group if one.trajectory.reward is not None}) > 1
+
+
+def _in_order(played: Iterable[Trajectory], learnt: Iterable[Trajectory]) -> tuple[Trajectory, ...]:
+    """Return what was played, in that order; what is not among ``learnt`` is marked as discarded."""
+    kept = {trajectory.id for trajectory in learnt}
+    return tuple(one if one.id in kept else one.model_copy(update={"discarded": True}) for one in played)
 
 
 def _occurrences(prompts: Sequence[str]) -> list[int]:

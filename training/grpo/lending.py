@@ -13,7 +13,8 @@ K - 1 failures are pushed down each time and no success of the policy's own bala
 probability mass goes anywhere. The KL term counts the reference's tokens as sampled ones.
 
 ``supervised`` leaves the rollouts unchanged and adds ``lend_weight`` times the mean loss per written token of each lent
-reference, divided by the number of groups in a step, so that one reference pulls equally hard however many are lent.
+reference, divided by the number of groups in an update, so that one reference pulls equally hard however many are lent.
+With several updates per step the references are dealt to them, not necessarily with their groups.
 
 Import this module late: it needs torch.
 """

@@ -39,12 +39,23 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
+    With several updates per step, ``kl``, ``loss`` and ``grad_norm`` are means over them, and ``clipped`` is the mean
+    share of tokens whose ratio the clip cut off, so that they had no gradient but that of the KL term; with one update
+    nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
+
+    With dynamic sampling ``discarded_tasks`` are those whose groups carried no signal and were replaced, or were played
+    in vain, and ``discarded`` is the number of their rollouts; the keys are written where there are any. All means and
+    counts include them: they are of what was played, not of what was learnt from.
 
     ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
     no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
@@ -60,7 +71,10 @@ class StepRecord(Record):
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    clipped: float | None = Field(default=None, exclude_if=_is_none)
     lent: int = Field(default=0, exclude_if=operator.not_)
+    discarded: int = Field(default=0, exclude_if=operator.not_)
+    discarded_tasks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
 
 
@@ -115,8 +129,8 @@ class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``lent`` and ``stop_reasons`` are sums. ``seal``: SEAL's labels and
-    guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``lent``, ``discarded`` and ``stop_reasons`` are sums. ``seal``:
+    SEAL's labels and guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -132,6 +146,7 @@ class RoundRecord(Record):
     sampled_tokens: int
     infrastructure_errors: int
     lent: int = Field(default=0, exclude_if=operator.not_)
+    discarded: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
@@ -148,11 +163,12 @@ class RoundProgress(Record):
 
 
 class StepLog(Record):
-    """The part of the trainer's log of one step that a round records."""
+    """The part of the trainer's log of one step that a round records (``StepRecord`` explains it)."""
 
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    clipped: float | None = None
 
 
 def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
@@ -177,7 +193,10 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         kl=log.kl,
         loss=log.loss,
         grad_norm=log.grad_norm,
+        clipped=log.clipped,
         lent=lent,
+        discarded=sum(trajectory.discarded for trajectory in trajectories),
+        discarded_tasks=tuple(dict.fromkeys(one.task_id for one in trajectories if one.discarded)),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
     )
 
@@ -217,6 +236,7 @@ def round_record(
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
         lent=learnt.total(),
+        discarded=sum(step.discarded for step in steps),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
         measured=measured,

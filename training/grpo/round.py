@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -37,7 +38,7 @@ from training.grpo.record import (
     step_record,
 )
 from training.grpo.reward import check_reward
-from training.grpo.task_sampler import round_tasks
+from training.grpo.task_sampler import RoundDraw, round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.seal.failure_profile import SealFigures
@@ -119,17 +120,16 @@ class _Round:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self._start()
         settings = self.settings.training
-        steps = round_tasks(
+        draw = round_draw(
             self.run,
             self.iteration,
             self.tasks,
             self.settings.tasks,
-            steps=settings.steps,
             per_step=settings.tasks_per_step,
             seed=self.settings.seed,
         )
-        if left := steps[start.done - start.before :]:
-            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
+        if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
+            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start, draw)
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         assert mark is not None
         assert mark.step == mark.last_step
@@ -139,7 +139,7 @@ class _Round:
             policy=str(checkpoint.relative_to(self.run.root)),
             tasks=len(self.tasks),
             trajectories=read_jsonl(self.log, Trajectory),
-            logs=_trainer_log(checkpoint),
+            logs=_trainer_log(checkpoint, settings.updates_per_step),
             measured=mark.seconds,
             lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
             seal=self._seal_figures(),
@@ -169,7 +169,7 @@ class _Round:
         discard_after(self.run.policy_path, start.done)
         return start
 
-    def _train(self, plan: RoundPlan, start: RoundStart) -> None:
+    def _train(self, plan: RoundPlan, start: RoundStart, draw: RoundDraw) -> None:
         stopwatch = Stopwatch(before=start.seconds)
         os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
         with heavy_imports():
@@ -206,6 +206,7 @@ class _Round:
             self._keep_lent,
             stopwatch,
             seal,
+            draw.others,
         )
 
         def on_step(step: int) -> None:
@@ -296,22 +297,32 @@ class _Round:
             path.unlink()
 
 
-class _LoggedStep(StepLog):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class _LoggedUpdate(BaseModel):
+    """What the trainer logged of one update, which it calls a step."""
 
     step: int
+    kl: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    clipped: float | None = Field(None, validation_alias="clip_ratio/region_mean")
 
 
 class _TrainerState(BaseModel):
     """The part of the trainer's own ``trainer_state.json`` that a round reads."""
 
-    log_history: list[_LoggedStep]
+    log_history: list[_LoggedUpdate]
 
 
-def _trainer_log(checkpoint: Path) -> dict[int, StepLog]:
-    history = read_json(checkpoint / "trainer_state.json", _TrainerState).log_history
-    return {
-        entry.step: StepLog(kl=entry.kl, loss=entry.loss, grad_norm=entry.grad_norm)
-        for entry in history
-        if entry.loss is not None
-    }
+def _trainer_log(checkpoint: Path, updates: int) -> dict[int, StepLog]:
+    """Return the log of each step of the run, which has so many ``updates``: means over them."""
+    logged: dict[int, list[_LoggedUpdate]] = defaultdict(list)
+    for entry in read_json(checkpoint / "trainer_state.json", _TrainerState).log_history:
+        if entry.loss is not None:
+            logged[-(-entry.step // updates)].append(entry)
+    names = ("kl", "loss", "grad_norm", "clipped")[: 4 if updates > 1 else 3]
+    return {step: StepLog(**{name: _mean(name, entries) for name in names}) for step, entries in logged.items()}
+
+
+def _mean(name: str, entries: Sequence[_LoggedUpdate]) -> float | None:
+    values = [value for entry in entries if (value := getattr(entry, name)) is not None]
+    return sum(values) / len(values) if values else None

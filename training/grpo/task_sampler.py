@@ -1,4 +1,4 @@
-"""Draws the tasks of each training step: uniformly or by weight, evolved ones at their share, retests once.
+"""Draws the tasks of each training step: uniformly or by weight, from all or evolved ones at a share, retests once.
 
 The settings of the task set choose the rule; weights and retirement follow from the scores of earlier rounds.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from math import floor
 from typing import Protocol
@@ -20,7 +21,7 @@ from memory.settings import TaskSettings
 from training.grpo.task_weights import Attempt, learnability, retire
 from training.signals import GroupScore
 
-__all__ = ["draw_steps", "earlier_attempts", "round_tasks"]
+__all__ = ["RoundDraw", "draw_steps", "earlier_attempts", "round_draw", "round_tasks"]
 
 
 class _Dealing(Protocol):
@@ -88,7 +89,7 @@ def draw_steps(
     tasks: Sequence[Task],
     steps: int,
     per_step: int,
-    evolved_share: float,
+    evolved_share: float | None,
     seed: int,
     *,
     weights: Mapping[str, float] | None = None,
@@ -96,21 +97,21 @@ def draw_steps(
 ) -> tuple[tuple[Task, ...], ...]:
     """Return the tasks of each of ``steps`` training steps, ``per_step`` in each (ours; the paper states no rule).
 
-    While there are evolved tasks, ``evolved_share`` of the draws are theirs, fractions carried from step to step. Both
-    kinds are dealt from a shuffled order, evolved tasks of the newest iteration first, so that no task waits by bad
-    luck. With ``weights`` (positive, by task id) a kind's tasks are dealt in proportion to them instead. Tasks of a
-    step are distinct if there are enough: a kind that has too few leaves its places to the other, and only a set
-    smaller than ``per_step`` repeats tasks within a step. ``retests``, none of ``tasks``, are drawn once each, spread
-    over the steps, before the share is dealt; those beyond all places are not drawn. The order of ``tasks`` and
-    ``retests`` does not matter. Raises InputError for an empty set.
+    ``evolved_share`` None draws from all tasks alike. Else, while there are evolved tasks, that share of the draws are
+    theirs, fractions carried from step to step, and both kinds are drawn apart, evolved tasks of the newest iteration
+    first. Tasks are dealt from a shuffled order, so that none waits by bad luck. With ``weights`` (positive, by task
+    id) they are dealt in proportion to them instead. Tasks of a step are distinct if there are enough: a kind that has
+    too few leaves its places to the other, and only a set smaller than ``per_step`` repeats tasks within a step.
+    ``retests``, none of ``tasks``, are drawn once each, spread over the steps, before all others; those beyond all
+    places are not drawn. The order of ``tasks`` and ``retests`` does not matter. Raises InputError for an empty set.
     """
     if not tasks:
         raise InputError(
             "there are no tasks to train on: make D_0 with python -m graph.seed_tasks or set tasks.initial"
         )
     ordered = sorted(tasks, key=lambda task: task.id)
-    evolved = [task for task in ordered if task.origin == "evolved"]
-    others = [task for task in ordered if task.origin != "evolved"]
+    evolved = [task for task in ordered if task.origin == "evolved" and evolved_share is not None]
+    others = [task for task in ordered if task.origin != "evolved" or evolved_share is None]
     evolved_pool: _Dealing
     other_pool: _Dealing
     if weights is None:
@@ -126,8 +127,9 @@ def draw_steps(
     for step in range(steps):
         first = once[step::steps][:per_step]
         places += per_step - len(first)
-        wanted = _share(places, evolved_share) - _share(places - (per_step - len(first)), evolved_share)
-        drawn.append((*first, *_draw_step(evolved_pool, other_pool, per_step - len(first), wanted if evolved else 0)))
+        share = evolved_share if evolved and evolved_share is not None else 0.0
+        wanted = _share(places, share) - _share(places - (per_step - len(first)), share)
+        drawn.append((*first, *_draw_step(evolved_pool, other_pool, per_step - len(first), wanted)))
     return tuple(drawn)
 
 
@@ -149,6 +151,42 @@ def _draw_step(evolved: _Dealing, others: _Dealing, per_step: int, wanted: int) 
     return tuple(drawn)
 
 
+@dataclass(frozen=True)
+class RoundDraw:
+    """The tasks that a round may draw, and by which rule."""
+
+    tasks: tuple[Task, ...]
+    retests: tuple[Task, ...]
+    weights: Mapping[str, float] | None
+    evolved_share: float | None
+    seed: int
+
+    def steps(self, steps: int, per_step: int) -> tuple[tuple[Task, ...], ...]:
+        """Return the tasks of each of ``steps`` training steps: see ``draw_steps``."""
+        return draw_steps(
+            self.tasks, steps, per_step, self.evolved_share, self.seed, weights=self.weights, retests=self.retests
+        )
+
+    def others(self, step: int, count: int, taken: Collection[str]) -> tuple[Task, ...]:
+        """Return ``count`` further tasks for ``step``, or as many as there are, whose ids are not in ``taken`` (ours).
+
+        Each is drawn for itself, by the same shares and weights, from a seed of step and number of tasks taken: what
+        other steps draw does not depend on it.
+        """
+        rng = random.Random(derive_seed(self.seed, "others", step, len(taken)))
+        free = sorted((task for task in self.tasks if task.id not in taken), key=lambda task: task.id)
+        drawn: list[Task] = []
+        while free and len(drawn) < count:
+            pool = free
+            if self.evolved_share is not None:
+                evolved = rng.random() < self.evolved_share
+                pool = [task for task in free if (task.origin == "evolved") == evolved] or free
+            weights = [1.0 if self.weights is None else self.weights[task.id] for task in pool]
+            drawn += rng.choices(pool, weights)
+            free.remove(drawn[-1])
+        return tuple(drawn)
+
+
 def round_tasks(
     run: RunDirectory,
     iteration: int,
@@ -159,7 +197,14 @@ def round_tasks(
     per_step: int,
     seed: int,
 ) -> tuple[tuple[Task, ...], ...]:
-    """Draw the tasks of each step of the round of ``iteration`` from ``tasks``, which are D_t.
+    """Draw the tasks of each step of the round of ``iteration``: see ``round_draw``."""
+    return round_draw(run, iteration, tasks, settings, per_step=per_step, seed=seed).steps(steps, per_step)
+
+
+def round_draw(
+    run: RunDirectory, iteration: int, tasks: Sequence[Task], settings: TaskSettings, *, per_step: int, seed: int
+) -> RoundDraw:
+    """Return how the tasks of the round of ``iteration`` are drawn from ``tasks``, which are D_t.
 
     ``seed`` is the run's. Earlier rounds are read only if sampling or retirement uses them. Raises InputError when
     there are no tasks, or when the scores of an earlier round are missing.
@@ -167,7 +212,7 @@ def round_tasks(
     draw_seed = derive_seed(seed, iteration, "draw")
     share = settings.evolved_share
     if settings.sampling == "uniform" and settings.retire_above is None:
-        return draw_steps(tasks, steps, per_step, share, draw_seed)
+        return RoundDraw(tuple(tasks), (), None, share, draw_seed)
     attempts = earlier_attempts(run, iteration)
     by_id = {task.id: task for task in tasks}
     active, retested = frozenset(by_id), frozenset[str]()
@@ -185,14 +230,12 @@ def round_tasks(
     weights = None
     if settings.sampling == "learnability":
         weights = learnability(active, attempts, settings.newest_groups, settings.sampling_floor)
-    return draw_steps(
-        [by_id[task_id] for task_id in sorted(active)],
-        steps,
-        per_step,
+    return RoundDraw(
+        tuple(by_id[task_id] for task_id in sorted(active)),
+        tuple(by_id[task_id] for task_id in sorted(retested)),
+        weights,
         share,
         draw_seed,
-        weights=weights,
-        retests=[by_id[task_id] for task_id in sorted(retested)],
     )
 
 

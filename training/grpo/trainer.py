@@ -1,52 +1,67 @@
 """A round of GRPO with TRL 1.16.0: the objective, the configuration, and the hooks into TRL's trainer.
 
-**One step** is ``tasks_per_step`` groups of K rollouts, sampled by the current policy pi, and one optimizer update. TRL
-computes the loss, holds the reference model and the optimizer; rollouts, rewards and checkpoints are ours.
+**One step** is ``tasks_per_step`` groups of K rollouts, sampled by the policy pi_old, and ``updates_per_step`` updates
+of pi by the optimizer; pi is pi_old before the first of them, and each group is learnt from in one. TRL computes the
+loss, holds the reference model and the optimizer; rollouts, rewards and checkpoints are ours.
 
-Symbols: row i is one rollout, t a position after its first prompt. N rows in a step. m_it is 1 on the ids that the
-policy wrote and 0 on everything else: observations, padding, and all of a rollout that the environment failed. R_i is
-the reward in [0, 1] (``training.grpo.reward``), None where the environment failed. Settings are those of ``training``.
+Symbols: row i is one rollout, t a position after its first prompt. N rows and G groups in an update, U updates in a
+step. m_it is 1 on the ids that the policy wrote and 0 on everything else: observations, padding, and all of a rollout
+that the environment failed. R_i is the reward in [0, 1] (``training.grpo.reward``), None where the environment failed.
+Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
                    Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
 Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of w is scaled back to 1 for
                    ``group_mean_one`` only (the paper does not).
-Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. There is one update per batch, so TRL
-                   takes pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. The log-probabilities that
-                   the sampler reports are recorded and enter no loss: no importance correction for the sampler.
-Clip        to 1 - 0.2 .. 1 + 0.2, TRL's default. It never acts, because r is 1.
+Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
+                   pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
+                   scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
+                   noise of LoRA's dropout, where there is any). The log-probabilities that the sampler reports are
+                   recorded and enter no loss: no importance correction for the sampler.
+Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on, a token whose ratio is beyond
+                   the bound that its advantage pushes it to has no gradient but that of the KL term. ``dual_clip``
+                   bounds r where A_it < 0.
 KL          k_it = exp(d) - d - 1 with d = log pi_ref(it) - log pi(it) (the k3 estimator), at the same temperature, as a
                    term of the loss. pi_ref is the initial policy of the *run*; with LoRA its frozen base.
 Token       l_it = - min(r_it A_it, clip(r_it) A_it) + ``kl`` * k_it
-Loss        ``grpo``     1/N sum_i [ sum_t m_it l_it / max(1, sum_t m_it) ]: the mean over rows of their token means. A
-                         failed rollout is one of the N: it shrinks the step by its share.
-            ``dapo``     sum_it m_it l_it / sum_it m_it, one normaliser for all tokens of the step.
+Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum_{i in g, t} m_it) ], the mean over
+                         groups of their token means. So is the surrogate; the KL term has the normaliser of ``dapo``.
+                         A failed rollout has no tokens; a group that failed as a whole is one of the G.
+            ``grpo``     1/N sum_i [ sum_t m_it l_it / max(1, sum_t m_it) ]: the mean over rows of their token means. A
+                         failed rollout is one of the N: it shrinks the update by its share.
+            ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
 Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
-            ``supervised``: + ``lend_weight`` / ``tasks_per_step`` * sum over references of -mean_t log pi(it).
+            ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
 Update      AdamW without weight decay, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
-            ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run.
-Micro-batches (``micro_batch``) split the rows of a step, not its groups' statistics: the update is that of the unsplit
-step. Only the logged KL is then a mean over micro-batches.
+            ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run. Both count steps, so that a
+            schedule means the same whatever ``updates_per_step`` is; inside a step the rate moves with each update.
+Micro-batches (``micro_batch``) split the rows of an update, not its groups' statistics: the update is that of the
+unsplit rows. Only the logged KL is then a mean over micro-batches.
+
+**Counts.** TRL's ``global_step`` counts updates. Seeds of rollouts, records, names of checkpoints, resumption and what
+is reported count steps (``steps_done``). Checkpoints are saved at the end of a step alone.
 
 **Where this departs from TRL 1.16.0**
-- Defaults: ``loss_type`` grpo (TRL: dapo), ``beta`` 1e-3 (0), a constant schedule (linear), dropout off unless LoRA has
-  some (on), tasks in the plan's order (shuffled), a random state set from the run's seed before each step.
-- ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights; the supervised term; log-probabilities
-  computed once for equal rows and in batches of like length, equal but for float rounding; a decay over the run's
-  steps; checkpoints that are whole or not there; no model card.
+- Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
+  dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed
+  before each update.
+- ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights, and scaled ones for ``group_tokens``; whole
+  groups in each of several updates, in an order drawn per step (TRL: single rows); the supervised term;
+  log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding; a decay
+  over the run's steps; checkpoints that are named by steps, and are whole or not there; no model card.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 **Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
-- Eq. 1 has one normaliser per group, sum_k |tau_k|. ``grpo`` has one per row, ``dapo`` one per step; neither is equal.
-- The clip is 1 - 0.20 .. 1 + 0.28 there; with one update per batch neither acts. The paper's number of updates is open.
-- The paper leaves open the KL estimator, weight decay, and whether advantages are divided by the standard deviation.
-- Reward: success 1, failure 0 there; ours costs a success ``length_cost`` per extra call. Lending is ours.
+- Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
+- The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
+  averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
+- ``length_cost`` (off by default), ``dynamic_sampling`` and lending are ours.
 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
-- Four updates per batch there (mini-batches of 8 of 32 prompts): ratio and clip (0.2, dual clip 10) act. One here.
+- Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
+  ``loss: grpo`` (its token-mean within micro-batches of one row); KL weight 1e-3 with k3, no entropy term.
 - Weight decay 0.01 there, 0 here. Of a trajectory only the first 4,096 tokens after the prompt are trained there.
-- Equal: its token-mean within micro-batches of one row is ``loss: grpo``; KL weight 1e-3 with k3, no entropy term.
 
 Import this module late: it needs torch, transformers and TRL.
 """
@@ -67,6 +82,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_pt_utils import safe_globals
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import split_tensor_dict
 
 from environments.base import EnvironmentFault, InputError
 from environments.command import writing
@@ -81,7 +97,10 @@ from training.settings import LoraSettings, TrainingSettings
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
-SCALED_BY_STD = {"grpo": "group", "dapo": "group", "dr_grpo": "none"}
+NORMALISERS = {"group_tokens": "dapo"}
+"""TRL's ``loss_type`` where it has another name: its normaliser is the step's, ``per_group`` makes it each group's."""
+
+SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_grpo": "none"}
 """TRL's ``scale_rewards`` by loss: Dr. GRPO does not divide advantages by the group's standard deviation."""
 
 LAST_OF_DECAY = 0.1
@@ -104,6 +123,7 @@ class RoundTrainer(GRPOTrainer):
         self.rollouts = rollouts
         self.batch = StepBatch((), ())
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
+        self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         super().__init__(rollout_func=self._roll_out, **given)
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
@@ -119,22 +139,56 @@ class RoundTrainer(GRPOTrainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Return TRL's schedule over the run's ``decay_steps`` instead of the steps until this round ends."""
-        num_training_steps = self.rollouts.settings.decay_steps or num_training_steps
+        settings = self.rollouts.settings
+        num_training_steps = (settings.decay_steps or 0) * settings.updates_per_step or num_training_steps
         scheduler: torch.optim.lr_scheduler.LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
-        """Save, or leave nothing behind. Raises StorageError that names the folder when the disk is full."""
-        folder = checkpoint_folder(Path(str(self.args.output_dir)), self.state.global_step)
+        """Save under the number of the step, or leave nothing behind.
+
+        Raises StorageError that names the folder when the disk is full.
+        """
+        policies, done = Path(str(self.args.output_dir)), self.state.global_step
+        # TRL names the folder by its own count, of updates. Nothing that counts is there: later steps are not done yet.
+        written = checkpoint_folder(policies, done)
+        folder = checkpoint_folder(policies, steps_done(self.args, done))
         try:
             with writing(folder):
                 super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
+                if written != folder:
+                    written.rename(folder)
         except Exception:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(written, ignore_errors=True)
             raise
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
+        """Return the next micro-batch. Where a step has several updates, each gets whole groups, drawn from the step's.
+
+        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update.
+        """
+        assert isinstance(self.args, GRPOConfig)
+        updates, parts = updates_in(self.args), self.args.steps_per_generation
+        if updates == 1:
+            return super()._prepare_inputs(generation_batch)
+        assert parts is not None
+        place = self._step % parts
+        if place == 0:
+            scored = self._generate_and_score_completions(generation_batch)
+            size = self.rollouts.settings.rollouts_per_task
+            # Tasks of one kind stand together in a plan: the order of groups is drawn, by the step's random state.
+            order = torch.randperm(len(scored["advantages"]) // size)
+            rows = (order[:, None] * size + torch.arange(size)).flatten().to(scored["advantages"].device)
+            drawn = {name: value[rows] if value.ndim > 0 else value for name, value in scored.items()}
+            self._parts = split_tensor_dict(drawn, parts)
+        return self._parts[place]
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what TRL's method returns, with SEAL's weights on the advantages: (B, T) in place of (B,)."""
+        """Return what TRL's method returns, with other advantages.
+
+        With SEAL's weights on them they are (B, T) in place of (B,). With ``loss: group_tokens`` they are scaled so
+        that the step's normaliser becomes each group's.
+        """
         inputs_of_step: dict[str, Any] = super()._generate_and_score_completions(inputs)
         began = time.perf_counter()
         advantages: torch.Tensor = inputs_of_step["advantages"]
@@ -144,6 +198,13 @@ class RoundTrainer(GRPOTrainer):
             # TRL's loss takes advantages of either shape, for subclasses that have one per token.
             inputs_of_step["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
             self.rollouts.stopwatch.seal += time.perf_counter() - began
+        if self.rollouts.settings.loss == "group_tokens":
+            sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
+            scale = per_group(
+                sampled.sum(dim=1), inputs_of_step["num_items_in_batch"], self.rollouts.settings.rollouts_per_task
+            )
+            advantages = inputs_of_step["advantages"]
+            inputs_of_step["advantages"] = advantages * scale.reshape(-1, *[1] * (advantages.ndim - 1))
         return inputs_of_step
 
     def compute_loss(
@@ -158,7 +219,8 @@ class RoundTrainer(GRPOTrainer):
         logps, mask = written_logps(self, model, references)
         losses = -(logps * mask).sum(dim=1) / mask.sum(dim=1)
         settings = self.rollouts.settings
-        return torch.add(loss, losses.sum(), alpha=settings.lend_weight / settings.tasks_per_step)
+        groups = settings.tasks_per_step // settings.updates_per_step
+        return torch.add(loss, losses.sum(), alpha=settings.lend_weight / groups)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -206,6 +268,17 @@ class RoundTrainer(GRPOTrainer):
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
 
+def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the factors of advantages, (rows,), that give each group of ``size`` rows a normaliser of its own.
+
+    ``sampled`` are the rows' numbers of tokens that the policy wrote, and ``total`` is the number in the step, by which
+    the loss is divided. The clipped surrogate is linear in positive factors, so that it becomes the mean over groups of
+    1 / (tokens of the group) times the sum over its tokens; the KL term is not scaled.
+    """
+    tokens = sampled.reshape(-1, size).sum(dim=1)
+    return (total / (len(tokens) * tokens.clamp(min=1))).repeat_interleave(size)
+
+
 def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,).
 
@@ -220,8 +293,23 @@ def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[t
     return kept, torch.searchsorted(kept, first[equal_to])
 
 
+def updates_in(config: GRPOConfig) -> int:
+    """Return the optimizer updates of one step."""
+    assert config.steps_per_generation is not None
+    return config.steps_per_generation // config.gradient_accumulation_steps
+
+
+def steps_done(args: TrainingArguments, updates: int) -> int:
+    """Return the number of steps that are begun after ``updates`` optimizer updates, which TRL calls steps."""
+    assert isinstance(args, GRPOConfig)
+    return -(-updates // updates_in(args))
+
+
 class RoundCallback(TrainerCallback):
-    """Seeds each step, reports it, stops at a loss that is not finite, and completes checkpoints."""
+    """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
+
+    TRL's ``global_step`` counts updates; everything that is reported counts steps.
+    """
 
     def __init__(
         self,
@@ -237,8 +325,8 @@ class RoundCallback(TrainerCallback):
         self.logged = 0.0
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Set the random state from the step."""
-        # TRL permutes each batch: a resumed round must permute as an undisturbed one does.
+        """Set the random state from the number of the update."""
+        # Each batch is permuted: a resumed round must permute as an undisturbed one does.
         set_seed(derive_seed(self.plan.run_seed, "step", state.global_step) % 2**32)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
@@ -247,16 +335,19 @@ class RoundCallback(TrainerCallback):
         assert isinstance(logs, dict)
         if "loss" not in logs:  # the summary at the end of training
             return
+        step = steps_done(args, state.global_step)
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs[name]):
-                raise RoundFailure(f"{name} is {logs[name]} at step {state.global_step}: lower training.learning_rate")
-        self.on_step(state.global_step)
+                raise RoundFailure(f"{name} is {logs[name]} at step {step}: lower training.learning_rate")
+        assert isinstance(args, GRPOConfig)
+        if state.global_step % updates_in(args) == 0:
+            self.on_step(step)
         self.logged = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Complete the checkpoint that the trainer has just saved; it saves right after it logs."""
         self.stopwatch.save += time.perf_counter() - self.logged
-        self.on_checkpoint(state.global_step)
+        self.on_checkpoint(steps_done(args, state.global_step))
 
 
 def trainer_config(
@@ -273,28 +364,33 @@ def trainer_config(
     Checkpoints go to ``policies``, every ``checkpoint_steps`` global steps and at the end. ``bfloat16``: matrix
     products are computed in it.
     """
-    # Micro-batches are TRL's own gradient accumulation: with as many of them per generation as per update, the rollouts
-    # of a step are drawn together, their advantages are those of whole groups, and pi_old is the policy itself.
-    rows = len(plan.steps[0]) * settings.rollouts_per_task
+    # Micro-batches are TRL's own gradient accumulation: the rollouts of a step are drawn together, and their advantages
+    # are those of whole groups. With as many of them per generation as per update pi_old is the policy itself. TRL
+    # calls an update a step: whatever the settings count in steps is given to it times the updates of one.
+    updates = settings.updates_per_step
+    rows = len(plan.steps[0]) * settings.rollouts_per_task // updates
     together = settings.micro_batch or rows
     return GRPOConfig(
         output_dir=str(policies),
         # The global step that ends the round: the trainer continues from the last checkpoint's. A schedule over it
         # would jump with every round, so that a decay counts the run's steps instead (create_scheduler).
-        max_steps=plan.last_step,
+        max_steps=plan.last_step * updates,
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
-        steps_per_generation=rows // together,
+        steps_per_generation=rows // together * updates,
         num_generations=settings.rollouts_per_task,
         shuffle_dataset=False,
         ignore_data_skip=True,
         max_completion_length=settings.max_tokens,
         temperature=settings.temperature,
-        loss_type=settings.loss,
+        loss_type=NORMALISERS.get(settings.loss, settings.loss),
         scale_rewards=SCALED_BY_STD[settings.loss],
+        epsilon=settings.clip_low,
+        epsilon_high=settings.clip_high,
+        delta=settings.dual_clip,
         beta=settings.kl,
         learning_rate=settings.learning_rate,
-        warmup_steps=settings.warmup_steps,
+        warmup_steps=settings.warmup_steps * updates,
         **_schedule(settings),
         max_grad_norm=settings.max_grad_norm,
         # TRL's switch would turn off the adapter's dropout with the model's own.
@@ -308,7 +404,7 @@ def trainer_config(
         logging_steps=1,
         logging_nan_inf_filter=False,
         save_strategy="steps",
-        save_steps=checkpoint_steps,
+        save_steps=checkpoint_steps * updates,
         report_to="none",
         disable_tqdm=True,
     )
@@ -359,11 +455,11 @@ def train(
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise RoundFailure(_out_of_memory(trainer.state.global_step + 1, error)) from error
+        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     except RuntimeError as error:
         if isinstance(error, RoundFailure | EnvironmentFault) or "can't allocate memory" not in str(error):
             raise
-        raise RoundFailure(_out_of_memory(trainer.state.global_step + 1, error)) from error
+        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     return trainer
 
 

@@ -37,7 +37,9 @@ class EpisodeLimits(Record):
     ``max_new_tokens`` of one message: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
     episode, prompt and observations included, ``max_actions`` of one user turn and ``max_steps``, messages of the
     episode (None: no limit), end the episode where they are reached; ``max_actions`` also in the middle of a message
-    with several actions. After the last allowed action the policy may still end its turn, as in the official rule.
+    with several actions. After the last allowed action the policy may still end its turn, as in the official rule. The
+    last of ``max_steps`` messages is executed, and the outcome is that of what was done by then: a turn that was not
+    reached fails.
     ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
     ``strict_messages``: a message with an action that cannot be run is refused whole (``refused_whole``).
     """

@@ -379,7 +379,7 @@ def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest
     for arm in shipped.recipe.arms:
         if not arm.untrained:
             settings = shipped.settings_of(arm, 100, None)
-            drawn = settings["tasks"].get("evolved_share", 0.5)
+            drawn = settings["tasks"]["evolved_share"]
             assert drawn == (0.5 if arm.name in ("full", "coevolve-seal") else 0.0), arm.name
             assert ("seal" in settings["training"]) == ("seal" in arm.name), arm.name
 

@@ -28,6 +28,7 @@ from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
+from memory.former import FORMER_DEFAULTS
 from training.seal.failure_profile import ErrorStatistics, SealFigures
 from training.settings import SignalSettings
 
@@ -545,18 +546,18 @@ def test_a_former_default_that_is_stated_has_the_recorded_hash_and_one_left_out_
     assert hashed(explicit)[0] == left_out[0], "today's defaults, stated or not"
 
 
-def test_a_key_that_states_what_was_so_before_it_was_there_leaves_recorded_hashes(tmp_path):
-    def hash_with(*settings):
-        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {{{', '.join(settings)}}}\ncompare:"))
-        return study.run_hash(study.recipe.arm("full"), 100, "dev", None), study
+@pytest.mark.parametrize("key", [key for key in FORMER_DEFAULTS if not key.startswith("training.seal.")])
+def test_a_default_that_changed_is_left_out_of_the_hash_at_its_old_value_alone(key, tmp_path):
+    then, now = FORMER_DEFAULTS[key]
+    others = {other: former.then for other, former in FORMER_DEFAULTS.items() if other != key and ".seal." not in other}
 
-    plain, _ = hash_with("iterations: 1")
-    pinned, study = hash_with("iterations: 1", "signals.definition: group")
-    assert pinned == plain
-    assert study.settings_of(study.recipe.arm("full"), 100, None)["signals"] == {"definition": "group"}, "it is run so"
-    assert hash_with("iterations: 1", "signals.definition: paper")[0] != plain
-    beside, _ = hash_with("iterations: 1", "signals.definition: group", "signals.window: 3")
-    assert beside == hash_with("iterations: 1", "signals.window: 3")[0] != plain
+    def hash_with(stated):
+        text = json.dumps(others | stated)
+        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {text}\ncompare:"))
+        return study.run_hash(study.recipe.arm("full"), 100, "dev", None)
+
+    recorded, left_out = hash_with({key: then}), hash_with({})
+    assert left_out == hash_with({key: now}) != recorded
 
 
 def test_the_recorded_studies_pin_the_signals_that_they_were_run_with(monkeypatch):

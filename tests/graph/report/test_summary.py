@@ -225,6 +225,9 @@ def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> Non
     [
         ([], {"max_new_tokens": 48, "max_tokens": 512, "max_actions": 20}),
         (["training.max_new_tokens=64", "training.max_tokens=900"], {"max_new_tokens": 64, "max_tokens": 900}),
+        ([], {"max_episode_steps": None}),
+        (["training.max_episode_steps=30"], {"max_episode_steps": 30}),
+        (["training.max_episode_steps=30", "evaluation.max_episode_steps=9"], {"max_episode_steps": 9}),
         (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], {"max_new_tokens": 7, "max_tokens": 70}),
         (["evaluation.max_actions=3"], {"max_actions": 3}),
         (["environment.options.max_steps=9"], {"max_actions": 9}),

@@ -66,6 +66,7 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory):
                 max_grad_norm=1e9,
                 lend_reference=lend,
                 micro_batch=micro_batch,
+                loss="grpo",
                 **changes,
             )
         state = torch.load(folder / "checkpoint-1" / "optimizer.pt", weights_only=True)["state"]

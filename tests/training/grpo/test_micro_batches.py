@@ -55,7 +55,7 @@ def pairs(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return pair
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("loss", ["group_tokens", "grpo", "dapo", "dr_grpo"])
 def test_the_update_is_that_of_the_whole_step(loss: str, pairs: Callable[[str], SimpleNamespace]) -> None:
     """With rollouts of unlike length, so that a wrong normaliser would show."""
     both = pairs(loss)
@@ -96,6 +96,7 @@ def test_a_round_in_micro_batches_resumes(
             monkeypatch,
             first_step=2,
             checkpoint=both.folders[1] / "checkpoint-1",
+            loss="grpo",
             micro_batch=SPLIT,
         )
     assert again.reported == [2]
@@ -108,7 +109,7 @@ def test_recomputed_activations_change_nothing(
     starter: Path, tmp_path: Path, pairs: Callable[[str], SimpleNamespace]
 ) -> None:
     both = pairs("grpo")
-    again = train(starter, tmp_path, gradient_checkpointing=True)
+    again = train(starter, tmp_path, gradient_checkpointing=True, loss="grpo")
     assert again.trainer.model.is_gradient_checkpointing
     assert [t.turns for t in again.trajectories] == [t.turns for t in both.whole.trajectories]
     for name, weight in weights(tmp_path, STEPS).items():

@@ -56,7 +56,8 @@ def broken(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     make, read, where, *_ = (small_tasks()[i] for i in (2, 3, 0))
     environment = Breaking(lambda number: number == 1, lambda number: number == K + 2)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield play(starter, tmp_path_factory.mktemp("broken"), [[make, read], [where, where]], environment, monkeypatch)
+        steps = [[make, read], [where, where]]
+        yield play(starter, tmp_path_factory.mktemp("broken"), steps, environment, monkeypatch, loss="grpo")
 
 
 def test_rollouts_follow_the_plan(broken: SimpleNamespace) -> None:
@@ -232,17 +233,43 @@ def test_the_learning_rate_falls_over_the_run_and_not_over_each_round(
     assert rounds[1] == pytest.approx([0.325e-3, 1e-4, 1e-4])
 
 
-@pytest.mark.parametrize(("loss", "scale"), [("grpo", "group"), ("dapo", "group"), ("dr_grpo", "none")])
-def test_configuration(loss: str, scale: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loss", "normaliser", "scale"),
+    [
+        ("group_tokens", "dapo", "group"),
+        ("grpo", "grpo", "group"),
+        ("dapo", "dapo", "group"),
+        ("dr_grpo", "dr_grpo", "none"),
+    ],
+)
+def test_configuration(loss: str, normaliser: str, scale: str, tmp_path: Path) -> None:
     from training.grpo.trainer import trainer_config
 
     tasks = small_tasks()
     settings = TrainingSettings(loss=loss, kl=0.5, learning_rate=0.25, warmup_steps=2, max_grad_norm=0.125)
     plan = RoundPlan(run_seed=1, iteration=2, first_step=21, steps=((tasks[0], tasks[1]),) * 7)
     config = trainer_config(settings, plan, tmp_path, 10, on_cpu=True)
-    assert (config.loss_type, config.scale_rewards, config.beta) == (loss, scale, 0.5)
+    assert (config.loss_type, config.scale_rewards, config.beta) == (normaliser, scale, 0.5)
     assert (config.learning_rate, config.warmup_steps, config.max_grad_norm) == (0.25, 2, 0.125)
     assert (config.max_steps, config.per_device_train_batch_size, config.num_generations) == (27, 16, 8)
     assert config.lr_scheduler_type == "constant_with_warmup"
+    assert (config.epsilon, config.epsilon_high, config.delta) == (0.2, 0.28, None)
     later = RoundPlan(run_seed=1, iteration=3, first_step=28, steps=plan.steps)
     assert trainer_config(settings, later, tmp_path, 10, on_cpu=True).seed != config.seed
+
+
+def test_the_trainer_is_told_updates_where_settings_count_steps(tmp_path: Path) -> None:
+    from training.grpo.trainer import steps_done, trainer_config, updates_in
+
+    settings = TrainingSettings(
+        tasks_per_step=8, updates_per_step=4, clip_low=0.1, clip_high=0.5, dual_clip=9.0, warmup_steps=2, micro_batch=4
+    )
+    tasks = small_tasks()
+    plan = RoundPlan(run_seed=1, iteration=2, first_step=21, steps=((tasks[0],) * 8,) * 7)
+    config = trainer_config(settings, plan, tmp_path, 10, on_cpu=True)
+    assert (config.epsilon, config.epsilon_high, config.delta) == (0.1, 0.5, 9.0)
+    assert (config.max_steps, config.warmup_steps, config.save_steps) == (4 * 27, 4 * 2, 4 * 10)
+    assert (config.gradient_accumulation_steps, config.steps_per_generation) == (2 * 8 // 4, 8 * 8 // 4)
+    assert config.generation_batch_size == 8 * 8
+    assert updates_in(config) == 4
+    assert [steps_done(config, updates) for updates in (0, 1, 4, 5, 8)] == [0, 1, 1, 2, 2]

@@ -247,6 +247,7 @@ def test_a_turn_stops_at_the_limit_that_was_reached() -> None:
     assert stops(scripted(END, LOOK, LOOK, LOOK, max_actions=2)) == [StopReason.END_OF_TURN, StopReason.ACTIONS]
     assert stops(scripted(LOOK, LOOK, LOOK, max_steps=3)) == [StopReason.EPISODE_STEPS]
     assert stops(scripted(LOOK, END, END, max_steps=2)) == [StopReason.END_OF_TURN, StopReason.EPISODE_STEPS]
+    assert not scripted(LOOK, END, END, max_steps=2).outcome.success, "a turn that was not reached fails"
     assert stops(scripted(LOOK, END, END, max_steps=3)) == [StopReason.END_OF_TURN] * 2, "the last message may end it"
     whole = scripted(LOOK, LOOK, LOOK)
     begins = len(whole.prompt_ids)

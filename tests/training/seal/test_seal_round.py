@@ -52,7 +52,8 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(1)
-    settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, seal=WEIGHTS).training
+    seal_and_others = {"seal": WEIGHTS, "loss": "grpo", "length_cost": 0.1}
+    settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, **seal_and_others).training
     plan = RoundPlan(run_seed=11, iteration=0, first_step=1, steps=(tuple(two_turns()),))
     kept = SimpleNamespace(played=[], steps=[], batches=[], plain=[])
     environment = BFCLEnvironment(CLASSES)

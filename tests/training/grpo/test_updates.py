@@ -1,0 +1,280 @@
+"""Several updates per step: what is split, when the clip acts, and that everything else counts steps."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.late import Late
+from support.played_round import K, play
+from support.small_policy import CLASSES, small_settings, small_tasks
+
+from environments.bfcl.environment import BFCLEnvironment
+from memory.records import Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl
+from memory.tasks import admit
+from training.grpo.record import RoundProgress, RoundRecord, StepLog
+
+os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+torch = Late("torch")
+
+pytestmark = pytest.mark.slow
+
+UPDATES = 2
+RATE = 1e-3
+SETTINGS = {"updates_per_step": UPDATES, "learning_rate": RATE, "decay_steps": 4, "dual_clip": 3.0, "length_cost": 0.1}
+
+
+def steps() -> list[list]:
+    where, what, make, read, enter = small_tasks()
+    return [[make, read, where, enter], [what, make, enter, read]]
+
+
+def weights(folder: Path, step: int) -> dict:
+    from safetensors.torch import load_file
+
+    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def played(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Two steps of four groups, two updates each, and what each update learnt from."""
+    from training.grpo import trainer as module
+
+    folder, updates = tmp_path_factory.mktemp("updates"), []
+    real = module.RoundTrainer.compute_loss
+
+    def watched(self, model, inputs, *args, **kwargs):
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        with torch.no_grad():
+            logps, _, _ = self._get_per_token_logps_and_entropies(
+                model, ids, attended, inputs["completion_ids"].shape[1]
+            )
+        updates.append({"logps": logps, **{name: value.clone() for name, value in inputs.items()}})
+        return real(self, model, inputs, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module.RoundTrainer, "compute_loss", watched)
+        run = play(starter, folder, steps(), BFCLEnvironment(CLASSES), patched, checkpoint_steps=1, **SETTINGS)
+    run.folder, run.updates = folder, updates
+    return run
+
+
+def test_rollouts_reports_and_checkpoints_count_steps(played: SimpleNamespace) -> None:
+    drawn = [(t.step, t.task_id, t.sample) for t in played.trajectories]
+    assert drawn == [(s, task.id, k) for s, step in enumerate(steps(), start=1) for task in step for k in range(K)]
+    assert played.reported == played.saved == [1, 2]
+    assert sorted(path.name for path in played.folder.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+    states = [json.loads((played.folder / f"checkpoint-{n}" / "trainer_state.json").read_text()) for n in (1, 2)]
+    assert [state["global_step"] for state in states] == [UPDATES, 2 * UPDATES]
+    assert len(played.batches) == 2, "rollouts of a step are drawn at once"
+    assert len(played.updates) == 2 * UPDATES
+
+
+def test_each_update_has_whole_groups_in_a_drawn_order(played: SimpleNamespace) -> None:
+    in_plan = []
+    for step, batch in enumerate(played.batches):
+        rows = [tuple(row) for row in torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).tolist()]
+        groups = [sorted(rows[start : start + K]) for start in range(0, len(rows), K)]
+        learnt = []
+        for update in played.updates[step * UPDATES : (step + 1) * UPDATES]:
+            own = [tuple(row) for row in torch.cat([update["prompt_ids"], update["completion_ids"]], dim=1).tolist()]
+            assert len(own) == 2 * K
+            learnt += [groups.index(sorted(own[start : start + K])) for start in (0, K)]
+        assert sorted(learnt) == [0, 1, 2, 3], "each group is in one update"
+        in_plan.append(learnt == [0, 1, 2, 3])
+    assert not all(in_plan)
+
+
+def test_the_ratio_is_to_the_policy_that_sampled(played: SimpleNamespace) -> None:
+    moved = []
+    for number, update in enumerate(played.updates):
+        sampled = (update["completion_mask"] * update["tool_mask"]).bool()
+        # The sampler's own log-probabilities are those of the policy that sampled, of logits at the same temperature.
+        torch.testing.assert_close(
+            update["old_per_token_logps"][sampled], update["sampling_per_token_logps"][sampled], atol=1e-4, rtol=0
+        )
+        difference = (update["logps"] - update["old_per_token_logps"])[sampled].abs().max()
+        assert (difference < 1e-4) == (number % UPDATES == 0), "the first update of a step is of the policy itself"
+        moved.append(float(difference))
+    assert min(moved[1::UPDATES]) > 1e-3
+
+
+def test_the_learning_rate_counts_steps(played: SimpleNamespace) -> None:
+    logged = [log["learning_rate"] for log in played.trainer.state.log_history if "loss" in log]
+    fallen = 0.9 * RATE / (4 * UPDATES)
+    assert logged == pytest.approx([RATE - update * fallen for update in range(2 * UPDATES)])
+
+
+def test_the_log_of_a_step_is_the_mean_over_its_updates(played: SimpleNamespace) -> None:
+    from training.grpo.round import _trainer_log
+
+    logs = [log for log in played.trainer.state.log_history if "loss" in log]
+    kept = _trainer_log(played.folder / "checkpoint-2", UPDATES)
+    assert list(kept) == [1, 2]
+    for step, log in kept.items():
+        own = logs[(step - 1) * UPDATES : step * UPDATES]
+        assert log == StepLog(
+            kl=sum(entry["kl"] for entry in own) / UPDATES,
+            loss=sum(entry["loss"] for entry in own) / UPDATES,
+            grad_norm=sum(entry["grad_norm"] for entry in own) / UPDATES,
+            clipped=sum(entry["clip_ratio/region_mean"] for entry in own) / UPDATES,
+        )
+
+
+def one_token_rows(played: SimpleNamespace, monkeypatch, ratios: list[float], advantages: list[float]) -> list[float]:
+    """Gradients of TRL's loss in the log-probabilities of rows of one token, with these ratios to the old policy."""
+    trainer, rows = played.trainer, len(ratios)
+    logps = torch.full((rows, 1), -1.0).requires_grad_()
+    scored = (logps, torch.zeros(rows, 1), None)
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", lambda *_, **__: scored)
+    monkeypatch.setattr(trainer, "beta", 0.0)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    ones = torch.ones(rows, 1, dtype=torch.long)
+    batch = {
+        "prompt_ids": ones,
+        "prompt_mask": ones,
+        "completion_ids": ones,
+        "completion_mask": ones,
+        "tool_mask": ones,
+        "advantages": torch.tensor(advantages),
+        "num_items_in_batch": torch.tensor(float(rows)),
+        "old_per_token_logps": logps.detach() - torch.tensor(ratios).log()[:, None],
+    }
+    trainer.compute_loss(trainer.model, batch).backward()
+    return logps.grad[:, 0].tolist()
+
+
+def test_beyond_the_clip_a_token_has_no_gradient(played: SimpleNamespace, monkeypatch) -> None:
+    """1 - 0.20 .. 1 + 0.28, each on the side that the advantage pushes to; 3.0 where it is negative."""
+    ratios = [0.79, 0.79, 0.81, 1.27, 1.27, 1.29, 1.29, 2.9, 3.1]
+    advantages = [1.0, -1.0, -1.0, 1.0, -1.0, 1.0, -1.0, -1.0, -1.0]
+    acts = [gradient != 0 for gradient in one_token_rows(played, monkeypatch, ratios, advantages)]
+    assert acts == [True, False, True, True, True, False, True, True, False]
+
+
+def test_the_loss_has_one_normaliser_per_group(played: SimpleNamespace, monkeypatch) -> None:
+    """Eq. 1 of the paper, computed by hand from the rewards of the trajectories, for each update of the first step."""
+    trainer, size = played.trainer, K
+    monkeypatch.setattr(trainer, "beta", 0.0)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    batch = played.batches[0]
+    rewards = torch.tensor([t.reward for t in played.trajectories[: 4 * K]]).reshape(-1, size)
+    plain = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
+    rows = [tuple(row) for row in torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).tolist()]
+    for update in played.updates[:UPDATES]:
+        mask = (update["completion_mask"] * update["tool_mask"]).float()
+        assert len(set(mask.sum(1).tolist())) > 1, "rollouts of one length: the normaliser would not show"
+        draw = torch.Generator().manual_seed(1)
+        logps = update["old_per_token_logps"] + 0.5 * torch.randn(mask.shape, generator=draw)
+        scored = (logps, torch.zeros(mask.shape), None)
+        monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", lambda *_, scored=scored, **__: scored)
+        ids = torch.cat([update["prompt_ids"], update["completion_ids"]], dim=1)
+        own = plain[[rows.index(tuple(row)) for row in ids.tolist()]]
+        ratio = (logps - update["old_per_token_logps"]).exp()
+        bounded = torch.where(own[:, None] < 0, ratio.clamp(max=3.0), ratio)
+        surrogate = torch.min(bounded * own[:, None], ratio.clamp(0.8, 1.28) * own[:, None])
+        by_group = (surrogate * mask).reshape(-1, size * mask.shape[1]).sum(1) / mask.reshape(
+            -1, size * mask.shape[1]
+        ).sum(1)
+        fields = {name: value for name, value in update.items() if name != "logps"}
+        assert float(by_group.abs().sum()) > 0.01, "no group with a signal: the test shows nothing"
+        assert float(trainer.compute_loss(trainer.model, fields)) == pytest.approx(-float(by_group.mean()), rel=1e-4)
+
+
+def test_a_references_loss_is_shared_by_the_groups_of_its_update(played: SimpleNamespace, monkeypatch) -> None:
+    from training.grpo.lending import TokenRow, written_logps
+
+    trainer, update = played.trainer, played.updates[0]
+    prompt = update["prompt_ids"][0][update["prompt_mask"][0].bool()].tolist()
+    row = TokenRow(prompt, [5, 6, 7], [0.0] * 3, [1, 1, 1], (0,))
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    fields = {name: value for name, value in update.items() if name != "logps"}
+    losses = []
+    for references in ((), (row,)):
+        monkeypatch.setattr(trainer, "_references", iter([references]))
+        losses.append(float(trainer.compute_loss(trainer.model, fields)))
+    logps, _ = written_logps(trainer, trainer.model, [row])
+    groups = len(steps()[0]) // UPDATES
+    expected = played.settings.lend_weight / groups * -float(logps.mean())
+    assert losses[1] - losses[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_round_resumes_at_a_step_to_the_same_weights(played: SimpleNamespace, starter: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        again = play(
+            starter,
+            tmp_path,
+            steps()[1:],
+            BFCLEnvironment(CLASSES),
+            patched,
+            first_step=2,
+            checkpoint=played.folder / "checkpoint-1",
+            **SETTINGS,
+        )
+    assert (again.reported, again.saved) == ([2], [2])
+    assert [t.turns for t in again.trajectories] == [t.turns for t in played.trajectories[4 * K :]]
+    resumed, straight = weights(tmp_path, 2), weights(played.folder, 2)
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+    first = weights(played.folder, 1)
+    assert not all(torch.equal(first[name], straight[name]) for name in straight)
+
+
+class Killed(BaseException):
+    """Ends a round where it is, without any of its own handling."""
+
+
+def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, tmp_path: Path, monkeypatch) -> None:
+    """Killed twice, before and after a checkpoint, each time with the rollouts of a step logged and not learnt from."""
+    from training.grpo import round as module
+
+    monkeypatch.setattr(module, "CHECKPOINT_STEPS", 2)
+    log, progress = module.append_jsonl, []
+
+    def run(name: str, *kills: int) -> RunDirectory:
+        settings = small_settings(starter, rollouts_per_task=4, updates_per_step=2, dynamic_sampling=2)
+        made = RunDirectory.create(tmp_path / name, settings)
+        admit(made, small_tasks())
+        for kill in (*kills, None):
+            calls = []
+
+            def logged(path, records, kill=kill, calls=calls):
+                log(path, records)
+                calls.append(path)
+                if len(calls) == kill:
+                    raise Killed
+
+            monkeypatch.setattr(module, "append_jsonl", logged)
+            lines: list[RoundProgress] = []
+            progress.append(lines)
+            try:
+                module.run_round(made.root, 0, True, lines.append)
+            except Killed:
+                assert kill is not None
+        return made
+
+    straight, disturbed = run("straight"), run("disturbed", 2, 3)
+    assert [[line.step for line in lines] for lines in progress] == [[1, 2, 3], [1], [1, 2], [3]]
+    rounds = [read_json(one.iteration(0).round, RoundRecord) for one in (straight, disturbed)]
+    assert rounds[0].model_dump(exclude={"measured"}) == rounds[1].model_dump(exclude={"measured"})
+    played = [read_jsonl(one.iteration(0).trajectories, Trajectory) for one in (straight, disturbed)]
+    assert [t.model_copy(update={"measured": None}) for t in played[0]] == [
+        t.model_copy(update={"measured": None}) for t in played[1]
+    ]
+    assert [(step.step, step.clipped is None) for step in rounds[0].steps] == [(1, False), (2, False), (3, False)]
+    assert rounds[0].policy == "policy/checkpoint-3"
+    thrown = [[t for t in played[0] if t.step == step and t.discarded] for step in (1, 2, 3)]
+    assert [step.discarded for step in rounds[0].steps] == [len(discarded) for discarded in thrown]
+    assert [step.discarded_tasks for step in rounds[0].steps] == [
+        tuple(dict.fromkeys(t.task_id for t in discarded)) for discarded in thrown
+    ]
+    assert rounds[0].discarded == sum(map(len, thrown)) > 0, "no group without a signal: the test shows nothing"
+    left = [weights(one.policy_path, 3) for one in (straight, disturbed)]
+    assert all(torch.equal(left[0][name], left[1][name]) for name in left[0])
