@@ -86,6 +86,7 @@ def served_limits(settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
         max_new_tokens=settings.max_new_tokens or budget.new_tokens,
         max_tokens=settings.max_tokens or budget.tokens,
         max_actions=settings.max_actions or budget.actions,
+        max_steps=settings.max_episode_steps,
         batch=settings.batch or min(budget.batch, settings.concurrency),
     )
 

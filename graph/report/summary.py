@@ -86,7 +86,7 @@ class Contexts(Record):
     left_out: int
 
 
-class Agreement(Record):
+class ValidationAgreement(Record):
     """Drafts by what the replays and the validator's run say of each (``verification.mode: both``; ours).
 
     ``replays_only`` were accepted by the replays alone, ``agent_only`` by the agent alone. ``not_validated``: the agent
@@ -106,7 +106,7 @@ class Agreement(Record):
         return words + (f"; not carried out {self.not_validated}" if self.not_validated else "")
 
 
-def agreement_of(verdicts: Iterable[Verdict]) -> Agreement | None:
+def agreement_of(verdicts: Iterable[Verdict]) -> ValidationAgreement | None:
     """Return the agreement on ``verdicts``; None where replays and agent were not both asked."""
     names = {(True, True): "both", (True, False): "replays_only", (False, True): "agent_only"}
     counts: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def agreement_of(verdicts: Iterable[Verdict]) -> Agreement | None:
             counts["not_validated"] += 1
         else:
             counts[names.get((one.deterministic == ACCEPTED, one.agent.accepted), "neither")] += 1
-    return Agreement(**counts) if counts else None
+    return ValidationAgreement(**counts) if counts else None
 
 
 class Summary(Record):
@@ -153,7 +153,7 @@ class Summary(Record):
     without_success: str | None = Field(default=None, exclude_if=operator.not_)
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
-    agreement: Agreement | None = Field(default=None, exclude_if=operator.not_)
+    agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
     )
 
 
-def _agreement(run: RunDirectory, iteration: int) -> Agreement | None:
+def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
     stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
     return agreement_of(
         one for stage in stages if stage.verdicts.exists() for one in read_jsonl(stage.verdicts, Verdict)

@@ -173,7 +173,7 @@ def test_every_arm_is_a_right_recipe(path: Path, tmp_path: Path) -> None:
     study = load_study(path)
     for arm in study.recipe.arms:
         recipe = tmp_path / f"{arm.name}.yaml"
-        admissions = [1] * study.iterations() if arm.match_admissions else None
+        admissions = [1] * study.iterations(arm) if arm.match_admissions else None
         recipe.write_text(json.dumps(study.settings_of(arm, 0, admissions)))
         load_recipe(recipe)
 

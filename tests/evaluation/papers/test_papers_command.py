@@ -47,7 +47,7 @@ def test_the_list_and_one_table_are_readable() -> None:
     assert listed.returncode == 0
     assert "SEAL-T2" in listed.stdout
     one = run_here(MODULE, "t3", "--part", "bfcl", "--price-gpu-hour", "2", "--price-prompt", "1")
-    assert "cannot run here: roles.explorer asks qwen3-max and OPENAI_API_KEY is not set" in one.stdout
+    assert "cannot run here: roles.explorer asks qwen3-max and DASHSCOPE_API_KEY is not set" in one.stdout
     assert "coevolve study recipes/papers/t3-bfcl.yaml --split dev" in one.stdout
     assert "gpu_seconds_per_rollout bfcl 11.8" in one.stdout
     assert "money: unknown" in one.stdout
@@ -105,9 +105,7 @@ def test_a_study_is_started_after_its_first_tasks_were_made(tmp_path: Path, monk
         started.append(arguments)
         return 3
 
-    everything = machine.Machine(
-        gpus=8, gpu_gib=720, vllm=True, variables=frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL"})
-    )
+    everything = machine.Machine(gpus=8, gpu_gib=720, vllm=True, variables=frozenset({"DASHSCOPE_API_KEY"}))
     monkeypatch.setattr(machine, "this_machine", lambda: everything)
     monkeypatch.setattr(processes, "run_child", child)
     monkeypatch.setattr(papers, "_call", call)

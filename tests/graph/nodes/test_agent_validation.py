@@ -19,7 +19,7 @@ from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
 from graph.nodes.verify import verify
 from graph.records import KnownTasks
-from graph.report.summary import Agreement, agreement_of
+from graph.report.summary import ValidationAgreement, agreement_of
 from graph.settings import RunSettings
 from graph.state import BranchState
 from memory.records import AgentVerdict, Draft, FailureContext, SignalKind, Verdict
@@ -139,7 +139,7 @@ def test_agreement_is_counted_over_what_both_were_asked_about() -> None:
 
     pairs = [("accepted", YES), ("accepted", YES), ("accepted", NO), ("no_effect", YES), ("no_effect", NO)]
     found = [verdict(*pair) for pair in (*pairs, ("accepted", None), (None, None))]
-    counted = Agreement(both=2, replays_only=1, agent_only=1, neither=1, not_validated=1)
+    counted = ValidationAgreement(both=2, replays_only=1, agent_only=1, neither=1, not_validated=1)
     assert agreement_of(found) == counted
     assert counted.words() == (
         "accepted by both 2, by the replays alone 1, by the agent alone 1, by neither 1; not carried out 1"
