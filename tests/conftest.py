@@ -11,6 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 from support.installed_appworld import installed_appworld
+from xdist.scheduler import LoadFileScheduling
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
@@ -49,22 +50,31 @@ def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_note_programs)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for AppWorld's engine, name each test's group, and put the longest files first."""
-    with_engine = {_file(item) for item in items if "engine" in _fixtures(item)} - {SERVED}
+    """Mark what asks for AppWorld's engine, and put the longest files first."""
     for item in items:
         if INSTALLATION in _fixtures(item):
             item.add_marker("appworld")
-        item.add_marker(pytest.mark.xdist_group(_group(_file(item), with_engine)))
     items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
 
 
-def _group(file: str, with_engine: set[str]) -> str:
+class Groups(LoadFileScheduling):
+    """Give each worker whole files, and files that share something expensive to one worker: see ``group``."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid.partition("::")[0].removeprefix("tests/"))
+
+
+def group(file: str) -> str:
     """Return what one worker runs: a file, or the files that share the session's engine, or TRL's imports."""
-    if file in with_engine:
-        return "engine"
-    return "trl" if file.startswith("training/") else file
+    if file.startswith("environments/appworld/") and file != SERVED:
+        return "the engine"
+    return "TRL" if file.startswith("training/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    """Schedule by groups where xdist was asked to keep files together (its own loadgroup needs an older pytest)."""
+    return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+from graph.command import COMMANDS
+
 PAGES = sorted(path for path in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")) if path.name != "CHANGELOG.md")
 FOLDERS = "agents|benchmarks|docs|environments|evaluation|graph|memory|notebooks|recipes|results|tests|training"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*\w/?)(?:::(\w+))?`")
@@ -43,3 +45,43 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_architecture_names_most_of_what_there_is() -> None:
     assert len(named(ROOT / "docs" / "architecture.md")) > 60
+
+
+VERDICTS = ("faithful", "reading", "departs", "missing")
+
+
+def rows_of_the_papers() -> list[tuple[str, list[str]]]:
+    """The header's last columns and the cells of each row of docs/papers.md, without the table of verdicts."""
+    found, columns = [], ""
+    for line in (ROOT / "docs" / "papers.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells and cells[0] == "item":
+            columns = line
+        elif cells and columns and not set(cells[0]) <= {"-"}:
+            found.append((columns, cells))
+    return found
+
+
+def test_every_row_of_the_papers_has_a_verdict_and_its_code_and_test_are_there() -> None:
+    rows = rows_of_the_papers()
+    assert len(rows) > 90
+    for columns, cells in rows:
+        named = dict(zip([name.strip() for name in columns.strip("|").split("|")], cells, strict=True))
+        verdict = named["verdict"].partition(":")[0].partition(",")[0].partition(" (")[0]
+        assert verdict in VERDICTS, cells
+        assert verdict != "departs" or ": " in named["verdict"], f"{cells[0]}: the reason is missing"
+        if verdict == "missing":
+            continue
+        for path in named["code"].split(", "):
+            assert (ROOT / path).is_file(), (cells[0], path)
+        for path in named["test"].split(", "):
+            assert (ROOT / "tests" / path).is_file(), (cells[0], path)
+        assert named["command"].startswith(("coevolve ", "evolve ", "python -m ")), cells[0]
+
+
+def test_commands_of_the_papers_name_subcommands_and_recipes_that_are_there() -> None:
+    commands = {cells[-1] for _, cells in rows_of_the_papers() if cells[-1]}
+    for command in commands:
+        first, *rest = command.split()
+        assert first != "coevolve" or rest[0] in COMMANDS, command
+        assert first != "evolve" or (ROOT / rest[0]).is_file(), command

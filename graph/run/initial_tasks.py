@@ -9,7 +9,6 @@ arguments) do not apply, only that the task opens, plays, can be judged and is n
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ from graph.state import SeedState
 from memory.records import Draft, FailureContext, Interaction, Task, Verdict
 from memory.run import (
     BranchDirectory,
-    RunDirectory,
     StageDirectory,
     append_jsonl,
     read_json,
@@ -150,7 +148,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
 
     Where each start state costs questions to a model, a chunk has no more of them than are needed. Branches that an
     earlier, killed process finished are taken as they are: they were paid for. Their folders stay until
-    ``forget_branches``.
+    ``graph.run.stages.make_tasks`` has the tasks.
 
     Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
     a budget of the chat roles is spent before there are enough.
@@ -195,11 +193,6 @@ def start_states(whole: int, missing: int, barren: int, drafts: int | None) -> i
     (``barren``), so that the search for a rare task widens.
     """
     return whole if drafts is None else min(whole, ceil(missing / drafts) + barren)
-
-
-def forget_branches(run: RunDirectory) -> None:
-    """Remove the folders of D_0's branches, once the task set has its tasks."""
-    shutil.rmtree(run.seed.branches, ignore_errors=True)
 
 
 def _begin_again(folder: StageDirectory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import sys
 import time
@@ -180,8 +181,9 @@ async def make_tasks(run: Run) -> None:
     Raises InputError when no task of the file is accepted or exploration finds too few.
     """
     if run.directory.tasks_path.exists():
+        forget_branches(run.directory)  # of a process that was killed before it did
         return
-    from graph.run.initial_tasks import forget_branches, make_seeds, official_tasks, verify_given
+    from graph.run.initial_tasks import make_seeds, official_tasks, verify_given
 
     initial, services = run.settings.tasks.initial, run.services
     with _timed(run, 0, "seed"):
@@ -199,6 +201,11 @@ async def make_tasks(run: Run) -> None:
             tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
         forget_branches(run.directory)
+
+
+def forget_branches(run: RunDirectory) -> None:
+    """Remove the folders of D_0's branches, once the task set has its tasks."""
+    shutil.rmtree(run.seed.branches, ignore_errors=True)
 
 
 async def score_before(run: Run, iteration: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import random
@@ -23,6 +24,9 @@ from environments.bfcl.templated.panels import load_panel
 from environments.verification.fingerprints import fingerprint, sealed_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
+from graph.run.interruption import Interruption
+from graph.run.progress import Progress
+from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
@@ -100,6 +104,10 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     assert not (root / "seed" / "branches").exists()
     directory, settings, resumed = open_run(root, None, [], None, resume=True)
     assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
+    run.seed.branch("left-by-a-kill").root.mkdir(parents=True)
+    with Progress() as progress:
+        asyncio.run(make_tasks(Run(directory, settings, progress, Interruption(), resumed)))
+    assert not run.seed.branches.exists()
 
 
 @pytest.mark.parametrize(
