@@ -100,8 +100,8 @@ study: install  ## run what is missing of the study, on the development panels
 	$(BIN)/python -m evaluation.study recipes/study.yaml
 
 # Many tests start processes: what these import is compiled once (not kept where PYTHONDONTWRITEBYTECODE is set).
-# Many wait: three workers keep two cores busy. Groups stay together, the longest begin first (tests/conftest.py).
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Many wait: four workers keep two cores busy. Groups stay together, the longest begin first (tests/conftest.py).
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test: install  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"

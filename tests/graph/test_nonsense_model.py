@@ -68,7 +68,7 @@ def test_nonsense_is_refused_with_reasons_and_the_iteration_ends_and_says_what_i
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     chat = f"{{kind: chat, model: '{model}', base_url: '{url}', max_tokens: 24, timeout: 60}}"
     options = [f"roles.{role}={chat}" for role in roles]
-    run = make_run(tmp_path / "run", *options, "signals.contexts_per_iteration=2")
+    run = make_run(tmp_path / "run", *options, "signals.contexts_per_iteration=2", "memory.deduplicate=false")
     run_graph(run)
     summary = summarise(run, load_recipe(run.settings_path), 0)
     assert (summary.admitted, summary.refused) == (0, {})

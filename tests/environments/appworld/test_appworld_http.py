@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 from support.contract import EnvironmentContract
-from support.hand_written_tasks import ACCOUNT_AND_ANSWER, COMPLETE, WORLD
+from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, COMPLETE, WORLD
 from support.solutions import note, solve
 
 from benchmarks.appworld_servers import Serving, serving
@@ -60,7 +60,7 @@ class TestServedAppWorld(EnvironmentContract):
         return AppWorldEnvironment(engine=self.backend)
 
     def make_tasks(self, environment: object) -> Sequence[TaskSpec]:
-        return (ACCOUNT_AND_ANSWER,)  # a world on a server costs twenty times one of the engine's, which plays more
+        return (ACCOUNT_AND_ANSWER, ACCOUNT)
 
 
 # As the worker
