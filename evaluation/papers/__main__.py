@@ -328,16 +328,19 @@ def _call(arguments: Sequence[str]) -> int:
 
 
 def _print_list(reports: Sequence[ItemReport]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
         title="tables and figures of CoEvolve (T, F) and SEAL (SEAL-T, SEAL-F)",
         caption="GPU hours and requests are estimates, ? what cannot be told here: coevolve papers TABLE says why",
     )
-    for column in ("", "what", "kind", "parts", "GPU hours", "requests", "here"):
+    for column in ("", "what", "kind", "GPU hours", "requests", "here"):
         right = column in ("GPU hours", "requests")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column != "what")
     for one in reports:
         estimates = [part.estimate for part in one.parts] if one.kind == "study" else []
         refused = sum(bool(part.refusals) for part in one.parts)
@@ -346,7 +349,6 @@ def _print_list(reports: Sequence[ItemReport]) -> None:
             one.id,
             one.title,
             one.kind,
-            ", ".join(part.name for part in one.parts),
             _total([part and part.gpu_hours for part in estimates]),
             _total([part and part.requests for part in estimates]),
             here,
