@@ -110,6 +110,7 @@ _SUMMARY, _CLOSING, _COSTS = "graph.report.summary", "graph.report.closing", "gr
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
 _BENCHMARKS = "benchmarks.runs"
+_ANALYSES = "evaluation.analyses.recorded"
 
 
 class BranchDirectory(Folder):
@@ -250,7 +251,7 @@ class IterationDirectory(StageDirectory):
         "panel_before.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY),
+        read_by=(_STAGES, _SUMMARY, _ANALYSES),
         meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
     )
     panel_before_outcomes = RunFile(
@@ -287,7 +288,7 @@ class IterationDirectory(StageDirectory):
         "round.json",
         "training.grpo.record.RoundRecord",
         written_by=(_ROUND,),
-        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _BENCHMARKS),
+        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _BENCHMARKS, _ANALYSES),
         meaning="The finished round of training, with its policy's folder.",
     )
     training_log = RunFile(
@@ -297,7 +298,7 @@ class IterationDirectory(StageDirectory):
         "panel_after.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY),
+        read_by=(_STAGES, _SUMMARY, _ANALYSES),
         meaning="Score of the policy that the round made.",
     )
     panel_after_outcomes = RunFile(
@@ -369,14 +370,14 @@ class IterationDirectory(StageDirectory):
         "evolution.json",
         "graph.records.Evolution",
         written_by=(_UPDATE,),
-        read_by=(_STAGES, _FORKS, _SUMMARY, _BENCHMARKS),
+        read_by=(_STAGES, _FORKS, _SUMMARY, _BENCHMARKS, _ANALYSES),
         meaning="What the graph made of the round; written last, the graph is done once it exists.",
     )
     seconds = RunFile(
         "seconds.json",
         "graph.records.StageSeconds",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY, _BENCHMARKS),
+        read_by=(_STAGES, _SUMMARY, _BENCHMARKS, _ANALYSES),
         meaning="Wall seconds per completed stage.",
     )
     summary = RunFile(
