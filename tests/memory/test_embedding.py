@@ -9,26 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.late import Late
 from support.sample_records import context
 
 from environments.base import InputError
-from memory.embedding import HashedNgrams, open_embedder
 from memory.failures import FailureMemory
 from memory.settings import MemorySettings
+
+embedding = Late("memory.embedding")
 
 
 @given(texts=st.lists(st.text(), min_size=1, max_size=4))
 def test_every_text_has_a_vector_of_length_one_that_its_neighbours_do_not_change(texts):
-    rows = np.stack(HashedNgrams()(texts))
+    rows = np.stack(embedding.HashedNgrams()(texts))
     assert rows.dtype == np.float32
     assert rows.shape == (len(texts), 1024)
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
     for text, row in zip(texts, rows, strict=True):
-        assert np.array_equal(HashedNgrams()([text])[0], row)
+        assert np.array_equal(embedding.HashedNgrams()([text])[0], row)
 
 
 def cosine(one, other):
-    first, second = HashedNgrams()([one, other])
+    first, second = embedding.HashedNgrams()([one, other])
     return float(first @ second)
 
 
@@ -55,19 +57,19 @@ def test_another_process_computes_the_same_vector():
         timeout=120,
         env={"PYTHONHASHSEED": "77"},
     ).stdout.strip()
-    assert printed == HashedNgrams()(["a folder called notes"])[0].tobytes().hex()
+    assert printed == embedding.HashedNgrams()(["a folder called notes"])[0].tobytes().hex()
 
 
 def test_chroma_can_rebuild_it_from_its_configuration():
-    embedder = HashedNgrams(dimension=64)
+    embedder = embedding.HashedNgrams(dimension=64)
     from chromadb.utils.embedding_functions import known_embedding_functions
 
     rebuilt = known_embedding_functions[embedder.name()].build_from_config(embedder.get_config())
-    assert isinstance(rebuilt, HashedNgrams)
+    assert isinstance(rebuilt, embedding.HashedNgrams)
     assert np.array_equal(rebuilt(["text"])[0], embedder(["text"])[0])
     assert not embedder.is_legacy()
     assert embedder.default_space() == "cosine"
-    assert open_embedder(MemorySettings()).label == "hashed-ngrams-1024"
+    assert embedding.open_embedder(MemorySettings()).label == "hashed-ngrams-1024"
 
 
 @pytest.mark.parametrize(
@@ -84,13 +86,13 @@ def test_settings_that_name_no_embedder_are_told(settings, told):
 
 def test_a_folder_that_is_not_there_is_told():
     with pytest.raises(InputError, match="/no/folder is no folder"):
-        open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
+        embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
 
 
 def test_a_missing_package_is_told_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match="run pip install sentence-transformers"):
-        open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(tmp_path)))
+        embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(tmp_path)))
 
 
 def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
@@ -113,7 +115,7 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"one")
     settings = MemorySettings(embedder="sentence-transformers", embedder_path=str(folder))
-    embedder = open_embedder(settings)
+    embedder = embedding.open_embedder(settings)
     assert loaded == [(str(folder), "cpu", True)]
     assert embedder.function(["a"])[0] == pytest.approx([0.6, 0.8])
     assert embedder.label.startswith("all-MiniLM-L6-2-")
@@ -121,6 +123,6 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
         memory.remember([context("a")], {"a": 1}, 0)
         assert [one.status for one in memory.judge([context("b", iteration=1)], 1)] == ["known"]
     (folder / "model.safetensors").write_bytes(b"another")
-    assert open_embedder(settings).label != embedder.label
+    assert embedding.open_embedder(settings).label != embedder.label
     with FailureMemory(tmp_path / "failures", settings) as memory:
         assert not memory.holds(["a"])

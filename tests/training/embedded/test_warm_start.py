@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
+from support.late import Late
 from support.made_policy import VEHICLE, call, environment, made_tasks, small_settings, task, trained_policy
 from typer import Typer
 from typer.testing import CliRunner
@@ -33,6 +33,8 @@ from training.warm_start import (
     make_model,
     warm_start,
 )
+
+torch = Late("torch")
 
 
 def tasks_file(folder: Path, tasks: Sequence[Task]) -> Path:
