@@ -109,6 +109,20 @@ def _options_of(name: object) -> Collection[str]:
     return benchmark.options_type.model_fields if benchmark is not None else ()
 
 
+class ExperimentalVerification(BaseModel):
+    """Stress tests of verification (ours), off by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    perturbed: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of an iteration's drafts whose reference gets one argument or call changed before they are "
+        "verified; never D_0's (ours, stress test)",
+    )
+
+
 class VerificationSettings(BaseModel):
     """Checks of a draft, beside those that are never off: decontamination, duplicates, whether it opens."""
 
@@ -132,13 +146,7 @@ class VerificationSettings(BaseModel):
         description="false: every draft of an iteration that can be opened becomes a task, unless it is held out or a "
         "duplicate; D_0 is always verified (ours, ablation)",
     )
-    perturbed: float = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="share of an iteration's drafts whose reference gets one argument or call changed before they are "
-        "verified; never D_0's (ours, stress test)",
-    )
+    experimental: ExperimentalVerification = ExperimentalVerification()
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:

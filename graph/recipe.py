@@ -20,7 +20,7 @@ from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options, with_options_key
 from graph.settings import RunSettings, check_benchmark
-from memory.former import FORMER_DEFAULTS, FORMER_NAMES
+from memory.former import FORMER_NAMES, fill_former_defaults, give_todays_names
 from memory.run import RunDirectory
 from memory.strict_yaml import parse_yaml, read_yaml
 
@@ -44,9 +44,13 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         tree = {}
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    _rename(tree, str(path))
-    if path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS:
+    of_a_run = path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS
+    renamed = _rename(tree, str(path))
+    if of_a_run:
+        # Nobody may edit what a run has recorded, so that no name in it is worth a warning.
         _fill_former(tree, path)
+    elif renamed:
+        _warn(str(path), renamed)
     old = _move_options(tree, path)
     name = _environment_name(tree, overrides)
     given = {}
@@ -106,15 +110,7 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
 
 def _fill_former(tree: Tree, path: Path) -> None:
     """Give the settings of a run that an earlier version made the values that it has had, and say so."""
-    filled = []
-    for key, (then, _) in FORMER_DEFAULTS.items():
-        *sections, last = key.split(".")
-        section: Any = tree
-        for name in sections:
-            section = section.get(name) if isinstance(section, dict) else None
-        if isinstance(section, dict) and last not in section:
-            section[last] = then
-            filled.append(f"{key}={json.dumps(then)}")
+    filled = [f"{key}={json.dumps(then)}" for key, then in fill_former_defaults(tree).items()]
     if filled:
         text = f"warning: {path}: an earlier version made this run: it goes on with {', '.join(filled)}"
         print(text, file=sys.stderr)
@@ -130,42 +126,42 @@ def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
 
 def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...], list[str]]:
     """Put one ``dotted.key=value`` into ``tree``; returns the key's parts, and itself where its spelling is old."""
+    source = f"--set {override}"
     name, equals, value = override.partition("=")
     written = tuple(name.strip().split("."))
     keys = with_options_key(written, environment)
     if not equals or not all(keys):
-        raise InputError(f"--set {override}: write it as key=value, for example training.steps=5")
-    if (new := FORMER_NAMES.get(".".join(keys))) is not None:
-        _warn(f"--set {override}", ".".join(keys), new)
-        keys = tuple(new.split("."))
+        raise InputError(f"{source}: write it as key=value, for example training.steps=5")
+    old = [] if keys == written else [f"{source}: {name.strip()} is now {'.'.join(keys)}"]
+    renamed = [former] if (former := ".".join(keys)) in FORMER_NAMES else []
+    if renamed:
+        keys = tuple(FORMER_NAMES[former].split("."))
     section = tree
     for key in keys[:-1]:
         if section.get(key) is None:
             section[key] = {}
         section = section[key]
         if not isinstance(section, dict):
-            raise InputError(f"--set {override}: '{key}' is a value, not a section")
-    section[keys[-1]] = parse_yaml(value, f"--set {override}")
-    _rename(tree, f"--set {override}")
-    return keys, [] if keys == written else [f"--set {override}: {name.strip()} is now {'.'.join(keys)}"]
+            raise InputError(f"{source}: '{key}' is a value, not a section")
+    section[keys[-1]] = parse_yaml(value, source)
+    if renamed := [*renamed, *_rename(tree, source)]:
+        _warn(source, renamed)
+    return keys, old
 
 
-def _rename(tree: Tree, source: str) -> None:
-    """Give former keys in ``tree`` their names of today. Raises InputError where both names are there."""
-    for old, new in FORMER_NAMES.items():
-        place, former = old.split(".")
-        name = new.partition(".")[2]
-        section = tree.get(place)
-        if not isinstance(section, dict) or former not in section:
-            continue
-        if name in section:
-            raise InputError(f"{source}: {old} is the former name of {new}: remove one of them")
-        tree[place] = {name if key == former else key: value for key, value in section.items()}
-        _warn(source, old, new)
+def _rename(tree: Tree, source: str) -> list[str]:
+    """Give former keys in ``tree`` their names of today, and return them. Raises InputError where both are there."""
+    try:
+        return give_todays_names(tree)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
-def _warn(source: str, old: str, new: str) -> None:
-    print(f"warning: {source}: {old} is called {new} now, the old name works for one release", file=sys.stderr)
+def _warn(source: str, former: Sequence[str]) -> None:
+    """Say in one line which keys of ``source`` have other names today."""
+    names = ", ".join(f"{old} is called {FORMER_NAMES[old]} now" for old in former)
+    works = "the old name works" if len(former) == 1 else "the old names work"
+    print(f"warning: {source}: {names}, {works} for one release", file=sys.stderr)
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
@@ -201,10 +197,17 @@ def _suggestion(location: tuple[str, ...]) -> str:
     """Return a hint: the nearest key of the section, else all of them."""
     model: type[BaseModel] = RunSettings
     for part in location[:-1]:
-        inner = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = _section(model, part)
+        if inner is None:
             return ""
         model = inner
     names = list(model.model_fields)
-    near = difflib.get_close_matches(location[-1], names, n=1)
+    experimental = _section(model, "experimental")
+    within = [f"experimental.{name}" for name in experimental.model_fields] if experimental else []
+    near = difflib.get_close_matches(location[-1], [*names, *within], n=1)
     return f": did you mean '{near[0]}'?" if near else f": choose from {', '.join(names)}"
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    found = model.model_fields[name].annotation if name in model.model_fields else None
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None

@@ -142,7 +142,7 @@ class BranchDirectory(Folder):
         "graph.perturbation.Perturbation",
         written_by=(_ABSTRACT,),
         read_by=(_UPDATE,),
-        meaning="The changes made to drafts; written only with `verification.perturbed`.",
+        meaning="The changes made to drafts; written only with `verification.experimental.perturbed`.",
     )
     validations = RunFile(
         f"{_VALIDATIONS}/",
@@ -364,7 +364,8 @@ class IterationDirectory(StageDirectory):
         "perturbations.jsonl",
         "graph.perturbation.Perturbation",
         written_by=(_UPDATE,),
-        meaning="The changes made to drafts of finished branches; written only with `verification.perturbed`.",
+        meaning="The changes made to drafts of finished branches; written only with "
+        "`verification.experimental.perturbed`.",
     )
     evolution = RunFile(
         "evolution.json",

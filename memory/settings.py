@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +12,14 @@ class Section(BaseModel):
     """A section of a recipe: unknown keys are errors that name the key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def _given(self, *keys: str) -> list[str]:
+        """Return those of ``keys`` whose value is not the default; a key of a section within this one is dotted.
+
+        A default that is written out counts as not given: a run's settings.yaml holds every key.
+        """
+        defaults = type(self).model_construct()
+        return [key for key in keys if attrgetter(key)(self) != attrgetter(key)(defaults)]
 
 
 class MemorySettings(Section):
@@ -36,10 +45,54 @@ class MemorySettings(Section):
 
     @model_validator(mode="after")
     def _something_is_deduplicated(self) -> Self:
-        keys = ("embedder", "duplicate_above", "recur_after")
-        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given("embedder", "duplicate_above", "recur_after")
         if not self.deduplicate and given:
             raise ValueError(f"'{given[0]}' says how contexts are compared, deduplicate: false ignores it: remove it")
+        return self
+
+
+class ExperimentalTasks(Section):
+    """Drawing tasks by what earlier rounds scored on them (ours): not shown to help, off by default."""
+
+    sampling: Literal["uniform", "learnability"] = Field(
+        "uniform",
+        description="uniform, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
+    )
+    sampling_floor: float = Field(
+        0.1,
+        gt=0.0,
+        le=1.0,
+        description="smallest weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
+    )
+    retire_above: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="success rate at which a task is retired: all its newest groups have at least this one (ours)",
+    )
+    retest_every: int = Field(
+        3,
+        ge=1,
+        le=100_000,
+        description="iterations after which a retired task is drawn once as a retest (ours)",
+    )
+    newest_groups: int = Field(
+        3,
+        ge=1,
+        le=100_000,
+        description="newest groups of a task that sampling learnability and retirement use (ours)",
+    )
+
+    @model_validator(mode="after")
+    def _draw_fits(self) -> Self:
+        if self.sampling == "uniform" and self._given("sampling_floor"):
+            raise ValueError("'sampling_floor' is for sampling learnability, uniform would ignore it: remove it")
+        if self.retire_above is None and self._given("retest_every"):
+            raise ValueError("'retest_every' is for retired tasks, retire_above null retires none: remove it")
+        if self.sampling == "uniform" and self.retire_above is None and self._given("newest_groups"):
+            raise ValueError(
+                "'newest_groups' is for sampling learnability and retirement, and neither is set: remove it"
+            )
         return self
 
 
@@ -70,61 +123,17 @@ class TaskSettings(Section):
         description="share of a step's tasks drawn from evolved tasks once there are any, the newest first; null: "
         "tasks are drawn from D_t as a whole (the paper names no share; shares are ours)",
     )
-    sampling: Literal["uniform", "learnability"] = Field(
-        "uniform",
-        description="uniform, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
-    )
-    sampling_floor: float = Field(
-        0.1,
-        gt=0.0,
-        le=1.0,
-        description="smallest weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
-    )
-    retire_above: float | None = Field(
-        None,
-        gt=0.0,
-        le=1.0,
-        description="success rate at which a task is retired: all its newest groups have at least this one (ours)",
-    )
-    retest_every: int = Field(
-        3,
-        ge=1,
-        le=100_000,
-        description="iterations after which a retired task is drawn once as a retest (ours)",
-    )
-    newest_groups: int = Field(
-        3,
-        ge=1,
-        le=100_000,
-        description="newest groups of a task that sampling learnability and retirement use (ours)",
-    )
-
     admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
         description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: all "
         "(ours, to compare arms at equal numbers)",
     )
+    experimental: ExperimentalTasks = ExperimentalTasks()
 
     @model_validator(mode="after")
     def _count_fits(self) -> Self:
-        # A default that is written out counts as not given: a run's settings.yaml holds every key.
-        if self.initial is not None and self._says("initial_count"):
+        if self.initial is not None and self._given("initial_count"):
             raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
-        if self.initial is not None and self._says("initial_guided"):
+        if self.initial is not None and self._given("initial_guided"):
             raise ValueError("'initial_guided' is for D_0 by exploration, 'initial' names its tasks: remove it")
         return self
-
-    @model_validator(mode="after")
-    def _draw_fits(self) -> Self:
-        if self.sampling == "uniform" and self._says("sampling_floor"):
-            raise ValueError("'sampling_floor' is for sampling learnability, uniform would ignore it: remove it")
-        if self.retire_above is None and self._says("retest_every"):
-            raise ValueError("'retest_every' is for retired tasks, retire_above null retires none: remove it")
-        if self.sampling == "uniform" and self.retire_above is None and self._says("newest_groups"):
-            raise ValueError(
-                "'newest_groups' is for sampling learnability and retirement, and neither is set: remove it"
-            )
-        return self
-
-    def _says(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).model_fields[name].default)

@@ -40,8 +40,8 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     With a limit (ours), one per (task, kind), at most ``contexts_per_iteration``, a share per kind. Of a task's signals
     of one kind, failed evidence goes before successful evidence and a rarer pattern before a more frequent one;
     ``seed`` draws among the rest, and among tasks. The part of its share that a kind cannot use goes to the others; a
-    kind with share 0 gets nothing. With ``novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among
-    which their contexts decide.
+    kind with share 0 gets nothing. With ``experimental.novelty`` there are ``NOVELTY_CANDIDATES`` times as many:
+    candidates, among which their contexts decide.
     """
     ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
     limit = settings.contexts_per_iteration
@@ -52,7 +52,7 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
         best.setdefault((signal.kind, signal.task_id), signal)
     candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
-    budget = limit * (NOVELTY_CANDIDATES if settings.novelty else 1)
+    budget = limit * (NOVELTY_CANDIDATES if settings.experimental.novelty else 1)
     share = places(settings.shares(), {kind: len(of_kind) for kind, of_kind in candidates.items()}, budget)
     chosen = [
         signal

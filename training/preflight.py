@@ -129,7 +129,7 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
     _, _, rendering = load_rendering(policy.path, policy.thinking)
-    if isinstance(rendering, ChatTemplateRendering) and training.lend_reference != "none":
+    if isinstance(rendering, ChatTemplateRendering) and training.experimental.lend_reference != "none":
         check_writing(rendering)
     interface = training.seal.interface if training.seal is not None else None
     if isinstance(rendering, CompactRendering) and interface is not None:

@@ -54,6 +54,45 @@ class PolicySettings(Section):
     lora: LoraSettings | None = Field(None, description="train a LoRA adapter; null trains all weights")
 
 
+class ExperimentalTraining(Section):
+    """What groups without a signal are replaced by or lent (ours): not shown to help, off by default."""
+
+    dynamic_sampling: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="groups that a step may play in place of ones whose rewards are all equal, which carry no signal: "
+        "other tasks are drawn for them; null: none (ours)",
+    )
+    lend_reference: Literal["none", "off_policy", "supervised"] = Field(
+        "none",
+        description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
+        "place of one of its rollouts or as a supervised term of the loss (ours)",
+    )
+    lend_at_most: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="most groups of one step that are lent their reference; null: no limit (ours)",
+    )
+    lend_weight: float = Field(
+        0.3,
+        gt=0,
+        le=1000.0,
+        description="weight of a lent reference's mean loss per token, for lend_reference supervised (ours)",
+    )
+
+    @model_validator(mode="after")
+    def _lending_fits(self) -> Self:
+        if self.lend_reference == "none" and self._given("lend_at_most"):
+            raise ValueError("'lend_at_most' is for lent references, lend_reference none would ignore it: remove it")
+        if self.lend_reference != "supervised" and self._given("lend_weight"):
+            raise ValueError(
+                f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"
+            )
+        return self
+
+
 class TrainingSettings(Section):
     """One round: F steps of GRPO. Defaults are the paper's where it states them, at the embedded policy's scale."""
 
@@ -147,36 +186,13 @@ class TrainingSettings(Section):
         description="normaliser of the policy's loss: the tokens of each group (CoEvolve, Eq. 1); of each rollout "
         "(grpo; SEAL as released); of the step (dapo); a constant (dr_grpo)",
     )
-    dynamic_sampling: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="groups that a step may play in place of ones whose rewards are all equal, which carry no signal: "
-        "other tasks are drawn for them; null: none (ours)",
-    )
-    lend_reference: Literal["none", "off_policy", "supervised"] = Field(
-        "none",
-        description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
-        "place of one of its rollouts or as a supervised term of the loss (ours)",
-    )
-    lend_at_most: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="most groups of one step that are lent their reference; null: no limit (ours)",
-    )
-    lend_weight: float = Field(
-        0.3,
-        gt=0,
-        le=1000.0,
-        description="weight of a lent reference's mean loss per token, for lend_reference supervised (ours)",
-    )
     seal: SealSettings | None = Field(
         None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
     )
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
     )
+    experimental: ExperimentalTraining = ExperimentalTraining()
 
     @model_validator(mode="after")
     def _decay_follows_the_warmup(self) -> Self:
@@ -188,23 +204,11 @@ class TrainingSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _lending_fits(self) -> Self:
-        if self.lend_reference == "none" and self.lend_at_most is not None:
-            raise ValueError("'lend_at_most' is for lent references, lend_reference none would ignore it: remove it")
-        # A default that is written out is not a choice: a run's settings.yaml holds every key.
-        default = type(self).model_fields["lend_weight"].default
-        if self.lend_reference != "supervised" and self.lend_weight != default:
-            raise ValueError(
-                f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _nothing_is_left_out_of_seal(self) -> Self:
-        if self.dynamic_sampling is not None and self.seal is not None:
+        if self.experimental.dynamic_sampling is not None and self.seal is not None:
             raise ValueError(
-                "'dynamic_sampling' leaves rollouts out of a step, and SEAL's failure profile is of all: remove one of "
-                "the two"
+                "'experimental.dynamic_sampling' leaves rollouts out of a step, and SEAL's failure profile is of all: "
+                "remove one of the two"
             )
         return self
 
@@ -216,7 +220,7 @@ class TrainingSettings(Section):
                 "stay whole: make tasks_per_step a multiple of it"
             )
         for name in ("clip_low", "clip_high", "dual_clip"):
-            if self.updates_per_step == 1 and getattr(self, name) != type(self).model_fields[name].default:
+            if self.updates_per_step == 1 and self._given(name):
                 raise ValueError(
                     f"'{name}' acts from the second update of a step on, updates_per_step 1 would ignore it: raise "
                     "updates_per_step, or remove it"
@@ -247,8 +251,18 @@ class TrainingSettings(Section):
         return self
 
 
-SHARED_OUT = ("novelty", "share_forgetting", "share_boundary", "share_rare")
+SHARED_OUT = ("experimental.novelty", "share_forgetting", "share_boundary", "share_rare")
 """Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
+
+
+class ExperimentalSignals(Section):
+    """A choice among contexts beyond the shares of their kinds (ours): not shown to help, off by default."""
+
+    novelty: bool = Field(
+        False,
+        description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
+        "least (ours)",
+    )
 
 
 class SignalSettings(Section):
@@ -317,11 +331,7 @@ class SignalSettings(Section):
         description="source of contexts: signals; calls drawn uniformly from the round's trajectories; start states, "
         "explored without guidance with as many environment calls (ours, baselines)",
     )
-    novelty: bool = Field(
-        False,
-        description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
-        "least (ours)",
-    )
+    experimental: ExperimentalSignals = ExperimentalSignals()
 
     @property
     def limit(self) -> int:
@@ -362,7 +372,7 @@ class SignalSettings(Section):
 
     @model_validator(mode="after")
     def _choice_is_of_signals(self) -> Self:
-        given = self._given(("kinds", *SHARED_OUT))
+        given = self._given("kinds", *SHARED_OUT)
         if self.contexts != "signals" and given:
             raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
         return self
@@ -375,7 +385,7 @@ class SignalSettings(Section):
             raise ValueError(
                 f"'contexts_per_iteration' is null, and contexts: {self.contexts} needs a number: give one"
             )
-        given = self._given(SHARED_OUT)
+        given = self._given(*SHARED_OUT)
         if given:
             raise ValueError(
                 f"'{given[0]}' shares out a limit, and 'contexts_per_iteration' is null: remove one of them"
@@ -389,13 +399,9 @@ class SignalSettings(Section):
             "group": ("pattern_length",),
         }
         for definition, keys in only.items():
-            given = self._given(keys)
+            given = self._given(*keys)
             if self.definition != definition and given:
                 raise ValueError(
                     f"'{given[0]}' is for definition: {definition}, {self.definition} would ignore it: remove it"
                 )
         return self
-
-    def _given(self, keys: tuple[str, ...]) -> list[str]:
-        """Return those of ``keys`` whose value is not the default."""
-        return [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]

@@ -18,7 +18,8 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, with_options
 from evaluation.panels import held_out, panel_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
-from memory.former import FORMER_DEFAULTS, FORMER_NAMES
+from evaluation.study.recorded import settings_as_recorded, text_as_recorded
+from memory.former import FORMER_NAMES, give_todays_names
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 
@@ -34,13 +35,8 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
-_FREE = ("training.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
+_FREE = ("training.experimental.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
 _DECIDES_D0 = ("environment", *_FROZEN_TASKS)
-
-RECORDED_KEYS = {today: former for former, today in FORMER_NAMES.items()}
-"""Keys of today by the names that the hashes of recorded results were taken with."""
-
-_NULL_SECTIONS = ("training.seal",)  # off unless they are given; what is left out of any other section is its default
 
 Tree = dict[str, Any]
 
@@ -160,15 +156,27 @@ class StudyRecipe(Strict):
         if "seed" in self.varies:
             raise ValueError("'varies' names seed, which each run has of its own: remove it")
         for key in self.varies:
-            if not _is_shared(key):
+            if not _is_shared(_today(key)):
                 raise ValueError(f"'varies' names {key}, which arms may override anyway: remove it")
         for arm in self.arms:
             for key in () if arm.untrained else arm.overrides:
-                if _is_shared(key) and not any(key == one or key.startswith(f"{one}.") for one in self.varies):
+                if _is_shared(_today(key)) and not self._varies(_today(key)):
                     raise ValueError(
                         f"'{arm.name}' overrides {key}, which all arms share: move it to settings, or name it in "
                         "'varies' where the study is about it"
                     )
+        return self
+
+    def _varies(self, key: str) -> bool:
+        return any(key == one or key.startswith(f"{one}.") for one in map(_today, self.varies))
+
+    @model_validator(mode="after")
+    def _each_setting_has_one_name(self) -> Self:
+        stated = [("'settings' states", self.settings)]
+        stated += [(f"'{arm.name}' overrides", arm.overrides) for arm in self.arms]
+        for who, keys in stated:
+            if twice := [key for key in keys if _today(key) != key and _today(key) in keys]:
+                raise ValueError(f"{who} {twice[0]}, the former name of {_today(twice[0])}, and that too: remove one")
         return self
 
     @model_validator(mode="after")
@@ -206,8 +214,12 @@ class StudyRecipe(Strict):
         return self.sets.dev if mode == "dev" else self.sets.test
 
 
+def _today(key: str) -> str:
+    return FORMER_NAMES.get(key, key)
+
+
 def _is_shared(key: str) -> bool:
-    """Whether all arms of a study have this setting in common, unless it ``varies``."""
+    """Whether all arms of a study have this setting, by its name of today, in common, unless it ``varies``."""
     return (key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS) and not key.startswith(_FREE)
 
 
@@ -257,7 +269,7 @@ class Study(Record):
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
         settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
-        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else _as_recorded(settings, whole=True)
+        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings_as_recorded(settings)
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         # Stated limits alone: recorded hashes were taken without them.
@@ -277,14 +289,15 @@ def load_study(path: Path) -> Study:
         recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
-    shared = _with_recorded_keys(_mapping(recipe.base))
+    shared = _mapping(recipe.base)
+    _rename(shared, str(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
     starter = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([_text_as_recorded(tree), _as_recorded(shared, whole=True)]),
+        sha256=_sha256([text_as_recorded(tree), settings_as_recorded(shared)]),
         starter=starter,
         starter_sha256=_policy_hash(starter),
         policies={starter: _policy_hash(starter)},
@@ -348,78 +361,25 @@ def _policy_hash(name: str) -> str:
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:
-    """Set one dotted key in a recipe's sections, under its recorded name.
+    """Set one dotted key in a recipe's sections, under its name of today.
 
     Raises InputError where a part of the key is a value, not a section.
     """
-    *sections, last = RECORDED_KEYS.get(key, key).split(".")
+    *sections, last = _today(key).split(".")
+    section = tree
     for name in sections:
-        tree = tree.setdefault(name, {})
-        if not isinstance(tree, dict):
+        section = section.setdefault(name, {})
+        if not isinstance(section, dict):
             raise InputError(f"{key}: '{name}' is a value, not a section")
-    tree[last] = value
+    section[last] = copy.deepcopy(value)  # a section, which further keys may change
+    _rename(tree, key)
 
 
-def _with_recorded_keys(tree: Tree) -> Tree:
-    """Return the sections of a recipe with the keys that recorded hashes were taken with; a run reads either name."""
-    found = dict(tree)
-    for key, recorded in RECORDED_KEYS.items():
-        section, name = key.split(".")
-        old = recorded.partition(".")[2]
-        if isinstance(found.get(section), dict):
-            found[section] = {old if own == name else own: value for own, value in found[section].items()}
-    return found
-
-
-def _as_recorded(tree: Tree, *, whole: bool) -> Tree:
-    """Return settings as the hashes of recorded results have them (``FORMER_DEFAULTS``).
-
-    ``whole``: they are all settings of a run, so that what they leave out has today's default.
-    """
-    for key, (then, now) in FORMER_DEFAULTS.items():
-        tree = _with_recorded(tree, tuple(key.split(".")), then, now if whole else then, "")
-    return tree
-
-
-def _with_recorded(section: Tree, names: tuple[str, ...], then: JsonValue, left_out: JsonValue, at: str) -> Tree:
-    name, *rest = names
-    others = {key: value for key, value in section.items() if key != name}
-    if not rest:
-        stated = section.get(name, left_out)
-        return others if stated == then else others | {name: stated}
-    place = f"{at}{name}"
-    inner = section.get(name, None if place in _NULL_SECTIONS else {})
-    if not isinstance(inner, dict):
-        return section
-    changed = _with_recorded(inner, tuple(rest), then, left_out, f"{place}.")
-    if changed == inner:
-        return section
-    return others | {name: changed} if changed or place in _NULL_SECTIONS else others
-
-
-def _text_as_recorded(tree: Tree) -> Tree:
-    """Return a study's recipe without the former defaults that its settings and arms state by dotted key."""
-
-    def stated(section: Tree, name: str) -> Tree:
-        keys = section.get(name)
-        if not isinstance(keys, dict):
-            return section
-        kept = {key: found[0] for key, value in keys.items() if (found := _key_as_recorded(key, value))}
-        return section | {name: kept}
-
-    return stated(tree, "settings") | {"arms": [stated(arm, "overrides") for arm in tree["arms"]]}
-
-
-def _key_as_recorded(key: str, value: JsonValue) -> tuple[JsonValue] | None:
-    """Return the value of a dotted key without former defaults; None if it was one."""
-    *sections, last = key.split(".")
-    tree: Tree = {last: value}
-    for name in reversed(sections):
-        tree = {name: tree}
-    tree = _as_recorded(tree, whole=False)
-    for name in sections:
-        tree = tree.get(name, {})
-    return (tree[last],) if last in tree else None
+def _rename(tree: Tree, source: str) -> None:
+    try:
+        give_todays_names(tree)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _mapping(path: Path) -> Tree:

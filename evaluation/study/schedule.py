@@ -21,8 +21,10 @@ from evaluation.study.plan import Plan, Planned, Starts, check_start, current_re
 from evaluation.study.recipe import Study, StudySet, Tree, environment_options
 from evaluation.study.records import read_result
 from evaluation.test_access import current_commit
+from memory.former import give_todays_names
 from memory.jsonl import write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
+from memory.strict_yaml import read_yaml
 
 SLACK = 60.0  # seconds for which a job may outlive the deadlines of its children
 
@@ -215,17 +217,23 @@ def _by_command(sets: Sequence[StudySet]) -> list[list[StudySet]]:
 def _prepare(folder: Path, settings: Tree) -> None:
     """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
     path = folder / "recipe.yaml"
-    if folder.exists() and (not path.exists() or path.read_bytes() != _as_yaml(settings)):
+    if folder.exists() and not _states(path, settings):
         shutil.rmtree(folder)
     _write_recipe(path, settings)
 
 
+def _states(path: Path, settings: Tree) -> bool:
+    """Whether the recipe at ``path`` holds these settings, by names of today or former ones."""
+    try:
+        tree = read_yaml(path)
+        give_todays_names(tree)
+    except InputError:
+        return False
+    return bool(tree == settings)
+
+
 def _write_recipe(path: Path, settings: Tree) -> None:
-    write_atomically(path, [_as_yaml(settings)])
-
-
-def _as_yaml(settings: Tree) -> bytes:
-    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()
+    write_atomically(path, [yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()])
 
 
 def _last_error(log: Path) -> str:

@@ -18,8 +18,8 @@ from memory.run import read_json, read_jsonl, write_jsonl
 async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
     """Read the branch's context.json and interactions.jsonl, write its drafts.jsonl.
 
-    With ``verification.perturbed`` a share of an iteration's drafts is perturbed here, and perturbations.jsonl records
-    the changes. D_0's drafts are never perturbed.
+    With ``verification.experimental.perturbed`` a share of an iteration's drafts is perturbed here, and
+    perturbations.jsonl records the changes. D_0's drafts are never perturbed.
     """
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
@@ -30,7 +30,7 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
     seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)
     abstractor = services.roles_for(context).abstractor
     drafts = await abstractor.abstract(context, interactions, services.environment, seed)
-    share = services.settings.verification.perturbed
+    share = services.settings.verification.experimental.perturbed
     if share and context.iteration is not None:
         seed = derive_seed(services.settings.seed, context.iteration, "perturb")
         drafts, perturbations = await asyncio.to_thread(perturb_all, drafts, share, seed, services.environment)

@@ -37,16 +37,16 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     """Read the chosen signals, the tasks and the trajectories, write contexts.jsonl.
 
     Each reflection is kept in reflections/ as soon as it is there, so that a resumed node does not ask for it again.
-    One that gives up is written to reflection_failures.jsonl; the others continue. ``signals.novelty`` keeps the
-    contexts whose place was explored least. With SEAL, its diagnosis of the turn joins the context. A baseline's
-    contexts are made without a signal and without a reflector.
+    One that gives up is written to reflection_failures.jsonl; the others continue. ``signals.experimental.novelty``
+    keeps the contexts whose place was explored least. With SEAL, its diagnosis of the turn joins the context. A
+    baseline's contexts are made without a signal and without a reflector.
     """
     services = runtime.context
     folder = services.run.iteration(state.iteration)
     failures: Sequence[Failure] = ()
     if services.settings.signals.contexts == "signals":
         contexts, failures = await _reflected(services, folder, state)
-        if services.settings.signals.novelty:
+        if services.settings.signals.experimental.novelty:
             contexts = await asyncio.to_thread(_most_novel, services, contexts, state.iteration)
     else:
         contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)

@@ -62,7 +62,7 @@ def join(services: RunServices, state: IterationState) -> None:
     write_jsonl(folder.interactions, interactions)
     write_jsonl(folder.drafts, drafts)
     write_jsonl(folder.verdicts, verdicts)
-    if services.settings.verification.perturbed:
+    if services.settings.verification.experimental.perturbed:
         changes = _gather((one.perturbations for one in joined), Perturbation)
         changes.sort(key=lambda change: change.draft_id)
         write_jsonl(folder.perturbations, changes)
@@ -98,7 +98,7 @@ def _evolution(
     unreflected = read_jsonl(folder.reflection_failures, Failure)
     gave_up = [*unreflected, *failures]
     left_out = sum(found.left_out.values())
-    if services.settings.signals.novelty:
+    if services.settings.signals.experimental.novelty:
         left_out += len(found.chosen) - len(unreflected) - judgements.total()
     return Evolution(
         iteration=iteration,

@@ -43,7 +43,7 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
         labels.append(f"without {' and '.join(left_out)} signals")
     if settings.training.seal is not None:
         labels.append("SEAL")
-    if signals.novelty:
+    if signals.experimental.novelty:
         labels.append("least explored contexts first")
     if not settings.memory.deduplicate:
         labels.append("without deduplication")
@@ -53,8 +53,8 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
         labels.append(f"drafts validated by an agent ({verification.completion})")
     elif verification.mode == "both":
         labels.append(f"drafts verified by replays and by an agent ({verification.completion})")
-    if verification.perturbed:
-        labels.append(f"{100 * verification.perturbed:g} % of drafts perturbed")
+    if perturbed := verification.experimental.perturbed:
+        labels.append(f"{100 * perturbed:g} % of drafts perturbed")
     if settings.tasks.admissions is not None:
         labels.append("tasks admitted by a quota")
     if evolution.shortfall:
@@ -225,7 +225,8 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
             f"(training.max_new_tokens is {training.max_new_tokens})"
         )
     else:
-        lend = "" if training.lend_reference != "none" else "lend references (training.lend_reference: supervised), "
+        lends = training.experimental.lend_reference != "none"
+        lend = "" if lends else "lend references (training.experimental.lend_reference: supervised), "
         advice = f"{lend}start from a policy that solves some of the tasks, or give episodes more room "
         limits = {name: getattr(training, name) for name in ("max_tokens", "max_actions", "max_episode_steps")}
         advice += f"(training.{', '.join(f'{name} is {limit}' for name, limit in limits.items() if limit is not None)})"

@@ -17,7 +17,7 @@ from evaluation.run import app
 from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
-from memory.former import FORMER_NAMES, FORMER_OPTIONS
+from memory.former import FORMER_OPTIONS
 from memory.jsonl import write_json
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
@@ -110,7 +110,6 @@ def test_former_options_work_with_a_warning_that_names_the_new_one() -> None:
 
 @pytest.mark.parametrize("override", ["evaluation.panel=longer-dev", "evaluation={panel: longer-dev}"])
 def test_the_former_key_works_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
-    assert FORMER_NAMES == {"evaluation.panel": "evaluation.set"}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("evaluation: {limit: 3, panel: turns-dev}\n")
     assert load_recipe(recipe).evaluation.set == "turns-dev"

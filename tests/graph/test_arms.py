@@ -123,7 +123,7 @@ def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Pa
 
 
 def test_novelty_reflects_on_more_and_follows_up_what_differs(tmp_path: Path) -> None:
-    run = evolved(tmp_path, "signals.novelty=true", "signals.contexts_per_iteration=3")
+    run = evolved(tmp_path, "signals.experimental.novelty=true", "signals.contexts_per_iteration=3")
     extraction = read_json(run.iteration(0) / "extraction.json", ExtractionRecord)
     contexts = rows(run, "contexts.jsonl", FailureContext)
     assert len(extraction.chosen) == 9
@@ -164,7 +164,7 @@ def test_a_quota_that_is_not_met_is_told(tmp_path: Path) -> None:
 
 def test_perturbed_drafts_are_told_and_mostly_refused(tmp_path: Path) -> None:
     sound = evolved(tmp_path / "sound")
-    run = evolved(tmp_path, "verification.perturbed=1.0")
+    run = evolved(tmp_path, "verification.experimental.perturbed=1.0")
     told = {one.draft_id: one for one in rows(run, "perturbations.jsonl", Perturbation)}
     drafts = {one.id: one for one in rows(run, "drafts.jsonl", Draft)}
     before = {one.id: one for one in rows(sound, "drafts.jsonl", Draft)}
@@ -175,7 +175,7 @@ def test_perturbed_drafts_are_told_and_mostly_refused(tmp_path: Path) -> None:
 
 
 def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) -> None:
-    run = evolved(tmp_path, "verification.perturbed=1.0", "verification.enabled=false")
+    run = evolved(tmp_path, "verification.experimental.perturbed=1.0", "verification.enabled=false")
     evolution = evolution_of(run)
     assert set(evolution.refused) <= {"duplicate", "empty_reference"}
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
@@ -189,7 +189,10 @@ def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) 
 
 def test_the_tasks_that_a_run_begins_with_are_verified_and_sound_in_every_arm(tmp_path: Path) -> None:
     made = []
-    for name, options in {"sound": (), "spoilt": ("verification.enabled=false", "verification.perturbed=1.0")}.items():
+    for name, options in {
+        "sound": (),
+        "spoilt": ("verification.enabled=false", "verification.experimental.perturbed=1.0"),
+    }.items():
         settings_for(tmp_path / name)
         output = tmp_path / name / "d0.jsonl"
         given = [word for option in options for word in ("--set", option)]
@@ -201,9 +204,9 @@ def test_the_tasks_that_a_run_begins_with_are_verified_and_sound_in_every_arm(tm
 
 
 MIXED = (
-    ("signals.contexts=random", "tasks.admissions=[5, 5]", "verification.perturbed=0.5"),
+    ("signals.contexts=random", "tasks.admissions=[5, 5]", "verification.experimental.perturbed=0.5"),
     ("signals.contexts=unguided", "tasks.admissions=[5, 5]", "verification.enabled=false"),
-    ("signals.novelty=true", "memory.deduplicate=false", "signals.kinds=[boundary, rare]"),
+    ("signals.experimental.novelty=true", "memory.deduplicate=false", "signals.kinds=[boundary, rare]"),
 )
 
 
@@ -223,8 +226,13 @@ def test_every_deviation_has_its_label() -> None:
     evolution = Evolution(
         iteration=2, signals={}, new=0, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}, shortfall=4
     )
-    overrides = ["signals.kinds=[rare]", "signals.novelty=true", "memory.deduplicate=false", "iterations=1"]
-    overrides += ["verification={enabled: false, perturbed: 0.125}", "tasks.admissions=[4]"]
+    overrides = [
+        "signals.kinds=[rare]",
+        "signals.experimental.novelty=true",
+        "memory.deduplicate=false",
+        "iterations=1",
+    ]
+    overrides += ["verification={enabled: false, experimental: {perturbed: 0.125}}", "tasks.admissions=[4]"]
     quickstart = Path(__file__).resolve().parents[2] / "recipes" / "quickstart.yaml"
     assert arm_labels(load_recipe(quickstart, overrides), evolution) == [
         "without forgetting and boundary signals",

@@ -15,7 +15,7 @@ from environments.base import InputError
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings
-from memory.former import FORMER_DEFAULTS
+from memory.former import FORMER_DEFAULTS, FORMER_NAMES, give_former_names
 from memory.records import SignalKind
 from training.seal.settings import SealSettings
 
@@ -25,6 +25,13 @@ MISTAKES = [
     ("seed: 1\nseed: 2", [], "the key 'seed' occurs twice"),
     ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
+    ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
+    (
+        "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
+        [],
+        "tasks.sampling is the former name of tasks.experimental.sampling: remove one of them",
+    ),
+    ("", ["tasks.sampling=rare"], "tasks.experimental.sampling: input should be 'uniform' or 'learnability'"),
     ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
@@ -39,7 +46,11 @@ MISTAKES = [
         [],
         "signals: 'kinds' lists only kinds whose share is 0: rare",
     ),
-    ("signals: {contexts: random, novelty: true}", [], "signals: 'novelty' is for contexts: signals, random would"),
+    (
+        "signals: {contexts: random, experimental: {novelty: true}}",
+        [],
+        "signals: 'experimental.novelty' is for contexts: signals, random would ignore it: remove it",
+    ),
     ("signals: {contexts: unguided, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, unguided would"),
     (
         "signals: {contexts: random, share_rare: 0.3, share_boundary: 0.4}",
@@ -63,7 +74,11 @@ MISTAKES = [
         [],
         "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
     ),
-    ("verification: {perturbed: 1.5}", [], "verification.perturbed: input should be less than or equal to 1"),
+    (
+        "verification: {experimental: {perturbed: 1.5}}",
+        [],
+        "verification.experimental.perturbed: input should be less than or equal to 1",
+    ),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
     ("iterations: 1\ntasks: {admissions: [-3]}", [], "tasks.admissions.0: input should be greater than or equal to 0"),
     (
@@ -242,6 +257,79 @@ def test_a_run_of_an_earlier_version_keeps_its_signals(tmp_path: Path, capsys) -
     assert capsys.readouterr().err == ""
 
 
+def section_of(key: str) -> type[BaseModel]:
+    """The section that a dotted key is in."""
+    model: type[BaseModel] = RunSettings
+    for name in key.split(".")[:-1]:
+        annotation = model.model_fields[name].annotation
+        kinds = (annotation, *get_args(annotation))
+        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return model
+
+
+@pytest.mark.parametrize(("former", "today"), FORMER_NAMES.items())
+def test_a_setting_that_moved_is_in_its_section_of_today_alone(former: str, today: str) -> None:
+    assert today.rpartition(".")[2] in section_of(today).model_fields
+    assert former.rpartition(".")[2] not in section_of(former).model_fields
+
+
+FORMER = {
+    "signals.novelty": True,
+    "tasks.sampling": "learnability",
+    "tasks.sampling_floor": 0.2,
+    "tasks.retire_above": 0.9,
+    "tasks.retest_every": 2,
+    "tasks.newest_groups": 4,
+    "training.lend_reference": "supervised",
+    "training.lend_at_most": 5,
+    "training.lend_weight": 0.7,
+    "verification.perturbed": 0.25,
+}
+"""What moved to the experimental sections, none at its default."""
+
+
+def test_former_keys_work_with_one_warning(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    """Of a file one line, whatever the number of its former keys; of overrides one each."""
+    assert {key for key, today in FORMER_NAMES.items() if ".experimental." in today} == set(FORMER)
+    path = tmp_path / "recipe.yaml"
+    path.write_text("")
+    today = load_recipe(path, [f"{FORMER_NAMES[key]}={value}" for key, value in FORMER.items()])
+    assert today.verification.experimental.perturbed == 0.25
+    assert capsys.readouterr().err == ""
+    by_option = load_recipe(path, [f"{key}={value}" for key, value in FORMER.items()])
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: --set {key}={value}: {key} is called {FORMER_NAMES[key]} now, the old name works for one release"
+        for key, value in FORMER.items()
+    ]
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in FORMER.items():
+        section, _, name = key.partition(".")
+        sections.setdefault(section, {})[name] = value
+    path.write_text(yaml.safe_dump(sections))
+    by_file = load_recipe(path)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {path}: signals.novelty is called signals.experimental.novelty now, ")
+    assert warning.endswith(", the old names work for one release")
+    assert all(f"{key} is called {FORMER_NAMES[key]} now" in warning for key in FORMER)
+    by_section = load_recipe(QUICKSTART, [f"tasks={sections['tasks']}".replace("'", "")])
+    assert by_file == by_option == today
+    assert by_section.tasks == today.tasks
+
+
+def test_former_keys_in_the_settings_of_a_run_are_read_in_silence(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    """A run has written out every key, and nobody may rename one there."""
+    (tmp_path / "recipe.yaml").write_text("")
+    made = load_recipe(tmp_path / "recipe.yaml", [f"{FORMER_NAMES[key]}={value}" for key, value in FORMER.items()])
+    for settings in (RunSettings(), made):
+        tree = settings.model_dump(mode="json")
+        give_former_names(tree)
+        assert tree["training"]["lend_reference"] == settings.training.experimental.lend_reference
+        path = tmp_path / "settings.yaml"
+        path.write_text(yaml.safe_dump(tree))
+        assert load_recipe(path) == settings
+        assert capsys.readouterr().err == ""
+
+
 def test_difference_names_the_setting() -> None:
     settings = RunSettings()
     other = settings.model_copy(update={"training": settings.training.model_copy(update={"kl": 0.5})})
@@ -309,10 +397,4 @@ def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> N
 @pytest.mark.parametrize("key", FORMER_DEFAULTS)
 def test_todays_defaults_of_the_table_are_those_of_the_settings(key: str) -> None:
     """The table is read where the settings of a run are not known."""
-    model: type[BaseModel] = RunSettings
-    *sections, last = key.split(".")
-    for name in sections:
-        annotation = model.model_fields[name].annotation
-        kinds = (annotation, *get_args(annotation))
-        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-    assert model.model_fields[last].default == FORMER_DEFAULTS[key].now
+    assert section_of(key).model_fields[key.rpartition(".")[2]].default == FORMER_DEFAULTS[key].now

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from memory.records import Signal, SignalKind
 from training.choice import choose
-from training.settings import SignalSettings
+from training.settings import ExperimentalSignals, SignalSettings
 
 FORGETTING, BOUNDARY, RARE = SignalKind
 
@@ -110,7 +110,7 @@ def test_listing_a_kind_without_signals_changes_no_choice():
 
 
 def test_novelty_chooses_candidates_and_keeps_the_shares():
-    limits = SignalSettings(novelty=True, contexts_per_iteration=10)
+    limits = SignalSettings(experimental=ExperimentalSignals(novelty=True), contexts_per_iteration=10)
     counts = Counter(signal.kind for signal in choose(many(40, 40, 40), limits, seed=1).chosen)
     assert counts == {FORGETTING: 9, BOUNDARY: 15, RARE: 6}
 
@@ -173,7 +173,7 @@ def test_without_a_limit_every_signal_of_the_listed_kinds_is_followed():
 @pytest.mark.parametrize(
     ("given_", "told"),
     [
-        ({"novelty": True}, "'novelty' shares out a limit"),
+        ({"experimental": {"novelty": True}}, r"'experimental\.novelty' shares out a limit"),
         ({"share_boundary": 0.4, "share_rare": 0.3}, "'share_boundary' shares out a limit"),
         ({"contexts": "random"}, "contexts: random needs a number"),
     ],

@@ -9,6 +9,8 @@ from support import ROOT
 
 from environments.base import InputError
 from graph.recipe import load_recipe
+from memory.settings import ExperimentalTasks
+from training.settings import ExperimentalTraining
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 
@@ -27,10 +29,10 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     assert (training.learning_rate, training.warmup_steps, training.decay_steps) == (1e-6, 0, None)
     assert (training.max_new_tokens, training.max_episode_steps) == (4096, 30)
     assert (training.reward, training.length_cost) == ("success", 0.0)
-    assert (training.dynamic_sampling, training.lend_reference, training.seal) == (None, "none", None)
+    assert (training.experimental, training.seal) == (ExperimentalTraining(), None)
     assert recipe.iterations * training.steps == 120
     assert (recipe.tasks.initial, recipe.tasks.initial_count, recipe.tasks.evolved_share) == (None, 100, None)
-    assert (recipe.tasks.sampling, recipe.tasks.retire_above) == ("uniform", None)
+    assert recipe.tasks.experimental == ExperimentalTasks()
     policy = recipe.policy
     assert (policy.path, policy.device, policy.dtype) == ("Qwen/Qwen3-4B-Instruct-2507", "cuda", "bfloat16")
     assert (policy.lora, policy.thinking) == (None, None), "that release has no thinking to turn off"
@@ -82,8 +84,14 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training={warmup_steps: 5, decay_steps: 5}", "decay_steps is 5 and warmup_steps 5"),
         ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
-        ("training.dynamic_sampling=0", "training.dynamic_sampling: input should be greater than or equal to 1"),
-        ("training={dynamic_sampling: 2, seal: {}}", "'dynamic_sampling' leaves rollouts out of a step, and SEAL's"),
+        (
+            "training.experimental.dynamic_sampling=0",
+            "training.experimental.dynamic_sampling: input should be greater than or equal to 1",
+        ),
+        (
+            "training={experimental: {dynamic_sampling: 2}, seal: {}}",
+            "'experimental.dynamic_sampling' leaves rollouts out of a step, and SEAL's",
+        ),
         ("training.updates_per_step=0", "training.updates_per_step: input should be greater than or equal to 1"),
         ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
         ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),
@@ -91,14 +99,38 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training.clip_high=0.2", "'clip_high' acts from the second update of a step on, updates_per_step 1 would"),
         ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
-        ("training.lend_reference=sometimes", "training.lend_reference: input should be 'none', 'off_policy' or"),
-        ("training.lend_at_most=2", "'lend_at_most' is for lent references, lend_reference none would ignore it"),
-        ("training.lend_weight=2", "'lend_weight' is for lend_reference supervised, none would ignore it"),
-        ("tasks.sampling=rare", "tasks.sampling: input should be 'uniform' or 'learnability'"),
-        ("tasks.sampling_floor=0.2", "'sampling_floor' is for sampling learnability, uniform would ignore it"),
-        ("tasks.retire_above=2", "tasks.retire_above: input should be less than or equal to 1"),
-        ("tasks.retest_every=2", "'retest_every' is for retired tasks, retire_above null retires none"),
-        ("tasks.newest_groups=2", "'newest_groups' is for sampling learnability and retirement, and neither is set"),
+        (
+            "training.experimental.lend_reference=sometimes",
+            "training.experimental.lend_reference: input should be 'none', 'off_policy' or",
+        ),
+        (
+            "training.experimental.lend_at_most=2",
+            "training.experimental: 'lend_at_most' is for lent references, lend_reference none would ignore it",
+        ),
+        (
+            "training.experimental.lend_weight=2",
+            "training.experimental: 'lend_weight' is for lend_reference supervised, none would ignore it",
+        ),
+        (
+            "tasks.experimental.sampling=rare",
+            "tasks.experimental.sampling: input should be 'uniform' or 'learnability'",
+        ),
+        (
+            "tasks.experimental.sampling_floor=0.2",
+            "tasks.experimental: 'sampling_floor' is for sampling learnability, uniform would ignore it",
+        ),
+        (
+            "tasks.experimental.retire_above=2",
+            "tasks.experimental.retire_above: input should be less than or equal to 1",
+        ),
+        (
+            "tasks.experimental.retest_every=2",
+            "tasks.experimental: 'retest_every' is for retired tasks, retire_above null retires none",
+        ),
+        (
+            "tasks.experimental.newest_groups=2",
+            "tasks.experimental: 'newest_groups' is for sampling learnability and retirement, and neither is set",
+        ),
     ],
 )
 def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:
@@ -112,16 +144,17 @@ def test_the_arms_settings_are_read_together() -> None:
     recipe = load_recipe(
         QUICKSTART,
         [
-            *("training.lend_reference=supervised", "training.lend_weight=0.5", "training.lend_at_most=4"),
-            *("tasks.sampling=learnability", "tasks.sampling_floor=0.05", "tasks.newest_groups=5"),
-            *("tasks.retire_above=1.0", "tasks.retest_every=2"),
+            "training.experimental={lend_reference: supervised, lend_weight: 0.5, lend_at_most: 4}",
+            "tasks.experimental={sampling: learnability, sampling_floor: 0.05, newest_groups: 5}",
+            *("tasks.experimental.retire_above=1.0", "tasks.experimental.retest_every=2"),
         ],
     )
-    assert (recipe.training.lend_reference, recipe.tasks.sampling) == ("supervised", "learnability")
+    lending, drawing = recipe.training.experimental, recipe.tasks.experimental
+    assert (lending.lend_reference, drawing.sampling) == ("supervised", "learnability")
     again = type(recipe).model_validate(recipe.model_dump())
     assert again == recipe
 
 
 def test_an_off_policy_reference_has_no_weight() -> None:
     with pytest.raises(InputError, match="'lend_weight' is for lend_reference supervised, off_policy would ignore it"):
-        load_recipe(QUICKSTART, ["training.lend_reference=off_policy", "training.lend_weight=0.5"])
+        load_recipe(QUICKSTART, ["training.experimental={lend_reference: off_policy, lend_weight: 0.5}"])

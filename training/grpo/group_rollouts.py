@@ -136,7 +136,7 @@ class GroupRollouts:
         rows = [_row(result, filler) for result in results]
         rewards = [trajectory.reward for trajectory in trajectories]
         lent = self._lend(step, trajectories, environment)
-        if self.settings.lend_reference == "off_policy":
+        if self.settings.experimental.lend_reference == "off_policy":
             self._replace(trainer, lent, rows, rewards)
             batch = StepBatch(tuple(rows), tuple(rewards), lent=frozenset(lent))
         else:
@@ -179,7 +179,8 @@ class GroupRollouts:
         Groups without a signal are replaced as long as other tasks and the number of groups that may be played last.
         """
         learnt, further = list(groups), list[Trajectory]()
-        left, taken = self.settings.dynamic_sampling or 0, {group[0].trajectory.task_id for group in groups}
+        left = self.settings.experimental.dynamic_sampling or 0
+        taken = {group[0].trajectory.task_id for group in groups}
         while left and (silent := [place for place, group in enumerate(learnt) if not _has_signal(group)]):
             tasks = self.redraw(step, min(left, len(silent)), taken)
             if not tasks:
@@ -219,11 +220,11 @@ class GroupRollouts:
         They are played in ``environment``, as the rollouts were. One that does not succeed under the limits of an
         episode is kept and not learnt from.
         """
-        if self.settings.lend_reference == "none":
+        if self.settings.experimental.lend_reference == "none":
             return {}
         size = self.settings.rollouts_per_task
         seed = derive_seed(self.plan.run_seed, "lend", step)
-        numbers = groups_to_lend(trajectories, self.tasks, size, self.settings.lend_at_most, seed)
+        numbers = groups_to_lend(trajectories, self.tasks, size, self.settings.experimental.lend_at_most, seed)
         places = [n * size + place_in(trajectories[n * size : (n + 1) * size]) for n in numbers]
         began = time.perf_counter()
         tasks = [self.tasks[trajectories[place].task_id] for place in places]

@@ -211,25 +211,26 @@ def round_draw(
     """
     draw_seed = derive_seed(seed, iteration, "draw")
     share = settings.evolved_share
-    if settings.sampling == "uniform" and settings.retire_above is None:
+    rule = settings.experimental
+    if rule.sampling == "uniform" and rule.retire_above is None:
         return RoundDraw(tuple(tasks), (), None, share, draw_seed)
     attempts = earlier_attempts(run, iteration)
     by_id = {task.id: task for task in tasks}
     active, retested = frozenset(by_id), frozenset[str]()
-    if settings.retire_above is not None:
+    if rule.retire_above is not None:
         retirement = retire(
             by_id,
             attempts,
-            newest=settings.newest_groups,
-            above=settings.retire_above,
-            retest_every=settings.retest_every,
+            newest=rule.newest_groups,
+            above=rule.retire_above,
+            retest_every=rule.retest_every,
             iteration=iteration,
             at_least=per_step,
         )
         active, retested = retirement.active, retirement.retested
     weights = None
-    if settings.sampling == "learnability":
-        weights = learnability(active, attempts, settings.newest_groups, settings.sampling_floor)
+    if rule.sampling == "learnability":
+        weights = learnability(active, attempts, rule.newest_groups, rule.sampling_floor)
     return RoundDraw(
         tuple(by_id[task_id] for task_id in sorted(active)),
         tuple(by_id[task_id] for task_id in sorted(retested)),
@@ -246,7 +247,7 @@ def earlier_attempts(run: RunDirectory, iteration: int) -> list[Attempt]:
         path = run.iteration(number).scores
         if not path.exists():
             raise InputError(
-                f"{path} is missing, and tasks.sampling or tasks.retire_above needs it: finish iteration "
+                f"{path} is missing, and tasks.experimental.sampling or retire_above needs it: finish iteration "
                 f"{number} with python -m graph.run_iteration --resume"
             )
         attempts += [

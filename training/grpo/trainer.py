@@ -220,7 +220,7 @@ class RoundTrainer(GRPOTrainer):
         losses = -(logps * mask).sum(dim=1) / mask.sum(dim=1)
         settings = self.rollouts.settings
         groups = settings.tasks_per_step // settings.updates_per_step
-        return torch.add(loss, losses.sum(), alpha=settings.lend_weight / groups)
+        return torch.add(loss, losses.sum(), alpha=settings.experimental.lend_weight / groups)
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -96,8 +96,9 @@ def check_writing(rendering: ChatTemplateRendering) -> None:
         head, message, stop = written(rendering, said)
         if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
             raise InputError(
-                f"training.lend_reference: the chat template of {rendering.model} writes an assistant's last message "
-                f"as {message + stop!r}, which cannot be read back: set it to none, or choose another model"
+                f"training.experimental.lend_reference: the chat template of {rendering.model} writes an assistant's "
+                f"last message as {message + stop!r}, which cannot be read back: set it to none, or choose another "
+                "model"
             )
 
 

@@ -235,7 +235,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("match_admissions: full", "match_admissions: random", "'random'"),
         ("match_admissions: full", "match_admissions: starter", "'starter'"),
         ("seeds: 2", "seeds: 4", "more seeds than 'full'"),
-        ("untrained: true", "untrained: true, overrides: {signals.novelty: true}", "would ignore"),
+        ("untrained: true", "untrained: true, overrides: {signals.experimental.novelty: true}", "would ignore"),
         ("[[full, random]]", "[[full, other]]", "'other', which is no arm"),
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
         ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
@@ -270,7 +270,7 @@ def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
     )
     assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) == before
     for old, new in (
-        ("description: loop", "description: loop, overrides: {signals.novelty: true}"),
+        ("description: loop", "description: loop, overrides: {signals.experimental.novelty: true}"),
         ("compare", "limit: 3\ncompare"),
     ):
         other = made_study(tmp_path, RECIPE.replace(old, new, 1))
@@ -567,13 +567,3 @@ def test_the_recorded_studies_pin_the_signals_that_they_were_run_with(monkeypatc
         for arm in shipped.recipe.arms:
             stated = shipped.settings_of(arm, 0, None)["signals"]
             assert SignalSettings.model_validate_json(json.dumps(stated)).definition == "group", (name, arm.name)
-
-
-def test_either_name_of_a_key_gives_the_hash_of_recorded_results(tmp_path):
-    hashes = set()
-    for key in ("set", "panel"):
-        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {{evaluation.{key}: null}}\ncompare:"))
-        hashes.add(study.run_hash(study.recipe.arm("grpo"), 100, "dev", None))
-        (tmp_path / "base.yaml").write_text(f"iterations: 2\nevaluation: {{{key}: null}}\n")
-        hashes.add(str(load_study(tmp_path / "study.yaml").shared["evaluation"]))
-    assert len(hashes) == 2, "one hash, one section"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graph.nodes.reflect import most_novel
 from memory.records import FailureContext, SignalKind, Unsignalled
-from training.settings import SignalSettings
+from training.settings import ExperimentalSignals, SignalSettings
 
 FORGETTING, BOUNDARY, RARE = SignalKind
 
@@ -23,7 +23,7 @@ def context(
 
 
 def chosen(candidates: list[FailureContext], explored: list[FailureContext], budget: int, seed: int = 1) -> list[str]:
-    limits = SignalSettings(contexts_per_iteration=budget, novelty=True)
+    limits = SignalSettings(contexts_per_iteration=budget, experimental=ExperimentalSignals(novelty=True))
     return [one.id for one in most_novel(candidates, explored, limits, seed)]
 
 

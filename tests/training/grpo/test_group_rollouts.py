@@ -70,7 +70,7 @@ def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch
 
 
 def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
-    played = step(starter, "A end\n", lend_reference="supervised")
+    played = step(starter, "A end\n", experimental={"lend_reference": "supervised"})
     assert [t.success for t in played.lent] == [True, True]
     assert [len(part) for part in played.batch.references] == [1, 1]
     assert len(played.batch.rows) == 2 * K, "rollouts stay as they are"
@@ -87,7 +87,7 @@ def test_an_episode_stops_at_its_limit_of_messages_and_is_judged_by_what_was_don
 
 
 def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
-    played = step(starter, "A end\n", lend_reference="supervised", updates_per_step=2)
+    played = step(starter, "A end\n", experimental={"lend_reference": "supervised"}, updates_per_step=2)
     assert played.sampler.versions == [DONE]
     assert {t.step for t in (*played.trajectories, *played.lent)} == {DONE + 1}
     assert [len(part) for part in played.batch.references] == [1, 1, 0, 0], "micro-batches of both updates"
@@ -130,7 +130,9 @@ def sampled(starter: Path, at_most: int | None, spare: int = 3, faults: int = 0)
     policy, (where, _, make, read, enter) = load_policy(str(starter), "cpu"), small_tasks()
     never = where.model_copy(update={"id": "task-never", "reference": ((ToolCall(name="rm"),),)})
     again = where.model_copy(update={"id": "task-again", "reference": ((ToolCall(name="rm"),),)})
-    settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, dynamic_sampling=at_most).training
+    settings = small_settings(
+        starter, tasks_per_step=2, rollouts_per_task=K, experimental={"dynamic_sampling": at_most}
+    ).training
     asked: list[tuple[int, int, tuple[str, ...]]] = []
 
     def redraw(step: int, count: int, taken: Collection[str]) -> list[Task]:

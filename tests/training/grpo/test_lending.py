@@ -55,7 +55,7 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     @cache
     def step(lend: str, micro_batch: int | None = None) -> SimpleNamespace:
         folder = tmp_path_factory.mktemp(lend)
-        changes: dict[str, object] = {"lend_weight": WEIGHT} if lend == "supervised" else {}
+        lending = {"lend_reference": lend} | ({"lend_weight": WEIGHT} if lend == "supervised" else {})
         with pytest.MonkeyPatch.context() as monkeypatch:
             run = play(
                 starter,
@@ -64,10 +64,9 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory):
                 BFCLEnvironment(CLASSES),
                 monkeypatch,
                 max_grad_norm=1e9,
-                lend_reference=lend,
+                experimental=lending,
                 micro_batch=micro_batch,
                 loss="grpo",
-                **changes,
             )
         state = torch.load(folder / "checkpoint-1" / "optimizer.pt", weights_only=True)["state"]
         run.gradients = [state[number]["exp_avg"] / 0.1 for number in sorted(state)]
@@ -241,7 +240,14 @@ def test_a_reference_that_the_environment_fails_is_kept_and_not_learnt_from(star
             return super().open(task)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        run = play(starter, tmp_path, [[beyond()]], Failing(CLASSES), monkeypatch, lend_reference="off_policy")
+        run = play(
+            starter,
+            tmp_path,
+            [[beyond()]],
+            Failing(CLASSES),
+            monkeypatch,
+            experimental={"lend_reference": "off_policy"},
+        )
     (lent,) = run.lent
     assert lent.lent
     assert "the worker died" in lent.infrastructure_error
@@ -269,7 +275,7 @@ def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
     """The same round undisturbed, and killed in its last step and resumed."""
     runs = []
     for name in ("undisturbed", "disturbed"):
-        settings = small_settings(starter, rollouts_per_task=K, lend_reference="off_policy")
+        settings = small_settings(starter, rollouts_per_task=K, experimental={"lend_reference": "off_policy"})
         run = RunDirectory.create(tmp_path_factory.mktemp("lent") / name, settings)
         second = beyond().model_copy(update={"id": "task-as-far"})
         admit(run, [beyond(), second])
@@ -325,7 +331,7 @@ def again_and_again(starter: Path, folder: Path, lend: str) -> SimpleNamespace:
             [[beyond()]] * 30,
             BFCLEnvironment(CLASSES),
             monkeypatch,
-            lend_reference=lend,
+            experimental={"lend_reference": lend},
             learning_rate=3e-3,
         )
 
@@ -363,7 +369,7 @@ def test_a_chat_model_with_an_adapter_learns_from_references_too(lend: str, tmp_
             max_tokens=20000,
             max_new_tokens=100,
             micro_batch=2,
-            lend_reference=lend,
+            experimental={"lend_reference": lend},
         )
     assert not any(trajectory.success for trajectory in run.trajectories)
     assert [one.success for one in run.lent] == ([] if lend == "none" else [True, True])

@@ -36,9 +36,8 @@ def keep_scores(run: RunDirectory, iteration: int, **means: float) -> None:
 
 
 def drawn(run: RunDirectory, iteration: int, steps: int = 12, per_step: int = 2, **settings: object) -> Counter[str]:
-    made = round_tasks(
-        run, iteration, tasks(), TaskSettings.model_validate(settings), steps=steps, per_step=per_step, seed=3
-    )
+    asked = TaskSettings.model_validate({"experimental": settings})
+    made = round_tasks(run, iteration, tasks(), asked, steps=steps, per_step=per_step, seed=3)
     assert [len(step) for step in made] == [per_step] * steps
     return Counter(task.id for step in made for task in step)
 
@@ -76,5 +75,7 @@ def test_a_retired_task_is_drawn_once_when_it_is_due(run: RunDirectory, sampling
 
 
 def test_missing_scores_are_told(run: RunDirectory) -> None:
-    with pytest.raises(InputError, match=r"000/scores\.jsonl is missing, and tasks\.sampling .*: finish iteration 0"):
+    with pytest.raises(
+        InputError, match=r"000/scores\.jsonl is missing, and tasks\.experimental\.sampling .*: finish iteration 0"
+    ):
         drawn(run, 1, sampling="learnability")

@@ -203,7 +203,7 @@ def test_a_references_loss_is_shared_by_the_groups_of_its_update(played: SimpleN
         losses.append(float(trainer.compute_loss(trainer.model, fields)))
     logps, _ = written_logps(trainer, trainer.model, [row])
     groups = len(steps()[0]) // UPDATES
-    expected = played.settings.lend_weight / groups * -float(logps.mean())
+    expected = played.settings.experimental.lend_weight / groups * -float(logps.mean())
     assert losses[1] - losses[0] == pytest.approx(expected, rel=1e-4)
 
 
@@ -239,7 +239,9 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
     log, progress = module.append_jsonl, []
 
     def run(name: str, *kills: int) -> RunDirectory:
-        settings = small_settings(starter, rollouts_per_task=4, updates_per_step=2, dynamic_sampling=2)
+        settings = small_settings(
+            starter, rollouts_per_task=4, updates_per_step=2, experimental={"dynamic_sampling": 2}
+        )
         made = RunDirectory.create(tmp_path / name, settings)
         admit(made, small_tasks())
         for kill in (*kills, None):

@@ -1,0 +1,119 @@
+"""Hashes of recorded results: a setting has one hash by its former name and by today's, wherever a recipe states it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.made_results import RECIPE, made_study
+
+from environments.base import InputError
+from evaluation.study.recipe import Study, load_study
+from evaluation.study.recorded import settings_as_recorded
+from evaluation.study.schedule import _prepare
+from graph.recipe import load_recipe
+from memory.former import FORMER_NAMES
+
+VALUE = 3
+
+
+def with_settings(folder: Path, stated: object) -> Study:
+    return made_study(folder, RECIPE.replace("compare:", f"settings: {json.dumps(stated)}\ncompare:"))
+
+
+def nested(key: str) -> dict[str, Any]:
+    tree: Any = VALUE
+    for name in reversed(key.split(".")):
+        tree = {name: tree}
+    return dict(tree)
+
+
+def run_hash(study: Study, arm: str = "grpo") -> str:
+    return study.run_hash(study.recipe.arm(arm), 100, "dev", None)
+
+
+@pytest.mark.parametrize(("former", "today"), FORMER_NAMES.items())
+def test_either_name_of_a_key_gives_the_hash_of_recorded_results(former: str, today: str, tmp_path: Path) -> None:
+    runs, texts, shared = set(), set(), []
+    for key in (former, today):
+        study = with_settings(tmp_path, {key: VALUE})
+        runs.add(run_hash(study))
+        texts.add(study.sha256)
+        shared.append(study.shared)
+        sections = nested(key)
+        runs.add(run_hash(with_settings(tmp_path, sections)))
+        made_study(tmp_path)
+        base = {"iterations": 2, "policy": {"path": "recipes/starter"}} | sections
+        (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+        in_base = load_study(tmp_path / "study.yaml")
+        runs.add(run_hash(in_base))
+        shared.append(in_base.shared)
+    assert len(runs) == 1
+    assert len(texts) == 1
+    assert all(one == shared[0] for one in shared), "a run gets the names of today"
+    assert runs != {run_hash(with_settings(tmp_path, {key: VALUE + 1}))}
+
+
+def test_recorded_settings_have_the_former_names_and_no_section_that_only_holds_them() -> None:
+    today = {"tasks": {"experimental": {"sampling": "learnability"}}, "training": {"experimental": {}, "kl": 0.1}}
+    recorded = settings_as_recorded(today)
+    assert recorded["tasks"]["sampling"] == "learnability"
+    assert "experimental" not in recorded["tasks"] | recorded["training"]
+    assert today["tasks"] == {"experimental": {"sampling": "learnability"}}
+    ours = settings_as_recorded({"training": {"experimental": {"dynamic_sampling": 2}}})
+    assert ours["training"]["experimental"] == {"dynamic_sampling": 2}, "no former version had it"
+
+
+def arm(overrides: str) -> str:
+    return RECIPE.replace("description: loop", f"description: loop, overrides: {{{overrides}}}")
+
+
+@pytest.mark.parametrize("key", ["training.lend_reference", "training.experimental.lend_reference"])
+def test_an_arm_may_lend_references_by_either_name(key: str, tmp_path: Path) -> None:
+    study = made_study(tmp_path, arm(f"{key}: supervised"))
+    asked = study.settings_of(study.recipe.arm("full"), 100, None)
+    assert asked["training"] == {"experimental": {"lend_reference": "supervised"}}
+    assert run_hash(study, "full") == run_hash(made_study(tmp_path, arm("training.lend_reference: supervised")), "full")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ("training.experimental.dynamic_sampling: 2", "overrides training.experimental.dynamic_sampling, which all"),
+        ("evaluation.panel: null", "overrides evaluation.panel, which all arms share"),
+        (
+            "tasks.sampling: uniform, tasks.experimental.sampling: learnability",
+            "'full' overrides tasks.sampling, the former name of tasks.experimental.sampling, and that too: remove one",
+        ),
+    ],
+)
+def test_what_an_arm_may_not_state(overrides: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=told):
+        made_study(tmp_path, arm(overrides))
+
+
+def test_an_arm_varies_a_setting_by_either_name(tmp_path: Path) -> None:
+    for varied, key in (("panel", "set"), ("set", "panel")):
+        text = arm(f"evaluation.{key}: null").replace("compare:", f"varies: [evaluation.{varied}]\ncompare:")
+        assert made_study(tmp_path, text).recipe.varies == (f"evaluation.{varied}",)
+
+
+def test_an_unfinished_arm_goes_on_in_a_folder_of_former_names(tmp_path: Path) -> None:
+    """Its settings are the same, and so is the run of its folder."""
+    study = made_study(tmp_path, arm("tasks.sampling: learnability, signals.novelty: true"))
+    settings = study.settings_of(study.recipe.arm("full"), 100, None)
+    folder = tmp_path / "work" / "full-100"
+    (folder / "run").mkdir(parents=True)
+    former = settings | {"tasks": {"sampling": "learnability"}, "signals": {"novelty": True}}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(former))
+    _prepare(folder, settings)
+    assert (folder / "run").is_dir()
+    assert load_recipe(folder / "recipe.yaml").tasks.experimental.sampling == "learnability"
+    for other in (yaml.safe_dump(former | {"iterations": 9}), "[", ""):
+        (folder / "run").mkdir(exist_ok=True)
+        (folder / "recipe.yaml").write_text(other)
+        _prepare(folder, settings)
+        assert not (folder / "run").exists()
