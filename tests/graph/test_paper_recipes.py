@@ -312,13 +312,11 @@ def test_signals_are_those_of_the_definition_and_patterns_those_that_were_called
     assert marked
 
 
-def evolving(made: SimpleNamespace) -> bool:
-    return "reflector" in made.settings.roles.chat()
-
-
-def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(made: SimpleNamespace) -> None:
-    if not evolving(made):
-        pytest.skip("scripted roles: see the test of SEAL's main run")
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "as_released"])
+def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    made = request.getfixturevalue(name)
     least = made.settings.roles.exploration.min_reference_calls
     for iteration in (0, 1):
         folder, summary = made.run.iteration(iteration), made.summaries[iteration]
@@ -347,7 +345,7 @@ def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(
 
 
 def test_every_request_is_paid_by_the_roles_key_and_counted_by_stage(made: SimpleNamespace) -> None:
-    if not evolving(made):
+    if not made.settings.roles.chat():
         assert not made.requests
         assert not made.run.spending_path.exists()
         return
