@@ -128,9 +128,13 @@ def diversity_table(report: DiversityReport) -> Table:
     """Return a row for each evolution, in percent as in the paper."""
     from rich.table import Table
 
+    # An empty cell is explained: it is not a zero.
+    notes = [report.embedder, f"{report.targets} target tasks" if report.targets else "no target tasks, so no ED_rel"]
+    if any(one.sr is None for one in report.evolutions):
+        notes.append(f"SR@{report.neighbours} needs more than {report.neighbours} tasks")
     table = Table(
         title=f"diversity of admitted tasks, SR@{report.neighbours} and ED_rel in % (CoEvolve, table 15)",
-        caption=f"{report.embedder}; {report.targets} target tasks",
+        caption="; ".join(notes),
     )
     for column in ("iteration", "step", "tasks", f"SR@{report.neighbours}", "ED_rel"):
         table.add_column(column, justify="right")

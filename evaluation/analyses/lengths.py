@@ -63,6 +63,9 @@ def lengths_table(sets: Sequence[TaskLengths]) -> Table:
         for number in numbers:
             shares = ["unknown" if one is None else f"{one.share.get(number, 0.0):.1%}" for one in of]
             table.add_row(f"{number} {what if number != 1 else what.removesuffix('s')}", *shares)
-        means = ["unknown" if one is None else f"{one.mean:.2f} ({one.tasks} tasks)" for one in of]
+        means = [
+            "unknown" if one is None else f"{one.mean:.2f} ({one.tasks} {'task' if one.tasks == 1 else 'tasks'})"
+            for one in of
+        ]
         table.add_row(f"mean {what}", *means, end_section=True)
     return table

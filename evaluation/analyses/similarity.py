@@ -151,10 +151,10 @@ def similarity_table(report: SimilarityReport) -> Table:
     """Return the histogram of figure 5, one row per bin."""
     from rich.table import Table
 
+    compared = f"{report.tasks} {'task' if report.tasks == 1 else 'tasks'} against {report.targets}, {report.embedder}"
     table = Table(
         title="largest cosine to an evaluation task (CoEvolve, figure 5)",
-        caption=f"{report.tasks} tasks against {report.targets}, {report.embedder}: mean {report.mean:.3f}, median "
-        f"{report.median:.3f}, largest {report.largest:.3f}",
+        caption=f"{compared}: mean {report.mean:.3f}, median {report.median:.3f}, largest {report.largest:.3f}",
     )
     for column in ("cosine", "tasks", "share", ""):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 REAL = ("qwen2_5", "qwen3")
 CALL_FORMATS = ("qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_5_nothink", "llama3_1")
@@ -25,7 +26,15 @@ def template(name: str) -> str:
 
 @cache
 def tokenizer(chat_template: str) -> PreTrainedTokenizerFast:
-    """Bytes with merges, NFC and pre-tokens like Qwen's, and the control tokens of Qwen and Llama 3."""
+    """The tokenizer of few merges that tests share."""
+    return new_tokenizer(chat_template)
+
+
+def new_tokenizer(chat_template: str, texts: Sequence[str] = (), size: int = 320) -> PreTrainedTokenizerFast:
+    """Bytes with merges, NFC and pre-tokens like Qwen's, and the control tokens of Qwen and Llama 3.
+
+    Merges are learnt from a few words of a conversation and from ``texts``, up to ``size`` tokens.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -42,7 +51,7 @@ def tokenizer(chat_template: str) -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     corpus = ['user\nassistant\n{"name": "x", "arguments": {"a": "b"}}\n', '"}\n', "\n\n", "]\n", "function tool"] * 3
     made.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
+        [*corpus, *texts], trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
     made.add_special_tokens([AddedToken(text, normalized=False) for text in SPECIAL + LLAMA])
     made.add_tokens([AddedToken(text, normalized=False) for text in TAGS])
@@ -57,26 +66,36 @@ def tokenizer(chat_template: str) -> PreTrainedTokenizerFast:
 
 def save_model(folder: Path, name: str, *, layers: int = 1, initializer_range: float = 0.02) -> Path:
     """A random Qwen2 or Qwen3 policy of real configuration class with the real template ``name``."""
-    import torch
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
-
     known = tokenizer(template(name))
-    shape = {
+    return save(folder, random_model(name, known, layers=layers, initializer_range=initializer_range), known)
+
+
+def random_model(name: str, known: PreTrainedTokenizerFast, **shape: object) -> PreTrainedModel:
+    """A random Qwen2 or Qwen3 model for the vocabulary of ``known``; ``layers`` and more are of its configuration."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    given = {
         "vocab_size": -(-len(known) // 64) * 64,
         "hidden_size": 32,
         "intermediate_size": 64,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": shape.pop("layers", 1),
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "max_position_embeddings": 32768,
-        "initializer_range": initializer_range,
+        "initializer_range": 0.02,
         "tie_word_embeddings": True,
     }
     torch.manual_seed(0)
     if name.startswith("qwen2"):
-        model = Qwen2ForCausalLM(Qwen2Config(**shape))
-    else:
-        model = Qwen3ForCausalLM(Qwen3Config(**shape, head_dim=16))
+        return Qwen2ForCausalLM(Qwen2Config(**given | shape))
+    return Qwen3ForCausalLM(Qwen3Config(**{**given, "head_dim": 16} | shape))
+
+
+def save(folder: Path, model: PreTrainedModel, known: PreTrainedTokenizerFast) -> Path:
+    """Save a policy as its makers do: messages end with either of Qwen's two stop tokens."""
+    from transformers import GenerationConfig
+
     model.save_pretrained(folder)
     known.save_pretrained(folder)
     stops = known.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analyses.diversity import diversity_report, redundancy, relative_energy_distance, spread
+from evaluation.analyses.diversity import (
+    diversity_report,
+    diversity_table,
+    redundancy,
+    relative_energy_distance,
+    spread,
+)
 from evaluation.analyses.texts import Vectors, unit
 
 PAPER_SR = [22.57, 28.61, 16.16, 19.11, 26.14, 21.24, 17.91, 19.82, 22.78, 14.76, 22.22, 25.92]
@@ -95,3 +101,7 @@ def test_evolutions_are_measured_on_their_own() -> None:
     assert report.sr.variance is None
     assert report.ed is not None
     assert report.ed.variance is not None
+    caption = str(diversity_table(report).caption)
+    assert caption == "drawn; 2 target tasks; SR@2 needs more than 2 tasks"
+    alone = diversity_report([(0, 10, ["a"] * 4)], [], "drawn", embed, 2)
+    assert diversity_table(alone).caption == "drawn; no target tasks, so no ED_rel"

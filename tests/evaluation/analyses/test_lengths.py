@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.analyses.lengths import distribution, task_lengths
+from evaluation.analyses.lengths import distribution, lengths_table, task_lengths
 
 
 def test_shares_are_by_number_in_order() -> None:
@@ -21,3 +21,10 @@ def test_unknown_references_are_left_out_of_calls_alone() -> None:
     assert found.calls is not None
     assert (found.calls.tasks, found.calls.mean) == (1, 4.0)
     assert task_lengths("held out", [1, 1], [None, None]).calls is None
+
+
+def test_the_table_counts_one_task_and_several() -> None:
+    cells = list(lengths_table([task_lengths("one", [2], [3])]).columns[1].cells)
+    assert "2.00 (1 task)" in cells
+    others = list(lengths_table([task_lengths("two", [1, 1], [None, None])]).columns[1].cells)
+    assert others == ["100.0%", "1.00 (2 tasks)", "unknown"]
