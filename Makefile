@@ -17,7 +17,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test test-fast check docs format studio clean
+.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test test-fast test-recipes check docs format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -105,7 +105,11 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile 
 
 test: install  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
-	$(PYTEST)
+	$(PYTEST) -m "not recipes"
+
+test-recipes: install  ## run the papers' recipes for two iterations at toy size (minutes of long prompts on CPU)
+	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
+	$(PYTEST) -n 2 -m recipes
 
 test-fast: install  ## run the tests that start no process, need no AppWorld and take no longer than two seconds
 	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock"

@@ -28,7 +28,6 @@ SERVED = "environments/appworld/test_appworld_http.py"  # minutes of its own, an
 # Files whose longest set-ups or waits decide when a parallel run ends: they begin first.
 FIRST = (
     "graph/test_kill_matrix.py",
-    "graph/test_paper_recipes.py",
     "evaluation/study/test_study.py",
     "environments/appworld/test_appworld_environment.py",
     "environments/appworld/test_appworld_http.py",
