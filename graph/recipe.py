@@ -16,13 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
-from environments.checkout import QUICKSTART, find_recipe
+from environments.checkout import QUICKSTART
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options, with_options_key
 from graph.settings import RunSettings, check_benchmark
 from memory.former import FORMER_NAMES, fill_former_defaults, give_todays_names
 from memory.run import RunDirectory
-from memory.strict_yaml import parse_yaml, read_yaml
+from memory.strict_yaml import parse_yaml, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
@@ -39,11 +39,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
     Raises InputError with one sentence that names the file or override and the key.
     """
-    tree = read_yaml(find_recipe(path))
-    if tree is None:
-        tree = {}
-    if not isinstance(tree, dict):
-        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    tree = read_recipe(path)
     of_a_run = path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS
     renamed = _rename(tree, str(path))
     if of_a_run:

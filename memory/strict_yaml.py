@@ -14,9 +14,10 @@ from typing import Any, cast
 import yaml
 
 from environments.base import InputError
+from environments.checkout import find_recipe
 from memory.jsonl import read_whole
 
-__all__ = ["dump_yaml", "parse_yaml", "read_yaml"]
+__all__ = ["dump_yaml", "parse_yaml", "read_recipe", "read_yaml"]
 
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
@@ -121,6 +122,19 @@ def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatev
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise InputError(f"{path}: cannot read this {what} ({reason}): name a YAML file") from error
     return parse_yaml(text, str(path))
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Return the sections of the recipe at ``path``, or of the one shipped under that name; an empty file has none.
+
+    Raises InputError like ``read_yaml``, and for a document that is not a mapping.
+    """
+    tree = read_yaml(find_recipe(path))
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
+    return tree
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds

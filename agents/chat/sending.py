@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,7 +25,7 @@ from agents.chat.http import NoCompletion
 from agents.chat.replies import Method, bound, function_of, instruction, shortened
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings
-from agents.spending import Ledger, RepeatedFailure, added, encodable
+from agents.spending import BudgetReached, Ledger, RepeatedFailure, Request, added, encodable
 from environments.base import InputError
 from memory.jsonl import derive_seed
 from memory.records import Measured
@@ -219,6 +220,51 @@ class Delivery:
         """Stop sending, also for questions in progress; return the exception that each of them ends with."""
         self._stopped = why
         return RepeatedFailure(why)
+
+    @contextmanager
+    def recorded(self, question: Question, iteration: int | None) -> Iterator[None]:
+        """Add a line on ``question`` to the ledger when the block ends, also where it is cancelled.
+
+        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing and was not answered from the
+        cache has no line.
+        """
+        outcome: Literal["answered", "refused", "failed"] = "failed"
+        try:
+            yield
+            outcome = "answered"
+        except asyncio.CancelledError:
+            question.faults.append("cancelled")
+            raise
+        except EndpointFailed:
+            raise
+        except BudgetReached as spent:
+            outcome = "refused"
+            question.faults.append(str(spent))
+            raise
+        except RoleRefused:
+            outcome = "refused"
+            raise
+        finally:
+            # One short line, on the event loop: a thread would not be waited for by a cancelled question.
+            self._record(question, outcome, iteration)
+
+    def _record(
+        self, question: Question, outcome: Literal["answered", "refused", "failed"], iteration: int | None
+    ) -> None:
+        cached = question.cached and not question.cost.calls
+        if not question.cost.calls and not cached:
+            return
+        request = Request(
+            role=self._endpoint.role,
+            subject=question.subject,
+            iteration=iteration,
+            outcome=outcome,
+            faults=tuple(question.faults),
+            cached=cached,
+            model=self._endpoint.model,
+            measured=question.cost,
+        )
+        self._ledger.add(request, paid=True)
 
     def check(self, question: Question) -> None:
         """Raise RepeatedFailure once the role was stopped, and EndpointFailed past the question's deadline."""

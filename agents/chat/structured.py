@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agents.chat.endpoint import Endpoint
 from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, read_reply, shortened, shown
 from agents.chat.sending import EndpointFailed, Question, Sender
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings
-from agents.spending import Breaker, BudgetReached, Ledger, Request
+from agents.spending import Breaker, BudgetReached, Ledger
 from memory.records import Measured
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
 
     from agents.chat.caching import ReplyCache
-
-Outcome = Literal["answered", "refused", "failed"]
 
 
 class StructuredModel:
@@ -49,7 +46,6 @@ class StructuredModel:
     ) -> None:
         self._breaker = Breaker(failures_in_a_row)
         self._endpoint = endpoint
-        self._ledger = ledger
         self._max_tokens = settings.max_tokens
         self._sender = Sender(model, endpoint, settings, ledger, concurrency, cache)
 
@@ -74,27 +70,15 @@ class StructuredModel:
         consecutive questions without a readable reply.
         """
         question = self._sender.question(subject)
-        outcome: Outcome = "failed"
         try:
-            reply = await self._reply(schema, system, prompt, check, question)
-            outcome = "answered"
-        except asyncio.CancelledError:
-            question.faults.append("cancelled")
-            raise
-        except EndpointFailed as failure:
-            self._stop_where_hopeless(failure)
-            raise
-        except BudgetReached as spent:
-            outcome = "refused"
-            question.faults.append(str(spent))
+            with self._sender.recorded(question, iteration):
+                reply = await self._reply(schema, system, prompt, check, question)
+        except BudgetReached:
             raise
         except RoleRefused as refusal:
-            outcome = "refused"
-            if not question.read:
+            if isinstance(refusal, EndpointFailed) or not question.read:
                 self._stop_where_hopeless(refusal)
             raise
-        finally:
-            self._record(question, outcome, iteration)
         return reply, question.cost
 
     def _stop_where_hopeless(self, refusal: RoleRefused) -> None:
@@ -112,7 +96,7 @@ class StructuredModel:
             advice = f"try {name}.structured: tool_call, a larger {name}.max_tokens or another model"
         raise self._sender.stop(
             f"{name} ({where}): {row} questions in a row got no reply that can be read, the last: {refusal}; "
-            f"all of them stand in spending.jsonl. To go on, {advice}"
+            f"spending.jsonl has all of them. To go on, {advice}"
         ) from None
 
     async def _reply(
@@ -154,23 +138,6 @@ class StructuredModel:
     def _cut_off(self, message: AIMessage) -> str:
         is_cut = message.response_metadata.get("finish_reason") == "length"
         return f" (cut off at max_tokens, {self._max_tokens})" if is_cut else ""
-
-    def _record(self, question: Question, outcome: Outcome, iteration: int | None) -> None:
-        """Record the question: one short line, on the event loop, so that a cancelled question is recorded too."""
-        cached = question.cached and not question.cost.calls
-        if not question.cost.calls and not cached:
-            return
-        request = Request(
-            role=self._endpoint.role,
-            subject=question.subject,
-            iteration=iteration,
-            outcome=outcome,
-            faults=tuple(question.faults),
-            cached=cached,
-            model=self._endpoint.model,
-            measured=question.cost,
-        )
-        self._ledger.add(request, paid=True)
 
 
 def _refusal(message: AIMessage) -> str | None:

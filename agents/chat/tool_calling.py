@@ -6,14 +6,13 @@ which loses their order, and read values that no record can hold.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.chat.endpoint import Endpoint, resolve
 from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
 from agents.settings import RoleSettings
-from agents.spending import Breaker, BudgetReached, Ledger, Request
+from agents.spending import Breaker, Ledger
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -67,7 +66,6 @@ class ToolCallingModel:
 
         self._endpoint = endpoint
         self._settings = settings
-        self._ledger = ledger
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
         self._breaker = Breaker(failures_in_a_row)
         self._client = AsyncOpenAI(
@@ -93,31 +91,21 @@ class ToolCallingModel:
             options["temperature"] = self._settings.temperature
 
         async def ask() -> ChatCompletion:
-            told: Any = list(messages)
+            sent: Any = list(messages)
             completion: ChatCompletion = await self._client.chat.completions.create(
-                model=self._endpoint.model, messages=told, max_completion_tokens=max_tokens, **options
+                model=self._endpoint.model, messages=sent, max_completion_tokens=max_tokens, **options
             )
             return completion
 
-        outcome: Literal["answered", "refused", "failed"] = "failed"
         try:
-            answered = await self._delivery.deliver(ask, _usage, question, len(messages))
-            outcome = "answered"
-        except asyncio.CancelledError:
-            question.faults.append("cancelled")
-            raise
+            with self._delivery.recorded(question, iteration=None):
+                answered = await self._delivery.deliver(ask, _usage, question, len(messages))
         except ContextExceeded:
             self._breaker.succeeded()  # the endpoint works
             raise
         except EndpointFailed as failure:
             self._stop_where_hopeless(failure)
             raise
-        except BudgetReached as spent:
-            outcome = "refused"
-            question.faults.append(str(spent))
-            raise
-        finally:
-            self._record(question, outcome)
         self._breaker.succeeded()
         return self._read(answered)
 
@@ -132,20 +120,6 @@ class ToolCallingModel:
             f"the last: {failure}. To go on, check {url} and whether the endpoint answers and calls tools, lower "
             f"{concurrency} if it is limited"
         ) from None
-
-    def _record(self, question: Question, outcome: Literal["answered", "refused", "failed"]) -> None:
-        if not question.cost.calls:
-            return
-        request = Request(
-            role=self._endpoint.role,
-            subject=question.subject,
-            iteration=None,
-            outcome=outcome,
-            faults=tuple(question.faults),
-            model=self._endpoint.model,
-            measured=question.cost,
-        )
-        self._ledger.add(request, paid=True)
 
     def _read(self, completion: ChatCompletion) -> ChatReply:
         choice = completion.choices[0]

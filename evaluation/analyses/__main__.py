@@ -5,7 +5,9 @@ No command loads a model, unless an encoder of texts is named. Each prints a tab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +16,20 @@ import typer
 from environments.base import InputError, Record
 from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
 from environments.registry import DEFAULT
+from evaluation.analyses.recorded import (
+    TargetChoice,
+    one_line,
+    open_targets,
+    read_iterations,
+    read_tasks,
+    read_verdicts,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from evaluation.analyses.similarity import NearestTarget
+    from memory.records import Task
 
 app = typer.Typer(
     cls=OneSentenceGroup,
@@ -31,15 +42,6 @@ app = typer.Typer(
 Runs = Annotated[list[Path], typer.Argument(help="folders of runs, or a study's results raw/ARM-SEED.jsonl.gz")]
 Tasks = Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks with a run's keys")]
 Origin = Annotated[str | None, typer.Option(help="take the tasks of one origin alone: seed, evolved, given, official")]
-Environment = Annotated[str, typer.Option(help="the benchmark of the evaluation set or category")]
-Sets = Annotated[list[str] | None, typer.Option("--evaluation-set", help="compare with this set, may be repeated")]
-Category = Annotated[str | None, typer.Option(help="compare with the benchmark's official tasks of a category, or all")]
-Split = Annotated[str, typer.Option(help="with --category: its tasks of one split only")]
-Targets = Annotated[Path | None, typer.Option("--targets", help="compare with a file of tasks")]
-Limit = Annotated[int | None, typer.Option(min=1, help="compare with the first N tasks of each set only")]
-AccessLog = Annotated[
-    Path | None, typer.Option(help="test access log, for held-out sets: as for coevolve evaluate --access-log")
-]
 Encoder = Annotated[
     Path | None,
     typer.Option("--embedder", help="folder of a sentence-transformers model; hashed n-grams if not given"),
@@ -53,6 +55,49 @@ class RunsReport(Record):
     runs: dict[str, Any]
 
 
+def target_choice(
+    environment: Annotated[str, typer.Option(help="the benchmark of the evaluation set or category")] = DEFAULT,
+    evaluation_set: Annotated[
+        list[str] | None, typer.Option("--evaluation-set", help="compare with this set, may be repeated")
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="compare with the benchmark's official tasks of a category, or all")
+    ] = None,
+    split: Annotated[str, typer.Option(help="with --category: its tasks of one split only")] = "all",
+    targets: Annotated[Path | None, typer.Option("--targets", help="compare with a file of tasks")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="compare with the first N tasks of each set only")] = None,
+    access_log: Annotated[
+        Path | None, typer.Option(help="test access log, for held-out sets: as for coevolve evaluate --access-log")
+    ] = None,
+) -> TargetChoice:
+    """Return what these options name."""
+    return TargetChoice(
+        environment=environment,
+        evaluation_set=tuple(evaluation_set or ()),
+        category=category,
+        split=split,
+        tasks=targets,
+        limit=limit,
+        access_log=access_log,
+    )
+
+
+def with_targets(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` the options of ``target_choice`` in place of its argument ``choice``."""
+    own = dict(inspect.signature(command, eval_str=True).parameters)
+    del own["choice"]
+    shared = inspect.signature(target_choice, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them
+        command(**{name: arguments[name] for name in own}, choice=target_choice(**{n: arguments[n] for n in shared}))
+
+    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own.values(), *shared.values())]
+    )
+    return wrapped
+
+
 @app.command(cls=OneSentence)
 def cost(
     runs: Runs,
@@ -64,7 +109,6 @@ def cost(
     """CoEvolve, table 7: share of feedback, seconds of an evolution and of the run, gain."""
     with exit_statuses():
         from evaluation.analyses.cost import cost_table, feedback_cost, last_score
-        from evaluation.analyses.recorded import read_iterations
 
         reference = None
         if against is not None:
@@ -88,23 +132,17 @@ def agreement(
     """CoEvolve, table 8: tasks that both, one and none of two policies solved, and their paired difference."""
     with exit_statuses():
         from evaluation.analyses.agreement import agreement_table, agreements
-        from evaluation.analyses.recorded import read_verdicts
 
         found = agreements(read_verdicts(first), read_verdicts(second))
         _show(RunsReport(runs={one.group: one for one in found}), as_json, agreement_table(found))
 
 
 @app.command(cls=OneSentence)
+@with_targets
 def similarity(
     tasks: Tasks,
+    choice: TargetChoice,
     origin: Origin = None,
-    environment: Environment = DEFAULT,
-    evaluation_set: Sets = None,
-    category: Category = None,
-    split: Split = "all",
-    targets: Targets = None,
-    limit: Limit = None,
-    access_log: AccessLog = None,
     embedder: Encoder = None,
     above: Annotated[
         float, typer.Option(min=-1.0, max=1.0, help="name the pairs with a cosine of at least this (ours)")
@@ -117,29 +155,23 @@ def similarity(
     with exit_statuses():
         from evaluation.analyses.similarity import pairs_table, similarity_report, similarity_table
 
-        choice = (environment, evaluation_set, category, split, targets, limit, access_log)
-        label, nearest, count = _nearest(tasks, origin, choice, embedder)
+        label, nearest, count = _nearest(read_tasks(tasks, origin), choice, embedder)
         report = similarity_report(nearest, count, label, width=width, threshold=above)
         shown = [similarity_table(report), *([pairs_table(report, rows)] if report.above and rows else [])]
         _show(report, as_json, *shown)
 
 
 @app.command(cls=OneSentence)
+@with_targets
 def subsets(
     tasks: Tasks,
     output: Annotated[Path, typer.Argument(help="new folder for low, medium, high and mixed.jsonl")],
+    choice: TargetChoice,
     size: Annotated[
         int | None, typer.Option(min=1, help="tasks of each subset; a third of all if not given (ours)")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
     origin: Origin = None,
-    environment: Environment = DEFAULT,
-    evaluation_set: Sets = None,
-    category: Category = None,
-    split: Split = "all",
-    targets: Targets = None,
-    limit: Limit = None,
-    access_log: AccessLog = None,
     embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,15 +180,14 @@ def subsets(
     Choose by similarity to a development set: training tasks that were chosen by a test set have seen it.
     """
     with exit_statuses():
-        from evaluation.analyses.recorded import read_tasks
         from evaluation.analyses.similarity import similarity_subsets
         from memory.run import write_jsonl
 
         check_output("OUTPUT", output, "folder")
-        choice = (environment, evaluation_set, category, split, targets, limit, access_log)
-        _, nearest, _ = _nearest(tasks, origin, choice, embedder)
+        found = read_tasks(tasks, origin)
+        _, nearest, _ = _nearest(found, choice, embedder)
         chosen = similarity_subsets(nearest, size, seed)
-        by_id = {task.id: task for task in read_tasks(tasks, origin)}
+        by_id = {task.id: task for task in found}
         for one in chosen:
             write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks], new=True)
         from rich.table import Table
@@ -170,23 +201,17 @@ def subsets(
 
 
 @app.command(cls=OneSentence)
+@with_targets
 def diversity(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
+    choice: TargetChoice,
     neighbours: Annotated[int, typer.Option(min=1, help="k of SR@k (ours; the paper has no value)")] = 5,
-    environment: Environment = DEFAULT,
-    evaluation_set: Sets = None,
-    category: Category = None,
-    split: Split = "all",
-    targets: Targets = None,
-    limit: Limit = None,
-    access_log: AccessLog = None,
     embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
         from evaluation.analyses.diversity import diversity_report, diversity_table
-        from evaluation.analyses.recorded import open_targets, read_iterations, read_tasks
         from evaluation.analyses.texts import open_text_embedder, text_of
 
         if not run.is_dir():
@@ -196,29 +221,18 @@ def diversity(
             (one.iteration, one.step, [text_of(task) for task in made if task.admitted_at == one.iteration])
             for one in read_iterations(run)
         ]
-        chosen = _choice(environment, evaluation_set, category, split, targets, limit, access_log)
-        aims = [text_of(item.task) for item in open_targets(chosen)] if chosen.given else []
+        aims = [text_of(item.task) for item in open_targets(choice)] if choice.given else []
         encoder = open_text_embedder(embedder)
         report = diversity_report(evolutions, aims, encoder.label, encoder.embed, neighbours)
         _show(report, as_json, diversity_table(report))
 
 
 @app.command(cls=OneSentence)
-def lengths(
-    tasks: Tasks,
-    environment: Environment = DEFAULT,
-    evaluation_set: Sets = None,
-    category: Category = None,
-    split: Split = "all",
-    targets: Targets = None,
-    limit: Limit = None,
-    access_log: AccessLog = None,
-    as_json: AsJson = False,
-) -> None:
+@with_targets
+def lengths(tasks: Tasks, choice: TargetChoice, as_json: AsJson = False) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
         from evaluation.analyses.lengths import lengths_table, task_lengths
-        from evaluation.analyses.recorded import open_targets, read_tasks
         from evaluation.panels import calls_of
 
         made = read_tasks(tasks)
@@ -230,9 +244,8 @@ def lengths(
             )
             for origin in dict.fromkeys(task.origin for task in made)
         ]
-        chosen = _choice(environment, evaluation_set, category, split, targets, limit, access_log)
-        if chosen.given:
-            items = open_targets(chosen)
+        if choice.given:
+            items = open_targets(choice)
             counts = [item.reference_calls for item in items]
             found.insert(0, task_lengths("original", [len(item.task.turns) for item in items], counts))
         _show(RunsReport(runs={one.name: one for one in found}), as_json, lengths_table(found))
@@ -243,7 +256,6 @@ def curves(runs: Runs, as_json: AsJson = False) -> None:
     """CoEvolve, figures 3a, 3b, 3d and 4: success, signals by kind and tasks per signal at each evolution."""
     with exit_statuses():
         from evaluation.analyses.curves import curve_table, run_curve
-        from evaluation.analyses.recorded import read_iterations
 
         found = {str(path): run_curve(read_iterations(path)) for path in runs}
         _show(
@@ -252,22 +264,20 @@ def curves(runs: Runs, as_json: AsJson = False) -> None:
 
 
 def _short(name: str, among: Sequence[Path]) -> str:
-    """Return the last part of a path where it tells the path from the others."""
+    """Return the last part of a path where it is different from the others'."""
     last = Path(name).name
     return last if [path.name for path in among].count(last) == 1 else name
 
 
 def _nearest(
-    tasks: Path, origin: str | None, choice: tuple[Any, ...], embedder: Path | None
+    made: Sequence[Task], choice: TargetChoice, embedder: Path | None
 ) -> tuple[str, tuple[NearestTarget, ...], int]:
     """Return the embedder's label, the nearest target of each task, and the number of targets."""
-    from evaluation.analyses.recorded import open_targets, read_tasks
     from evaluation.analyses.similarity import nearest_targets
     from evaluation.analyses.texts import open_text_embedder, text_of
 
-    made = read_tasks(tasks, origin)
     encoder = open_text_embedder(embedder)  # before an access is logged
-    items = open_targets(_choice(*choice))
+    items = open_targets(choice)
     found = nearest_targets(
         [task.id for task in made],
         encoder.embed([text_of(task) for task in made]),
@@ -277,32 +287,8 @@ def _nearest(
     return encoder.label, found, len(items)
 
 
-def _choice(
-    environment: str,
-    evaluation_set: Sequence[str] | None,
-    category: str | None,
-    split: str,
-    targets: Path | None,
-    limit: int | None,
-    access_log: Path | None,
-) -> Any:  # noqa: ANN401 - its module is imported when a command runs
-    from evaluation.analyses.recorded import TargetChoice
-
-    return TargetChoice(
-        environment=environment,
-        evaluation_set=tuple(evaluation_set or ()),
-        category=category,
-        split=split,
-        tasks=targets,
-        limit=limit,
-        access_log=access_log,
-    )
-
-
 def _show(report: Record, as_json: bool, *tables: Table) -> None:
     if as_json:
-        from evaluation.analyses.recorded import one_line
-
         print(one_line(report))
         return
     from rich.console import Console

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, model_validator
 
-from environments.base import InputError
-from environments.checkout import ROOT, find_recipe
+from environments.base import InputError, Record
+from environments.checkout import ROOT
+from evaluation.study.recipe import put
+from memory.former import give_todays_names
 from memory.jsonl import complaint
-from memory.strict_yaml import read_yaml
+from memory.strict_yaml import read_recipe
 
 INDEX = ROOT / "recipes" / "papers" / "index.yaml"
 
@@ -24,13 +25,7 @@ Kind = Literal["study", "analysis", "evaluation", "text", "out"]
 Tree = dict[str, Any]
 
 
-class Entry(BaseModel):
-    """Base of the index's parts: unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Preparation(Entry):
+class Preparation(Record):
     """A file of first tasks (D_0) that the arms of a study share: made once, by ``coevolve seed``."""
 
     output: Path
@@ -39,7 +34,7 @@ class Preparation(Entry):
     overrides: tuple[str, ...] = ()
 
 
-class Part(Entry):
+class Part(Record):
     """One thing to run for a table: a study, a command of ``coevolve analyse``, or one of ``coevolve evaluate``.
 
     ``command`` has the arguments. ``{raw}`` and ``{runs}`` in it are the folders of the results and of the kept runs of
@@ -61,7 +56,7 @@ class Part(Entry):
     gpu: bool = False
 
 
-class PaperItem(Entry):
+class PaperItem(Record):
     """A table or figure. ``note``: what a reader of the result must know, departures from the paper above all."""
 
     id: str = Field(pattern=r"^(SEAL-)?[TF][0-9]+$")
@@ -83,13 +78,12 @@ class PaperItem(Entry):
         return self
 
 
-class RecordedRates(Entry):
-    """Rates to estimate with where the user gives none; each with its source in the index.
+class MeasuredRates(Record):
+    """What an estimate multiplies counts with.
 
     ``gpu_seconds_per_rollout``: by environment, for a model of ``billions`` parameters, feedback and evaluation
     included. ``signals_per_evolution`` and ``tasks_per_signal``: contexts explored, and tasks admitted for each.
-    ``prompt_tokens`` and ``completion_tokens``: of one request of a chat role. ``set_sizes``: tasks by environment and
-    evaluation set, for estimates on a machine that lacks a benchmark's data.
+    ``prompt_tokens`` and ``completion_tokens``: of one request of a chat role.
     """
 
     gpu_seconds_per_rollout: dict[str, float]
@@ -98,11 +92,19 @@ class RecordedRates(Entry):
     tasks_per_signal: float
     prompt_tokens: float
     completion_tokens: float
+
+
+class RecordedRates(MeasuredRates):
+    """The rates of the index, for what the user does not give; each with its source.
+
+    ``set_sizes``: tasks by environment and evaluation set, for estimates on a machine that lacks a benchmark's data.
+    """
+
     set_sizes: dict[str, dict[str, int]] = {}
     sources: dict[str, str]
 
 
-class Catalogue(Entry):
+class Catalogue(Record):
     """The whole index."""
 
     rates: RecordedRates
@@ -137,17 +139,18 @@ class StudyPlan(BaseModel):
     arms: tuple[StudyArm, ...]
 
     def settings_of(self, arm: StudyArm) -> Tree:
-        """Return the settings of an arm's run, as its recipe has them. Raises InputError for a missing base."""
-        tree = copy.deepcopy(read_mapping(self.base))
+        """Return the settings of an arm's run, by today's names. Raises InputError for a missing base."""
+        tree = read_recipe(self.base)
+        give_todays_names(tree)
         for key, value in (*self.settings.items(), *arm.overrides.items()):
-            _put(tree, key, value)
+            put(tree, key, value)
         return tree
 
 
 def load_catalogue(path: Path = INDEX) -> Catalogue:
     """Return the index. Raises InputError that names the file and the key."""
     try:
-        found = Catalogue.model_validate_json(json.dumps(read_mapping(path), default=str))
+        found = Catalogue.model_validate_json(json.dumps(read_recipe(path), default=str))
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
     names = [one.id for one in found.items]
@@ -159,17 +162,9 @@ def load_catalogue(path: Path = INDEX) -> Catalogue:
 def load_plan(path: Path) -> StudyPlan:
     """Return a study's recipe. Raises InputError that names the file and the key."""
     try:
-        return StudyPlan.model_validate_json(json.dumps(read_mapping(path), default=str))
+        return StudyPlan.model_validate_json(json.dumps(read_recipe(path), default=str))
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
-
-
-def read_mapping(path: Path) -> Tree:
-    """Return the sections of a recipe. Raises InputError for another file."""
-    tree = read_yaml(find_recipe(path))
-    if not isinstance(tree, dict):
-        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    return tree
 
 
 def value_of(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:  # noqa: ANN401 - any setting
@@ -180,12 +175,3 @@ def value_of(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:  # 
             return default
         found = found[name]
     return found
-
-
-def _put(tree: Tree, key: str, value: Any) -> None:  # noqa: ANN401 - any setting
-    *sections, last = key.split(".")
-    for name in sections:
-        if not isinstance(tree.get(name), dict):
-            tree[name] = {}
-        tree = tree[name]
-    tree[last] = value

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from environments.base import Record
 from environments.registry import DEFAULT
-from evaluation.papers.catalogue import Preparation, RecordedRates, StudyPlan, Tree, read_mapping, value_of
+from evaluation.papers.catalogue import MeasuredRates, Preparation, RecordedRates, StudyPlan, Tree, value_of
 from memory.settings import TaskSettings
+from memory.strict_yaml import read_recipe
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
 FORMULAS = {
@@ -38,15 +39,9 @@ ROUNDS, STEPS, DRAFTS, VALIDATOR_STEPS = 4, 8, 3, 30
 _BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![\w])")
 
 
-class Rates(Record):
+class Rates(MeasuredRates):
     """The rates of an estimate: those of the user where given, the recorded ones otherwise. Prices may be unknown."""
 
-    gpu_seconds_per_rollout: dict[str, float]
-    billions: float
-    signals_per_evolution: float
-    tasks_per_signal: float
-    prompt_tokens: float
-    completion_tokens: float
     price_gpu_hour: float | None = None
     price_prompt: float | None = None
     price_completion: float | None = None
@@ -54,16 +49,15 @@ class Rates(Record):
     @classmethod
     def recorded(cls, rates: RecordedRates, **changes: Any) -> Rates:  # noqa: ANN401 - fields of this record
         """Return the recorded rates with ``changes``."""
-        shared = {name: getattr(rates, name) for name in cls.model_fields if name in RecordedRates.model_fields}
+        shared = {name: getattr(rates, name) for name in MeasuredRates.model_fields}
         return cls.model_validate(shared | changes)
 
 
-class Estimate(Record):
-    """What a study takes, all arms and seeds together; ``FORMULAS`` says how each figure is computed.
+class ArmLoad(Record):
+    """What one arm takes, all its seeds together.
 
     ``gpu_hours`` and ``gpu_gib`` are None where the model's name does not say its size or the environment has no
-    recorded rate. ``gpu_gib``: memory of all GPUs together, for the largest arm. ``money`` is None without the prices
-    that its terms need.
+    recorded rate. ``gpu_gib``: memory of all GPUs together.
     """
 
     runs: int
@@ -72,18 +66,17 @@ class Estimate(Record):
     gpu_hours: float | None
     gpu_gib: float | None
     requests: int
+
+
+class Estimate(ArmLoad):
+    """What a study takes, all arms and seeds together; ``FORMULAS`` says how each figure is computed.
+
+    ``gpu_gib`` is the largest arm's. ``money`` is None without the prices that its terms need.
+    """
+
     prompt_tokens: float
     completion_tokens: float
     money: float | None
-
-
-class _ArmLoad(NamedTuple):
-    runs: int
-    rollouts: int
-    attempts: int
-    gpu_hours: float | None
-    gpu_gib: float | None
-    requests: int
 
 
 def estimate(
@@ -138,7 +131,7 @@ def money(gpu_hours: float, prompt: float, completion: float, rates: Rates) -> f
     return sum(amount / per * (price or 0.0) for amount, price, per in needed)
 
 
-def _load(tree: Tree, seeds: int, untrained: bool, attempts: int, rates: Rates) -> _ArmLoad:
+def _load(tree: Tree, seeds: int, untrained: bool, attempts: int, rates: Rates) -> ArmLoad:
     size = billions_of(policy_of(tree))
     rollouts = 0 if untrained else seeds * rollouts_of(tree)
     attempts *= seeds
@@ -149,7 +142,7 @@ def _load(tree: Tree, seeds: int, untrained: bool, attempts: int, rates: Rates) 
         hours = 0.0
     elif size is not None and seconds is not None:
         hours = (rollouts + attempts) * seconds * (size / rates.billions) / 3600
-    return _ArmLoad(
+    return ArmLoad(
         runs=0 if untrained else seeds,
         rollouts=rollouts,
         attempts=attempts,
@@ -212,7 +205,7 @@ def _requests(tree: Tree, rates: Rates) -> int:
 
 
 def _preparation(one: Preparation, rates: Rates) -> int:
-    return _first(read_mapping(one.recipe), one.count, rates)
+    return _first(read_recipe(one.recipe), one.count, rates)
 
 
 def _first(tree: Tree, count: int, rates: Rates) -> int:

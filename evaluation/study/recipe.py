@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, Vali
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
-from environments.checkout import INITIAL_POLICY, find_recipe, shipped_policy
+from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, with_options
 from evaluation.panels import held_out, panel_hash
@@ -21,7 +21,7 @@ from evaluation.settings import ENDPOINT, AttemptSettings
 from evaluation.study.recorded import settings_as_recorded, text_as_recorded
 from memory.former import FORMER_NAMES, give_todays_names
 from memory.jsonl import complaint
-from memory.strict_yaml import read_yaml
+from memory.strict_yaml import read_recipe
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""
@@ -284,12 +284,12 @@ def load_study(path: Path) -> Study:
 
     Raises InputError that names the file and the key.
     """
-    tree = _mapping(path)
+    tree = read_recipe(path)
     try:
         recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
-    shared = _mapping(recipe.base)
+    shared = read_recipe(recipe.base)
     _rename(shared, str(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
@@ -368,7 +368,9 @@ def put(tree: Tree, key: str, value: JsonValue) -> None:
     *sections, last = _today(key).split(".")
     section = tree
     for name in sections:
-        section = section.setdefault(name, {})
+        if section.get(name) is None:
+            section[name] = {}
+        section = section[name]
         if not isinstance(section, dict):
             raise InputError(f"{key}: '{name}' is a value, not a section")
     section[last] = copy.deepcopy(value)  # a section, which further keys may change
@@ -380,13 +382,6 @@ def _rename(tree: Tree, source: str) -> None:
         give_todays_names(tree)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
-
-
-def _mapping(path: Path) -> Tree:
-    tree = read_yaml(find_recipe(path))
-    if not isinstance(tree, dict):
-        raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
-    return tree
 
 
 def _content_hash(folder: Path) -> str:

@@ -18,7 +18,6 @@ from evaluation.papers.catalogue import (
     StudyPlan,
     load_catalogue,
     load_plan,
-    read_mapping,
     value_of,
 )
 from evaluation.papers.estimate import environment_of
@@ -26,6 +25,7 @@ from evaluation.papers.machine import set_size
 from evaluation.study.recipe import load_study
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
+from memory.strict_yaml import read_recipe
 
 CATALOGUE = load_catalogue()
 PARTS = [(item, part) for item in CATALOGUE.items for part in item.parts]
@@ -86,7 +86,7 @@ def test_the_two_recipes_of_a_table_differ_in_the_benchmark_alone() -> None:
     pairs = [(bfcl, appworld) for bfcl, appworld in twins if appworld in STUDIES]
     assert len(pairs) == 6
     for bfcl, appworld in pairs:
-        one, other = (read_mapping(path) for path in (bfcl, appworld))
+        one, other = (read_recipe(path) for path in (bfcl, appworld))
         assert len(one["arms"]) == len(other["arms"])
         for left, right in zip(one["arms"], other["arms"], strict=True):
             assert str(left).replace("bfcl", "appworld") == str(right)
@@ -122,8 +122,22 @@ def test_settings_of_an_arm_are_base_settings_and_overrides(tmp_path: Path) -> N
     )
     tree = plan.settings_of(plan.arms[0])
     assert tree == {"iterations": 2, "training": {"steps": 4, "seal": {"weights": None}}, "tasks": {"initial": "x"}}
-    assert read_mapping(plan.base)["training"] == {"steps": 3, "seal": None}
+    assert read_recipe(plan.base)["training"] == {"steps": 3, "seal": None}
     assert value_of(tree, "training.steps.x", "none") == "none"
+
+
+def test_former_names_of_settings_are_read_as_a_study_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("evaluation: {panel: mine}\n")
+    plan = StudyPlan.model_validate(
+        {
+            "base": tmp_path / "base.yaml",
+            "settings": {"tasks.sampling": "uniform"},
+            "panels": {"dev": ["a"], "test": ["b"]},
+            "arms": [{"name": "grpo"}],
+        }
+    )
+    tree = plan.settings_of(plan.arms[0])
+    assert tree == {"evaluation": {"set": "mine"}, "tasks": {"experimental": {"sampling": "uniform"}}}
 
 
 @dataclasses.dataclass
