@@ -12,9 +12,9 @@ from a cache instead of executing them again.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
@@ -331,17 +331,29 @@ def verdict(turns: Sequence[TurnOutcome], reached: int, names: FailureNames, par
     return Outcome(success=True, turns=checked, partial=partial)
 
 
-class Turns:
-    """The user turns of one attempt at ``task``: begun once, ended one after the other.
+Played = TypeVar("Played")
 
-    ``callable`` are the tools that the task has in any of its turns, those withheld at first included.
+
+class Turns(Generic[Played]):
+    """The user turns of one attempt at ``task``: begun once, ended one after the other, and measured.
+
+    ``callable`` are the tools that the task has in any of its turns, those withheld at first included. ``steps``,
+    ``calls`` and ``malformed`` count actions of the current turn; the episode adds to them.
+
+    Args:
+        task: the task.
+        measure: returns what the episode records of a turn, as the world is now, by the turn's index and its numbers
+            of calls and of malformed actions.
     """
 
-    def __init__(self, task: TaskSpec) -> None:
+    def __init__(self, task: TaskSpec, measure: Callable[[int, int, int], Played]) -> None:
         withheld = {name for names in task.withheld.values() for name in names}
         self.callable = withheld.union(task.tools)
         self.index = -1
         self.over = False
+        self.steps = self.calls = self.malformed = 0
+        self._measure = measure
+        self._ended: list[Played] = []
         self._task = task
         self._shown = tuple(name for name in task.tools if name not in withheld)
 
@@ -361,7 +373,26 @@ class Turns:
         if self.index + 1 == len(self._task.turns):
             self.over = True
             return None
+        self._ended.append(self._current())
+        self.steps = self.calls = self.malformed = 0
         return self._open()
+
+    def played(self) -> tuple[Played, ...]:
+        """Return what each turn of the task came to: an ended one at its end, any other as the world is now.
+
+        A turn that was not reached has no action.
+        """
+        self.expect_started()
+        rest = range(self.index + 1, len(self._task.turns))
+        return (*self._ended, self._current(), *(self._measure(turn, 0, 0) for turn in rest))
+
+    @property
+    def reached(self) -> int:
+        """How many turns the agent was shown."""
+        return self.index + 1
+
+    def _current(self) -> Played:
+        return self._measure(self.index, self.calls, self.malformed)
 
     def expect_started(self) -> None:
         """Raise RuntimeError before ``start``."""

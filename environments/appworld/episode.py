@@ -67,9 +67,7 @@ class AppWorldEpisode:
         self._world: PlayedWorld | RecordedWorld | None = world
         self._references = references
         self._max_steps = max_steps
-        self._turns = Turns(task)
-        self._steps = self._calls = self._malformed = 0
-        self._finished: list[PlayedTurn] = []
+        self._turns = Turns(task, self._measured)
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn, with the benchmark's introduction."""
@@ -83,23 +81,19 @@ class AppWorldEpisode:
         """Execute one action in the current turn; a malformed one is answered and counted."""
         self._turns.expect_open()
         world = self._live()
-        if self._steps >= self._max_steps:
+        if self._turns.steps >= self._max_steps:
             return refused(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
-        self._steps += 1
+        self._turns.steps += 1
         if isinstance(action, MalformedCall):
-            self._malformed += 1
+            self._turns.malformed += 1
             return Observation(text=f"Malformed action: {action.reason}", status=ObservationStatus.MALFORMED)
-        self._calls += 1
+        self._turns.calls += 1
         if action.name not in self._turns.callable:
             return refused(f"there is no tool {action.name!r} in this task")
         return world.run(action)
 
     def end_turn(self) -> UserTurn | None:
         """End the current turn and return the next one, or None when the episode is over."""
-        self._turns.expect_open()
-        if self._turns.index + 1 < len(self._task.turns):
-            self._finished.append(self._current())
-            self._steps = self._calls = self._malformed = 0
         return self._turns.end()
 
     def state(self) -> str:
@@ -108,14 +102,12 @@ class AppWorldEpisode:
 
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
-        self._turns.expect_started()
+        turns = self._turns
+        turns.expect_started()
         if start_of(self._task).official:
             evaluation = self._live().evaluation()
-            return against_checks(self._calls, self._malformed, len(self._task.reference[0]), evaluation)
-        now = self._current()
-        played = [*self._finished, now]
-        rest = [now.model_copy(update={"calls": 0, "malformed": 0})] * (len(self._task.turns) - len(played))
-        return against_reference([*played, *rest], self._references.of(self._task), len(played))
+            return against_checks(turns.calls, turns.malformed, len(self._task.reference[0]), evaluation)
+        return against_reference(turns.played(), self._references.of(self._task), turns.reached)
 
     def close(self) -> None:
         """End the world. Idempotent."""
@@ -123,8 +115,8 @@ class AppWorldEpisode:
             self._world.close()
             self._world = None
 
-    def _current(self) -> PlayedTurn:
-        return PlayedTurn(calls=self._calls, malformed=self._malformed, end=self._live().difference())
+    def _measured(self, turn: int, calls: int, malformed: int) -> PlayedTurn:
+        return PlayedTurn(calls=calls, malformed=malformed, end=self._live().difference())
 
     def _live(self) -> PlayedWorld | RecordedWorld:
         if self._world is None:

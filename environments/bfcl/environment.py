@@ -46,10 +46,8 @@ class BFCLEpisode:
         self._task = task
         self._max_steps = max_steps
         self._simulators: Simulators | None = Simulators(task.classes, task.initial_state, task.long_context)
-        self._turns = Turns(task)
+        self._turns = Turns(task, self._checked)
         self._results: list[str] = []
-        self._finished: list[TurnOutcome] = []
-        self._steps = self._calls = self._malformed = 0
         self._terminated: int | None = None
         self._reference: tuple[ExpectedTurn, ...] | None = None
 
@@ -63,27 +61,24 @@ class BFCLEpisode:
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
         self._turns.expect_open()
-        if self._steps >= self._max_steps:
+        if self._turns.steps >= self._max_steps:
             if self._turns.index < len(self._task.turns) - 1:
                 self._terminated = self._turns.index
             return _error(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
-        self._steps += 1
+        self._turns.steps += 1
         if isinstance(action, MalformedCall):
-            self._malformed += 1
+            self._turns.malformed += 1
             return Observation(text=ERROR_PREFIX + action.reason, status=ObservationStatus.MALFORMED)
         return self._call(action)
 
     def _call(self, call: ToolCall) -> Observation:
         answer = self._live().run(call) if call.name in self._turns.callable else not_defined(call.name)
-        self._calls += 1
+        self._turns.calls += 1
         self._results.append(answer.text)
         return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
 
     def end_turn(self) -> UserTurn | None:
         """Check the current turn and return the next one, or None when the episode is over."""
-        self._turns.expect_open()
-        self._finished.append(self._current())
-        self._steps = self._calls = self._malformed = 0
         return self._turns.end()
 
     def state(self) -> str:
@@ -92,22 +87,13 @@ class BFCLEpisode:
 
     def outcome(self) -> Outcome:
         """Return the official result of the actions so far; turns not reached count as turns without a call."""
-        self._turns.expect_started()
-        turns = list(self._finished)
-        if not self._turns.over:
-            turns.append(self._current())
-        for index in range(len(turns), len(self._task.turns)):
-            turns.append(self._checked(index, calls=0, malformed=0))
-        return judge(tuple(turns), reached=self._turns.index + 1, terminated=self._terminated)
+        return judge(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
 
     def close(self) -> None:
         """Drop the simulators. Idempotent."""
         self._simulators = None
 
-    def _current(self) -> TurnOutcome:
-        return self._checked(self._turns.index, calls=self._calls, malformed=self._malformed)
-
-    def _checked(self, turn: int, *, calls: int, malformed: int) -> TurnOutcome:
+    def _checked(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
         if self._reference is None:
             self._reference = reference_turns(self._task)
         reference = self._reference[turn]

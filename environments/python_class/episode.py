@@ -28,7 +28,7 @@ _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 
 
 class _Played(NamedTuple):
-    """The current turn: calls made, malformed actions, the state, and all results so far."""
+    """A turn: calls made, malformed actions, the state after it, and all results by then."""
 
     calls: int
     malformed: int
@@ -56,10 +56,8 @@ class PythonEpisode:
         self._task = task
         self._make = make
         self._world: ClassWorld | None = make()
-        self._turns = Turns(task)
-        self._calls = self._malformed = 0
+        self._turns = Turns(task, self._measured)
         self._heard: set[str] = set()
-        self._finished: list[_Played] = []
         self._wanted: tuple[_Wanted, ...] | None = None
 
     def start(self) -> UserTurn:
@@ -73,9 +71,9 @@ class PythonEpisode:
         """Execute one action in the current turn; a malformed one is answered and counted."""
         self._turns.expect_open()
         if isinstance(action, MalformedCall):
-            self._malformed += 1
+            self._turns.malformed += 1
             return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
-        self._calls += 1
+        self._turns.calls += 1
         observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
         if not observation.failed:
             self._heard.add(observation.text)
@@ -83,9 +81,6 @@ class PythonEpisode:
 
     def end_turn(self) -> UserTurn | None:
         """End the turn and return the next one, or None when the episode is over."""
-        self._turns.expect_open()
-        self._finished.append(self._current())
-        self._calls = self._malformed = 0
         return self._turns.end()
 
     def state(self) -> str:
@@ -94,19 +89,15 @@ class PythonEpisode:
 
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
-        self._turns.expect_started()
-        now = self._current()
-        played = self._finished if self._turns.over else [*self._finished, now]
-        rest = [now._replace(calls=0, malformed=0)] * (len(self._task.turns) - len(played))
-        turns = tuple(self._checked(turn, one) for turn, one in enumerate([*played, *rest]))
-        return verdict(turns, len(played), _FAILURES)
+        turns = [self._checked(turn, played) for turn, played in enumerate(self._turns.played())]
+        return verdict(turns, self._turns.reached, _FAILURES)
 
     def close(self) -> None:
         """Drop the world. Idempotent."""
         self._world = None
 
-    def _current(self) -> _Played:
-        return _Played(self._calls, self._malformed, self.state(), frozenset(self._heard))
+    def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
+        return _Played(calls, malformed, self.state(), frozenset(self._heard))
 
     def _checked(self, turn: int, played: _Played) -> TurnOutcome:
         if self._wanted is None:

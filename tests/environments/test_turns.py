@@ -5,7 +5,7 @@ import pytest
 from environments.base import TaskSpec, Turns
 
 
-def turns(*texts: str, withheld: dict[int, tuple[str, ...]] | None = None) -> Turns:
+def turns(*texts: str, withheld: dict[int, tuple[str, ...]] | None = None) -> Turns[tuple[int, int, int]]:
     return Turns(
         TaskSpec(
             environment="made",
@@ -16,7 +16,8 @@ def turns(*texts: str, withheld: dict[int, tuple[str, ...]] | None = None) -> Tu
             tools=("a", "b"),
             reference=((),) * len(texts),
             withheld=withheld or {},
-        )
+        ),
+        lambda turn, calls, malformed: (turn, calls, malformed),
     )
 
 
@@ -41,3 +42,19 @@ def test_out_of_order_is_refused():
     order.end()
     with pytest.raises(RuntimeError, match="is over"):
         order.expect_open()
+
+
+def test_ended_turns_keep_what_they_came_to_and_others_are_measured_as_they_are():
+    order = turns("one", "two", "three")
+    with pytest.raises(RuntimeError, match="not started"):
+        order.played()
+    order.first()
+    order.calls, order.malformed, order.steps = 2, 1, 3
+    order.end()
+    assert (order.calls, order.malformed, order.steps) == (0, 0, 0)
+    order.calls = 4
+    assert (order.played(), order.reached) == (((0, 2, 1), (1, 4, 0), (2, 0, 0)), 2)
+    order.end()
+    order.malformed = 5
+    order.end()
+    assert (order.played(), order.reached) == (((0, 2, 1), (1, 4, 0), (2, 0, 5)), 3)
