@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -85,7 +86,7 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
 def find_story(run: RunDirectory, iterations: int) -> Story | None:
     """Return the first admitted task that was rolled out later, and whose weak task was rolled out again later.
 
-    Forgetting and boundary come before rare; the outcome plays no part in the choice. None where there is no such task.
+    Forgetting and boundary come before rare; the outcome plays no part in the choice. None without one.
     """
     tasks = load_tasks(run)
     by_id = {task.id: task for task in tasks}
@@ -184,9 +185,11 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
         what = f"--tasks {quote(settings.evaluation.tasks)}"
     else:
         what = f"--evaluation-set {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
-    named = "" if settings.environment.name == DEFAULT else f"--environment {quote(settings.environment.name)} "
+    environment = settings.environment
+    named = "" if environment.name == DEFAULT else f"--environment {quote(environment.name)} "
+    options = [f" --option {quote(f'{key}={json.dumps(value)}')}" for key, value in environment.for_evaluation.items()]
     python = _python()
-    command = f"{python} -m evaluation.run {named}{what}"
+    command = f"{python} -m evaluation.run {named}{what}{''.join(options)}"
     yield ""
     yield "Next"
     yield f"  {command} --model {policy}"
@@ -212,10 +215,10 @@ def _course(scores: dict[int, float]) -> str:
 
 
 def _calls(calls: Iterable[ToolCall]) -> str:
-    told = (
+    shares = (
         f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})" for call in calls
     )
-    return _shown(", ".join(told))
+    return _shown(", ".join(shares))
 
 
 def _shown(text: str) -> str:

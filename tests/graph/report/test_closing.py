@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 from support.made_run import make_run, run_graph
 
 from environments.verification.verify import Refusal
+from evaluation.settings import ScoringSettings
 from graph.recipe import load_recipe
 from graph.report.closing import REASONS, WIDTH, WORDS, closing, find_story
 from graph.report.summary import COLUMNS, Summary, summarise
@@ -68,6 +72,33 @@ def test_the_end_names_places_words_and_commands(
     assert "evaluation.run --evaluation-set templated-dev --model lookup --train" in panel
 
 
+def test_the_commands_can_be_copied(
+    evolved: tuple[RunDirectory, Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, summary = evolved
+    read: list[ScoringSettings] = []
+    monkeypatch.setattr("evaluation.run._evaluate", lambda settings, destination: read.append(settings))
+    monkeypatch.setattr("graph.report.closing._python", lambda: "python")
+    monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
+    own = ["environment.name=environments.example:depot", "environment.options.starts=7", "evaluation.set=null"]
+    for overrides in ([], ["evaluation.set=templated-dev"], own):
+        settings = load_recipe(run.settings_path, overrides)
+        text = closing(run, settings, [summary])
+        lines = [shlex.split(line, comments=True) for line in text[text.index("Next") :].splitlines() if " -m " in line]
+        assert len(lines) == 2 + (settings.evaluation.set is not None)
+        for python, flag, module, *arguments in lines:
+            assert (python, flag) == ("python", "-m")
+            command = typer.main.get_command(importlib.import_module(module).app)
+            if module == "evaluation.run":
+                command.main(arguments, standalone_mode=False)
+                found = read.pop()
+                assert found.options == settings.environment.for_evaluation
+                assert found.environment == settings.environment.name
+            else:
+                assert command.make_context(module, arguments).params["resume"]
+    assert settings.environment.for_evaluation["starts"] == 7
+
+
 def test_what_others_wrote_is_one_line_without_control_characters(
     evolved: tuple[RunDirectory, Summary], tmp_path: Path
 ) -> None:
@@ -78,7 +109,7 @@ def test_what_others_wrote_is_one_line_without_control_characters(
 
 
 def test_every_column_and_every_reason_has_its_words() -> None:
-    assert set(REASONS) >= {Refusal.DUPLICATE, Refusal.TRIVIAL_POLICY, Refusal.SEALED, Refusal.ERROR_RESULT}
+    assert set(REASONS) >= {Refusal.DUPLICATE, Refusal.TRIVIAL_POLICY, Refusal.HELD_OUT, Refusal.ERROR_RESULT}
     assert set(REASONS) <= {str(reason) for reason in Refusal}
     legend = " ".join(f"{word} {meaning}" for word, meaning in WORDS.items())
     assert all(word in legend for word in (*COLUMNS[1:3], *SignalKind, *COLUMNS[5:]))
