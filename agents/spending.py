@@ -100,7 +100,7 @@ class Ledger:
         path: the run's file, which is read now, so that a resumed run continues the count; the first ``add`` creates
             it, and cuts off half a line that a killed process left. None: nothing is written.
         budget: the limits of the whole run.
-        prefix: what stands in front of a budget's name where the user sets it, for messages.
+        prefix: of a budget's name where the user sets it, for messages.
 
     Raises InputError for a file with an invalid line.
     """

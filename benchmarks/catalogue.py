@@ -76,5 +76,5 @@ def chosen(names: Sequence[str]) -> tuple[CatalogueEntry, ...]:
     known = [benchmark.name for benchmark in BENCHMARKS]
     for name in names:
         if name not in known:
-            raise InputError(f"--only {name}: there is no such benchmark: choose from {', '.join(known)}")
+            raise InputError(f"--only {name}: unknown benchmark: choose from {', '.join(known)}")
     return tuple(benchmark for benchmark in BENCHMARKS if not names or benchmark.name in names)

@@ -76,7 +76,7 @@ class StepsInTurn(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Answer the parent."""
-        self.meter.tell()
+        self.meter.record()
 
 
 class RoundTurns(RoundCallback):
@@ -93,7 +93,7 @@ class RoundTurns(RoundCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Answer the parent."""
-        self.meter.tell()
+        self.meter.record()
 
 
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
@@ -217,7 +217,7 @@ def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) 
         batch = [row for row in rows[step * tasks : (step + 1) * tasks] for _ in range(SETTINGS.rollouts_per_task)]
         meter.wait()
         trainer._generate_and_score_completions(batch)
-        meter.tell()
+        meter.record()
 
 
 def main(work: str, side: str, policy: str, out: str, times: str) -> None:

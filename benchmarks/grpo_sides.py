@@ -74,14 +74,14 @@ def interleaved(
 
 def what_was_sampled(figures: dict[str, tuple[Figures, ...]]) -> str:
     """Return a note that shows how far both sides did the same work."""
-    told = []
+    parts = []
     for side in (OURS, TRL):
         tokens = median(each.sampled_tokens for each in figures[side])
         success = sum(each.successes for each in figures[side]) / sum(each.rollouts for each in figures[side])
-        told.append(f"{side} {tokens:.0f} tokens (success {success:.2f})")
+        parts.append(f"{side} {tokens:.0f} tokens (success {success:.2f})")
     one = figures[OURS][0]
     prompt = one.prompt_tokens / one.rollouts
-    return f"{one.rollouts} rollouts of prompts of {prompt:.0f} tokens; sampled: {', '.join(told)}"
+    return f"{one.rollouts} rollouts of prompts of {prompt:.0f} tokens; sampled: {', '.join(parts)}"
 
 
 def _start(work: str, side: str, policy: Path, out: Path, times: int) -> subprocess.Popen[str]:
@@ -93,7 +93,7 @@ def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
     """Make a side do its work once."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # the missing answer tells it
+    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
         print("go", file=process.stdin, flush=True)
     line = process.stdout.readline()
     if not line:

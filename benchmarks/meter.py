@@ -56,7 +56,7 @@ class Meter:
         self.prompt_tokens += sum(map(len, prompt_ids))
         self.sampled_tokens += sum(map(sum, mask))
 
-    def tell(self) -> None:
+    def record(self) -> None:
         """Answer the parent."""
         figures = Figures(
             rollouts=self.rollouts,

@@ -19,7 +19,7 @@ from environments.metrics import Metric
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
-    from environments.verification.fingerprints import PublishedPanel
+    from environments.verification.fingerprints import PublishedSet
     from environments.verification.held_out_records import HeldOutRecord
 
 Section = TypeVar("Section", bound=BaseModel)
@@ -229,7 +229,7 @@ class Benchmark(Generic[Section]):
 
         return HeldOut()
 
-    def published_panels(self) -> tuple[PublishedPanel, ...]:
+    def published_sets(self) -> tuple[PublishedSet, ...]:
         """Return the fingerprints and call sequences of the held-out sets. Raises InputError like ``held_out``."""
         return ()
 

@@ -160,17 +160,17 @@ def one_sentence(command: TyperCommand | TyperGroup) -> Iterator[None]:
         yield
     except Exception as error:
         # The library's class of such errors has no public name, so its methods identify it.
-        told = getattr(error, "format_message", None)
-        if told is None or getattr(error, "exit_code", None) != MISTAKE or not told():
+        message = getattr(error, "format_message", None)
+        if message is None or getattr(error, "exit_code", None) != MISTAKE or not message():
             raise
-        print(f"error: {_sentence(command, told())}", file=sys.stderr, flush=True)
+        print(f"error: {_sentence(command, message())}", file=sys.stderr, flush=True)
         raise SystemExit(MISTAKE) from None
 
 
-def _sentence(command: TyperCommand | TyperGroup, told: str) -> str:
-    text = " ".join(told.split()).rstrip(".?")
+def _sentence(command: TyperCommand | TyperGroup, message: str) -> str:
+    text = " ".join(message.split()).rstrip(".?")
     text = text[:1].lower() + text[1:]
-    unknown = _UNKNOWN.match(told)
+    unknown = _UNKNOWN.match(message)
     if unknown and any("--set" in parameter.opts for parameter in command.params):
         name = unknown[1].replace("-", "_")
         return f"there is no option --{unknown[1]}: settings are given as --set SECTION.{name}=VALUE, see --help"
@@ -201,6 +201,6 @@ class OneSentenceGroup(TyperGroup):
             return super().make_context(*arguments, **options)
 
     def resolve_command(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
-        """Raise SystemExit with status 2 where there is no such command."""
+        """Raise SystemExit with status 2 for an unknown command."""
         with one_sentence(self):
             return super().resolve_command(*arguments, **options)

@@ -14,7 +14,7 @@ from memory.records import Measured, StopReason, count_stops
 
 if TYPE_CHECKING:
     from environments.base import Environment
-    from evaluation.panels import Item
+    from evaluation.sets import Item
     from evaluation.settings import ScoringSettings
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy

@@ -29,7 +29,7 @@ from environments.task_text import CONNECTIVES
 from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
-from evaluation.panels import Item
+from evaluation.sets import Item
 from memory.jsonl import read_jsonl
 from memory.records import Task
 

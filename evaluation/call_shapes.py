@@ -64,15 +64,15 @@ def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
 def set_shapes(name: str, access_log: Path, benchmark: AnyBenchmark) -> Mapping[str, Shape]:
     """Return the call shape of each task of an evaluation set by its id, and nothing else of the tasks.
 
-    Empty where no task states its reference. Raises InputError like ``open_panel``: ``access_log`` must have an access
+    Empty where no task states its reference. Raises InputError like ``open_set``: ``access_log`` must have an access
     to a held-out set.
     """
-    from evaluation.panels import held_out, panel_hash
+    from evaluation.sets import held_out, set_hash
 
     if held_out(name, benchmark):
         from evaluation.test_access import check_opened
 
-        check_opened(access_log, name, panel_hash(name, benchmark))
+        check_opened(access_log, name, set_hash(name, benchmark))
     return _shapes(name, benchmark)
 
 

@@ -34,7 +34,7 @@ def evaluate_served(
     resume: bool,
     report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> Attempts:
-    """Attempt what is selected, but for what ``output`` has of an evaluation that ``resume`` goes on with.
+    """Attempt the selected tasks, without those that ``output`` has of an evaluation that ``resume`` continues.
 
     ``report`` gets the counts of attempts and successes after each. Raises InputError like ``attempt_served`` and for
     files that do not fit; BudgetReached and RepeatedFailure, after which the outcomes so far are in ``output``.

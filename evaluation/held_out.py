@@ -24,12 +24,12 @@ def main(
 ) -> None:
     """Record the held-out sets of a benchmark by content. Takes some minutes; equal data give equal files."""
     from environments.verification.decontamination import RECORD_FILE
-    from environments.verification.fingerprints import panels_folder
+    from environments.verification.fingerprints import sets_folder
     from environments.verification.held_out_records import write_record
 
     with exit_statuses():
         benchmark = named_benchmark(environment)
-        path = output or panels_folder(benchmark.name) / RECORD_FILE
+        path = output or sets_folder(benchmark.name) / RECORD_FILE
         if path.exists() and not force:
             raise InputError(
                 f"{path} exists: a record is fixed, give --force to replace it and say so in the changelog"

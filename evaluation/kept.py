@@ -12,7 +12,7 @@ from pathlib import Path
 from environments.base import InputError
 from environments.command import check_output
 from evaluation.outcomes import TaskOutcome
-from evaluation.panels import Item
+from evaluation.sets import Item
 from evaluation.settings import EndpointSettings, ScoringSettings
 from memory.jsonl import append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 

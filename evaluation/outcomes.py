@@ -60,8 +60,8 @@ class TaskOutcome(Record):
 class Score(Record):
     """The metrics of a group of tasks, and 95 % intervals of its success rate, in [0, 1].
 
-    ``metrics`` always holds ``success``, the share of the ``n`` judged attempts that succeeded; the benchmark's own
-    metrics stand beside it in the benchmark's units, those that are defined for the attempts at hand.
+    ``metrics`` always holds ``success``, the share of the ``n`` judged attempts that succeeded; and the benchmark's own
+    metrics in the benchmark's units, where they are defined for the attempts.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
     with an interval that resamples the same; ``functions`` has the score of each function that references call.
@@ -193,8 +193,8 @@ def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | Non
     shapes = numbered([o.shape for o in judged])
     counts = successes, np.ones_like(successes), clusters, functions
     known = any(o.shape for o in judged)
-    told = known and 0 < successes.sum() < successes.size  # else every replicate is equal
-    macro = shared_interval(*counts, shapes=shapes, replicates=_REPLICATES) if told else None
+    varied = known and 0 < successes.sum() < successes.size  # else every replicate is equal
+    macro = shared_interval(*counts, shapes=shapes, replicates=_REPLICATES) if varied else None
     return shared_interval(*counts, replicates=_REPLICATES), macro
 
 

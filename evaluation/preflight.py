@@ -21,7 +21,7 @@ def check_evaluation(settings: EvaluationSettings, environment: Environment) -> 
 
 
 def _check_tasks(path: str, environment: str) -> None:
-    from evaluation.panels import open_tasks
+    from evaluation.sets import open_tasks
 
     items = open_tasks(Path(path))
     if not items:

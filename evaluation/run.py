@@ -153,7 +153,7 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Destination(NamedTuple):
-    """Where the results go: the outcomes' file, which is gone on with or new, and what is printed on stdout."""
+    """Where the results go: the outcomes' file, new or continued, and the format of stdout."""
 
     output: Path | None
     resume: bool
@@ -216,9 +216,9 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
             print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
 
     if settings.model in BASELINES:
-        driver, told = baseline(settings.model, settings.train, selected.items)
+        driver, description = baseline(settings.model, settings.train, selected.items)
         outcomes = play(selected.items, opened, driver, max_actions)
-        return Attempts(outcomes, NO_MODEL, "one attempt a task, no model", told)
+        return Attempts(outcomes, NO_MODEL, "one attempt a task, no model", description)
     if settings.served is not None:
         from evaluation.endpoint import evaluate_served
 

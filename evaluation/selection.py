@@ -12,7 +12,7 @@ from environments.metrics import Metric
 from environments.registry import belonging, named_benchmark, named_options
 from evaluation.baselines import BASELINES
 from evaluation.outcomes import TaskOutcome
-from evaluation.panels import ALL, Item, held_out, open_category, open_panel, open_tasks
+from evaluation.sets import ALL, Item, held_out, open_category, open_set, open_tasks
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -96,7 +96,7 @@ def _items(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ..
     return tuple(
         item
         for name in dict.fromkeys(settings.evaluation_set)
-        for item in open_panel(name, settings.limit, settings.access_log, model=settings.model, benchmark=benchmark)
+        for item in open_set(name, settings.limit, settings.access_log, model=settings.model, benchmark=benchmark)
     )
 
 
@@ -111,5 +111,5 @@ def _check_model(settings: ScoringSettings) -> None:
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:
     options = named_options(benchmark, settings.options, actions, settings.trust_agent_code)
-    panel = settings.evaluation_set[0] if settings.evaluation_set else None
-    return belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, panel))
+    scored = settings.evaluation_set[0] if settings.evaluation_set else None
+    return belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, scored))

@@ -43,7 +43,7 @@ from training.rendering.strict_json import read_json_at, tool_call
 from training.rendering.tool_calls import HermesReader, block_action, call_id, takes_blocks, tool_schema
 
 if TYPE_CHECKING:
-    from evaluation.panels import Item
+    from evaluation.sets import Item
     from training.rollout.episodes import EpisodeLimits
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
@@ -202,9 +202,9 @@ class _Attempt:
         """Append the model's message and what the environment answered."""
         text = encodable(shortened(reply.text, LONGEST_SHOWN) if len(reply.text) > LONGEST_REPLY else reply.text)
         if read.calls is None:
-            told = "\n".join(answer.full_text for answer in answers)
+            observed = "\n".join(answer.full_text for answer in answers)
             self.messages.append({"role": "assistant", "content": text or _DONE})
-            self.messages.append({"role": "user", "content": encodable(told) or _NOTHING})
+            self.messages.append({"role": "user", "content": encodable(observed) or _NOTHING})
             return
         ids = [call_id(self.called + place) for place in range(len(read.calls))]
         self.called += len(ids)
@@ -273,7 +273,7 @@ def _action(call: WrittenCall, names: Mapping[str, str]) -> Action:
 
 
 def _again(call: WrittenCall, action: Action) -> str:
-    """Return a call's arguments for the messages that follow; endpoints refuse what is no JSON object."""
+    """Return a call's arguments for the messages that follow; endpoints refuse anything but a JSON object."""
     return "{}" if isinstance(action, MalformedCall) else call.arguments.strip() or "{}"
 
 

@@ -1,4 +1,4 @@
-"""Opens what an evaluation scores: evaluation sets (panels) and categories of a benchmark, and files of tasks.
+"""Opens what an evaluation scores: evaluation sets and categories of a benchmark, and files of tasks.
 
 Nothing else in the project opens an evaluation set. A held-out one opens as the benchmark says
 (``Benchmark.access_to``): for the log of a study, which noted its access before, or with a line in a log that the user
@@ -47,13 +47,13 @@ def held_out(name: str, benchmark: AnyBenchmark | None = None) -> bool:
     return known[name]
 
 
-def panel_hash(name: str, benchmark: AnyBenchmark | None = None) -> str:
-    """The hash that names a panel's tasks; they stay unseen. Raises InputError like ``open_panel``."""
+def set_hash(name: str, benchmark: AnyBenchmark | None = None) -> str:
+    """Return the hash that names a set's tasks; they stay unseen. Raises InputError like ``open_set``."""
     held_out(name, benchmark)
     return (benchmark or find_benchmark(DEFAULT)).evaluation_set(name).sha256
 
 
-def open_panel(
+def open_set(
     name: str,
     limit: int | None = None,
     access_log: Path | None = None,
@@ -75,7 +75,7 @@ def open_panel(
 
 def _check_access(name: str, limit: int | None, access_log: Path | None, model: str, benchmark: AnyBenchmark) -> None:
     if benchmark.access_to(name) == "study" or (access_log is not None and is_of_study(access_log)):
-        check_opened(access_log, name, panel_hash(name, benchmark))
+        check_opened(access_log, name, set_hash(name, benchmark))
         return
     if access_log is None:
         raise InputError(

@@ -176,10 +176,10 @@ class EndpointSettings(Section):
                 price_completion=self.price_completion,
             )
         except ValidationError as error:
-            told = error.errors()[0]["msg"].removeprefix("Value error, ")
+            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
             for name in ("key_variable", "base_url"):
-                told = told.replace(f"'{name}'", f"--{name.replace('_', '-')}")
-            raise InputError(told) from None
+                problem = problem.replace(f"'{name}'", f"--{name.replace('_', '-')}")
+            raise InputError(problem) from None
 
 
 class ScoringSettings(AttemptSettings, EndpointSettings):

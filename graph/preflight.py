@@ -37,7 +37,7 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
 def _check_tasks(initial: str | None) -> None:
     if initial in (None, OFFICIAL) or Path(initial).is_file():
         return
-    raise InputError(f"tasks.initial: {initial} cannot be read, there is no such file: name a file of tasks")
+    raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
 
 
 def _check_embedder(settings: MemorySettings) -> None:

@@ -57,8 +57,8 @@ def main(
             print(f"stopped by {stop.received.name}", file=sys.stderr)
             raise typer.Exit(stop.status) from None
     lengths = Counter(sum(map(len, task.reference)) for task in tasks)
-    told = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
-    print(f"{len(tasks)} tasks ({told}) in {output or (run and RunDirectory(run).tasks_path)}")
+    lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
+    print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
 def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
@@ -119,8 +119,8 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
                 progress.say(f"{directory.spending_path} is kept: what was paid counts at the next start")
             raise
         except BudgetReached as reached:
-            told = str(reached).partition(":")[0]
-            raise InputError(f"{told} before there were {settings.tasks.initial_count} tasks: raise it") from None
+            budget = str(reached).partition(":")[0]
+            raise InputError(f"{budget} before there were {settings.tasks.initial_count} tasks: raise it") from None
     return load_tasks(directory)
 
 

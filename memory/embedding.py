@@ -121,6 +121,6 @@ def _collection_word(text: str) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return eight hex digits of the names and sizes of a model's files, which tell it from another in its place."""
+    """Return eight hex digits of the names and sizes of a model's files: another model in its place has others."""
     files = sorted((str(path.relative_to(folder)), path.stat().st_size) for path in folder.rglob("*") if path.is_file())
     return hashlib.sha256(repr(files).encode()).hexdigest()[:8]

@@ -231,7 +231,7 @@ async def run_child(
     Its stdout and stderr are appended to ``log_path``; ``on_line`` also receives each line of stdout at once.
     ``deadline`` is the timeout in seconds. ``accept``: statuses that are returned instead of raised. ``env``: variables
     in addition to this process's. On failure, cancellation and timeout the whole process group is ended, SIGTERM first.
-    Raises ChildFailure, which holds the end of the log, and FileNotFoundError when there is no such program.
+    Raises ChildFailure, which holds the end of the log, and FileNotFoundError for an unknown program.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     watched, kept = os.pipe()

@@ -107,7 +107,7 @@ class ChatExplorer:
 
 
 def _exploration(context: FailureContext) -> str:
-    """Name an unguided exploration: those from one start state have nothing else to tell their prompts apart.
+    """Name an unguided exploration: nothing else distinguishes the prompts of those from one start state.
 
     A cache of replies, and a model at temperature 0, would answer all of them alike.
     """

@@ -409,12 +409,12 @@ class Sender(Delivery):
         """
         while True:
             self.check(question)
-            told = self._told(schema, messages, question)
-            if self._cache is not None and (kept := await self._cache.get(told, self._key(schema, question))):
+            sent = self._full(schema, messages, question)
+            if self._cache is not None and (kept := await self._cache.get(sent, self._key(schema, question))):
                 return kept, True
             runnable = bound(self._model, schema, question.method)
             try:
-                return await self.deliver(lambda: _message(runnable, told), _usage, question, len(messages)), False  # noqa: B023
+                return await self.deliver(lambda: _message(runnable, sent), _usage, question, len(messages)), False  # noqa: B023
             except _FormatRejected:
                 question.method = self._method = "tool_call"
 
@@ -423,9 +423,9 @@ class Sender(Delivery):
     ) -> None:
         """Cache the answer to these messages, if there is a cache."""
         if self._cache is not None:
-            await self._cache.keep(self._told(schema, messages, question), self._key(schema, question), message)
+            await self._cache.keep(self._full(schema, messages, question), self._key(schema, question), message)
 
-    def _told(
+    def _full(
         self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question
     ) -> list[tuple[str, str]]:
         (role, system), *others = messages
@@ -443,10 +443,10 @@ class Sender(Delivery):
         }
 
 
-async def _message(runnable: Runnable[Any, BaseMessage], told: Sequence[tuple[str, str]]) -> AIMessage:
+async def _message(runnable: Runnable[Any, BaseMessage], messages: Sequence[tuple[str, str]]) -> AIMessage:
     from langchain_core.messages import AIMessage
 
-    message = await runnable.ainvoke(list(told))
+    message = await runnable.ainvoke(list(messages))
     if not isinstance(message, AIMessage):
         raise NoCompletion(f"no chat completion: a message of {message.type!r}")
     return message

@@ -4,7 +4,7 @@ The paper accepts a draft when the agent completes it, and also when it fails wh
 reward. Who says that it is completed is unsaid there; figure 13 is the prompt of a judge, which we read as that. The
 judge's five criteria are in ``judge_system.txt`` in words of our own. Its answer is a structured reply, ``success`` in
 it is true or false and nothing else (ours; the paper's is a line of text). The reward of a synthetic task is unsaid,
-too: ``memory.records.AgentVerdict`` says what is taken for it.
+too: see ``memory.records.AgentVerdict``.
 """
 
 from __future__ import annotations

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
 
 from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
+from environments.appworld.evaluation_sets import (
+    METRICS,
+    SETS,
+    SetEnvironment,
+    held_out,
+    read_set,
+    set_tasks,
+)
 from environments.appworld.installation import find_installation
 from environments.appworld.observations import came_too_late, refused_by_an_app
-from environments.appworld.panels import (
-    METRICS,
-    PANELS,
-    PanelEnvironment,
-    held_out,
-    panel_tasks,
-    read_panel,
-)
 from environments.base import Environment, Observation, TaskSpec
 from environments.benchmark import (
     Benchmark,
@@ -94,7 +94,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
         unguided_as_guided=True,
         compact=CompactCaps(references=24, references_per_observation=12, observation_chars=600, list_items=10),
     )
-    evaluation_sets = {name: held_out(name) for name in PANELS}
+    evaluation_sets = {name: held_out(name) for name in SETS}
     several_sets = False
     metrics = METRICS
     scripted_roles = "agents.scripted.appworld.roles"
@@ -144,8 +144,8 @@ class AppWorld(Benchmark[AppWorldOptions]):
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its ids. Raises InputError where AppWorld or its tasks are not installed."""
-        panel = read_panel(find_installation(), name)
-        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=panel.sha256, tasks=len(panel.ids))
+        one = read_set(find_installation(), name)
+        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=one.sha256, tasks=len(one.ids))
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of an evaluation set, without references: test splits have none."""
@@ -159,15 +159,15 @@ class AppWorld(Benchmark[AppWorldOptions]):
                 reference_calls=one.api_calls,
                 strata={} if one.difficulty is None else {"difficulty": str(one.difficulty)},
             )
-            for one in panel_tasks(installation, read_panel(installation, name), limit)
+            for one in set_tasks(installation, read_set(installation, name), limit)
         )
 
     def evaluation_environment(self, options: AppWorldOptions, name: str | None) -> Environment:
         """Open the environment of one evaluation set's worlds, or for a file of tasks the training one."""
         if name is None:
             return self.open(options)
-        panel = read_panel(find_installation(), name)
-        return PanelEnvironment(panel, options.max_steps, trust_agent_code=options.trust_agent_code is True)
+        one = read_set(find_installation(), name)
+        return SetEnvironment(one, options.max_steps, trust_agent_code=options.trust_agent_code is True)
 
     def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
         """Explain both metrics and their exclusions."""

@@ -101,7 +101,7 @@ class AppWorldEnvironment:
         engine: backend of the worlds; by default the process's own for the world that ``find_installation`` names.
         trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
-    Worlds of train and dev open here, those of a test split never (``panels`` has an environment that opens them).
+    Worlds of train and dev open here, those of a test split never: see ``evaluation_sets``.
 
     Raises InputError when AppWorld is not installed, there is no world, or agents' code cannot be sandboxed.
     """
@@ -247,7 +247,7 @@ class AppWorldEnvironment:
         known = {tool.group for tool in self._tools.values()}
         for name in classes:
             if name not in known:
-                raise InputError(f"{name!r} is no app of AppWorld: use some of {', '.join(sorted(known))}")
+                raise InputError(f"{name!r} is not an app of AppWorld: use some of {', '.join(sorted(known))}")
 
     def _check_calls(self, task: TaskSpec) -> None:
         """Check the names of setup and reference calls, whose errors an agent never observes. Raises InputError."""

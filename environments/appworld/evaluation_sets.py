@@ -54,10 +54,10 @@ def _percentage(successes: Sequence[bool]) -> float:
     return round(100 * round(sum(successes) / len(successes), 4), 1) if successes else math.nan
 
 
-PANELS = ("dev", "test_normal", "test_challenge")
+SETS = ("dev", "test_normal", "test_challenge")
 
 
-class Panel(Record):
+class OfficialSet(Record):
     """The ids of an evaluation set, in the order of the world's data set; ``sha256`` identifies it. No task is read."""
 
     name: str
@@ -69,7 +69,7 @@ class Panel(Record):
         return hashlib.sha256("\n".join(self.ids).encode()).hexdigest()
 
 
-class PanelTask(Record):
+class SetTask(Record):
     """One task of an evaluation set, without a reference: no solution is read, and test splits have none.
 
     ``scenario`` is the id that its variants share. ``difficulty`` (1 to 3) and ``api_calls``, those of the benchmark's
@@ -85,12 +85,12 @@ class PanelTask(Record):
 
 def held_out(name: str) -> bool:
     """Return whether the evaluation set is a test split. Raises InputError for an unknown name."""
-    if name not in PANELS:
-        raise InputError(f"--evaluation-set {name}: AppWorld has no such set: choose one of {', '.join(PANELS)}")
+    if name not in SETS:
+        raise InputError(f"--evaluation-set {name}: AppWorld has no such set: choose one of {', '.join(SETS)}")
     return name not in OPEN_SPLITS
 
 
-def read_panel(installation: Installation, name: str) -> Panel:
+def read_set(installation: Installation, name: str) -> OfficialSet:
     """Read the set's ids. Raises InputError for an unknown name, and where the world has no task of it."""
     held_out(name)
     path = installation.data_set(name)
@@ -100,30 +100,30 @@ def read_panel(installation: Installation, name: str) -> Panel:
             f"--evaluation-set {name}: the world in {installation.world} has no such tasks: get the benchmark's data "
             "with make appworld DATA=download"
         )
-    return Panel(name=name, ids=ids)
+    return OfficialSet(name=name, ids=ids)
 
 
-def panel_tasks(installation: Installation, panel: Panel, limit: int | None = None) -> tuple[PanelTask, ...]:
+def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None = None) -> tuple[SetTask, ...]:
     """Read the tasks of the set, the first ``limit`` if given. Raises InputError for files that cannot be read."""
-    return tuple(_task(installation, panel.name, task_id) for task_id in panel.ids[:limit])
+    return tuple(_task(installation, chosen.name, task_id) for task_id in chosen.ids[:limit])
 
 
-class PanelEnvironment(AppWorldEnvironment):
+class SetEnvironment(AppWorldEnvironment):
     """An environment that opens only the worlds of one evaluation set's tasks."""
 
     def __init__(
         self,
-        panel: Panel,
+        chosen: OfficialSet,
         max_steps: int = MAX_STEPS,
         engine: Backend | None = None,
         *,
         trust_agent_code: bool = False,
     ) -> None:
         super().__init__(max_steps, engine, trust_agent_code=trust_agent_code)
-        self._panel = panel
+        self._set = chosen
 
     def _may_open(self, task_id: str) -> bool:
-        return task_id in self._panel.ids
+        return task_id in self._set.ids
 
 
 class _Metadata(BaseModel):
@@ -135,9 +135,9 @@ class _Metadata(BaseModel):
     num_api_calls: int | None = None
 
 
-def _task(installation: Installation, split: str, task_id: str) -> PanelTask:
+def _task(installation: Installation, split: str, task_id: str) -> SetTask:
     stated = _metadata(installation.full / "data" / "tasks" / task_id / "ground_truth" / "metadata.json")
-    return PanelTask(
+    return SetTask(
         id=task_id,
         scenario=task_id.partition("_")[0],
         spec=as_task(installation, task_id, split, (PYTHON,), ()),

@@ -20,7 +20,7 @@ from environments.base import InputError, Parameter, Record, ToolSpec
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORLD = "COEVOLVE_APPWORLD"  # environment variable: the folder that holds full/ and blind/
 OPEN_SPLITS = ("train", "dev")
-"""Data sets whose tasks every caller may open; only ``environments.appworld.panels`` opens the others."""
+"""Data sets whose tasks every caller may open; only ``environments.appworld.evaluation_sets`` opens the others."""
 
 _IN_MEMORY = "memory"  # the appworld package takes paths with this word for databases in memory
 

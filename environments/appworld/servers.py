@@ -75,7 +75,7 @@ class Server:
         """Raise EnvironmentFault unless this is a server of AppWorld environments."""
         described = self._exchange("GET", "/openapi.json", None, seconds)
         if not isinstance(described, dict) or _ENVIRONMENT not in described.get("paths", ()):
-            raise self.fault("it is no server of AppWorld environments")
+            raise self.fault("it is not a server of AppWorld environments")
 
     def greet(self, seconds: float) -> None:
         """Raise NoAnswer while it is busy, EnvironmentFault when it cannot be reached."""

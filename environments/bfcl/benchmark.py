@@ -24,7 +24,7 @@ from environments.benchmark import (
 from environments.bfcl.official import Split
 from environments.bfcl.package import VERSION
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedPanel, published_panels
+from environments.verification.fingerprints import PublishedSet, published_sets
 from environments.verification.held_out_records import HeldOutRecord
 
 _CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -139,9 +139,9 @@ class BFCL(Benchmark[BFCLOptions]):
         """Return the held-out sets and official tasks. Raises InputError when a file is missing or altered."""
         return held_out(self.name)
 
-    def published_panels(self) -> tuple[PublishedPanel, ...]:
+    def published_sets(self) -> tuple[PublishedSet, ...]:
         """Return the published record of every evaluation set. Raises InputError like ``held_out``."""
-        return published_panels(self.name)
+        return published_sets(self.name)
 
     def make_held_out_record(self) -> HeldOutRecord:
         """Make the record of the evaluation sets and the held-out official tasks. Takes some minutes."""
@@ -155,9 +155,9 @@ class BFCL(Benchmark[BFCLOptions]):
             ids = _official_ids(name)
             digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
             return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
-        from environments.bfcl.templated.panels import panel_file
+        from environments.bfcl.templated.panels import set_file
 
-        file = panel_file(name)
+        file = set_file(name)
         return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=len(file.tasks))
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
@@ -173,7 +173,7 @@ class BFCL(Benchmark[BFCLOptions]):
                 one.model_copy(update={"strata": {"category": one.id.rpartition("-")[0], **one.strata}})
                 for one in chosen
             )
-        from environments.bfcl.templated.panels import load_panel
+        from environments.bfcl.templated.panels import load_set
 
         return tuple(
             EvaluationTask(
@@ -184,7 +184,7 @@ class BFCL(Benchmark[BFCLOptions]):
                 reference_calls=_calls(member.spec),
                 strata={key: str(value) for key, value in member.strata},
             )
-            for member in load_panel(name)[:limit]
+            for member in load_set(name)[:limit]
         )
 
     def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:

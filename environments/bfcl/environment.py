@@ -187,6 +187,6 @@ def _check_classes(classes: Sequence[str]) -> None:
         raise InputError(f"no class is given: name some of {', '.join(package.CLASSES)}")
     for name in classes:
         if name not in package.CLASSES:
-            raise InputError(f"{name!r} is no class of BFCL multi-turn: use some of {', '.join(package.CLASSES)}")
+            raise InputError(f"{name!r} is not a class of BFCL multi-turn: use some of {', '.join(package.CLASSES)}")
     if len(set(classes)) < len(classes):
         raise InputError(f"a class is given twice in {', '.join(classes)}: give each once")

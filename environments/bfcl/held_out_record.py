@@ -12,7 +12,7 @@ from environments.base import TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
-from environments.bfcl.templated.panels import load_panel, panel_names
+from environments.bfcl.templated.panels import load_set, set_names
 from environments.verification.held_out_records import HeldOutRecord, Recorder
 
 
@@ -22,7 +22,7 @@ def make_record() -> HeldOutRecord:
     training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
     base = [task.spec for task in load_category("base", ("train",))]
     recorder = Recorder(environment, [*base, *_defaults(base[0])], [text for task in training for text in task.turns])
-    for name, label, task in (*_panel_tasks(), *_official_tasks()):
+    for name, label, task in (*_set_tasks(), *_official_tasks()):
         # The other categories and the first turns of a task nearly equal the whole base task.
         neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
         recorder.add(name, task, start=label, neighbour=neighbour)
@@ -36,9 +36,9 @@ def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
         yield task.model_copy(update={"classes": (name,), "initial_state": {}, "tools": ()})
 
 
-def _panel_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    for name in panel_names():
-        for task in load_panel(name):
+def _set_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
+    for name in set_names():
+        for task in load_set(name):
             yield task.id, f"index {task.id.split('-')[2]}", task.spec
 
 

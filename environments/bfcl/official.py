@@ -123,6 +123,6 @@ def _call(task: str, text: str) -> ToolCall:
     call = parse_call(text)
     if not isinstance(call, ToolCall):
         raise InputError(
-            f"the reference of {task} holds {text!r}, which is no call ({call.reason}): reinstall bfcl-eval"
+            f"the reference of {task} holds {text!r}, which is not a call ({call.reason}): reinstall bfcl-eval"
         )
     return call

@@ -49,13 +49,13 @@ class _FrozenDatetime(datetime.datetime):
 
 
 def require() -> None:
-    """Raise InputError unless the package is installed in the version that splits and panels were measured on."""
+    """Raise InputError unless the package is installed in the version that splits and sets were measured on."""
     try:
         installed = importlib.metadata.version("bfcl-eval")
     except importlib.metadata.PackageNotFoundError:
         raise _missing("bfcl-eval is not installed") from None
     if installed != VERSION:
-        raise _missing(f"bfcl-eval {installed} is installed, but splits and panels are made for {VERSION}")
+        raise _missing(f"bfcl-eval {installed} is installed, but splits and evaluation sets are made for {VERSION}")
 
 
 def _missing(what: str) -> InputError:
@@ -80,7 +80,7 @@ def simulator_class(name: str) -> type[Any]:
     frozen for the whole process would break deadlines.
     """
     if name not in CLASSES:
-        raise InputError(f"{name!r} is no class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
+        raise InputError(f"{name!r} is not a class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
     path = _load("constants.executable_backend_config").CLASS_FILE_PATH_MAPPING[name]
     module = _load(path.removeprefix("bfcl_eval."))
     if name == "TravelAPI":
@@ -133,7 +133,7 @@ def function_documents(class_name: str) -> tuple[dict[str, Any], ...]:
     """Return the official documentation of every function of ``class_name``, as shipped."""
     files = _load("constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
     if class_name not in CLASSES:
-        raise InputError(f"{class_name!r} is no class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
+        raise InputError(f"{class_name!r} is not a class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
     return _read_lines(_data_folder() / "multi_turn_func_doc" / files[class_name])
 
 

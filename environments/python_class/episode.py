@@ -33,14 +33,14 @@ class _Played(NamedTuple):
     calls: int
     malformed: int
     state: str
-    heard: frozenset[str]
+    received: frozenset[str]
 
 
 class _Wanted(NamedTuple):
     """The reference's final state of a turn, its informative results, and whether one of its calls fails."""
 
     state: str
-    told: frozenset[str]
+    informative: frozenset[str]
     error: bool
 
 
@@ -57,7 +57,7 @@ class PythonEpisode:
         self._make = make
         self._world: ClassWorld | None = make()
         self._turns = Turns(task, self._measured)
-        self._heard: set[str] = set()
+        self._received: set[str] = set()
         self._wanted: tuple[_Wanted, ...] | None = None
 
     def start(self) -> UserTurn:
@@ -76,7 +76,7 @@ class PythonEpisode:
         self._turns.calls += 1
         observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
         if not observation.failed:
-            self._heard.add(observation.text)
+            self._received.add(observation.text)
         return observation
 
     def end_turn(self) -> UserTurn | None:
@@ -97,7 +97,7 @@ class PythonEpisode:
         self._world = None
 
     def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
-        return _Played(calls, malformed, self.state(), frozenset(self._heard))
+        return _Played(calls, malformed, self.state(), frozenset(self._received))
 
     def _checked(self, turn: int, played: _Played) -> TurnOutcome:
         if self._wanted is None:
@@ -109,7 +109,7 @@ class PythonEpisode:
             reference_calls=calls,
             reference_error=wanted.error,
             state=played.state == wanted.state if calls else None,
-            response=wanted.told <= played.heard if calls else None,
+            response=wanted.informative <= played.received if calls else None,
         )
 
     def _reference(self) -> tuple[_Wanted, ...]:
@@ -119,8 +119,8 @@ class PythonEpisode:
         turns = []
         for calls in self._task.reference:
             observations = [world.run(call) for call in calls]
-            told = frozenset(observation.text for observation in observations if is_informative(observation))
-            turns.append(_Wanted(world.state(), told, any(observation.failed for observation in observations)))
+            informative = frozenset(observation.text for observation in observations if is_informative(observation))
+            turns.append(_Wanted(world.state(), informative, any(observation.failed for observation in observations)))
         return tuple(turns)
 
     def _live(self) -> ClassWorld:

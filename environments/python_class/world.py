@@ -111,8 +111,8 @@ class ClassWorld:
             ) from error
         if refused is not None:
             return _error(refused).model_copy(update={"calls": (call,)})
-        told = result is not None and result not in ("", [], {})
-        status = ObservationStatus.OK if told or self._state != before else ObservationStatus.EMPTY
+        informative = result is not None and result not in ("", [], {})
+        status = ObservationStatus.OK if informative or self._state != before else ObservationStatus.EMPTY
         return Observation(text=text, status=status, calls=(call,))
 
     def _written(self) -> str:

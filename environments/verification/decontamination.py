@@ -30,7 +30,7 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import fingerprint, panels_folder, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints, sets_folder
 from environments.verification.held_out_records import (
     HeldOutRecord,
     HeldOutStart,
@@ -115,7 +115,7 @@ def held_out(environment: str) -> HeldOut:
 
     Raises InputError when a file of them is missing or was altered.
     """
-    path = panels_folder(environment) / RECORD_FILE
+    path = sets_folder(environment) / RECORD_FILE
     try:
         stamp = path.stat()
     except OSError as error:
@@ -125,7 +125,7 @@ def held_out(environment: str) -> HeldOut:
 
 @lru_cache(maxsize=4)
 def _read(environment: str, path: Path, _written: int, _size: int) -> HeldOut:
-    return HeldOut(sealed_fingerprints(environment), (read_record(path),))
+    return HeldOut(held_out_fingerprints(environment), (read_record(path),))
 
 
 @dataclass(frozen=True)

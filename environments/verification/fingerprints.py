@@ -3,7 +3,7 @@
 A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
 left out: the same calls from the same state are the same task, however it is worded.
 
-A held-out evaluation set publishes the fingerprints and call sequences of its tasks (``PublishedPanel``), so that they
+A held-out evaluation set publishes the fingerprints and call sequences of its tasks (``PublishedSet``), so that they
 can be compared without opening the set. Warm start, D_0 and drafts are refused when their fingerprint is published,
 and when their content is that of a held-out task (``environments.verification.decontamination``, which reads a record
 beside these files). Equal value-free call sequences are reported, never refused. A missing or altered file is an error:
@@ -58,7 +58,7 @@ def _canonical(value: JsonValue) -> JsonValue:
 SUFFIX = ".fingerprints.json"
 
 
-class PublishedPanel(Record):
+class PublishedSet(Record):
     """The published record of an evaluation set: sorted fingerprints, distinct call sequences, the SHA-256 of both."""
 
     panel: str
@@ -76,10 +76,10 @@ class PublishedPanel(Record):
 
 def publication(
     panel: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
-) -> PublishedPanel:
+) -> PublishedSet:
     """Return the published record of an evaluation set with these fingerprints and value-free call sequences."""
     hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
-    return PublishedPanel(
+    return PublishedSet(
         panel=panel,
         environment=environment,
         fingerprints=hashes,
@@ -88,15 +88,15 @@ def publication(
     )
 
 
-def panels_folder(environment: str) -> Path:
+def sets_folder(environment: str) -> Path:
     """Return the folder of a packaged benchmark's evaluation sets."""
     return Path(__file__).parents[1] / environment / "panels"
 
 
-def read_publication(path: Path) -> PublishedPanel:
+def read_publication(path: Path) -> PublishedSet:
     """Read one published file. Raises InputError when it is missing, unreadable or altered."""
     try:
-        return PublishedPanel.model_validate_json(path.read_text(encoding="utf-8"))
+        return PublishedSet.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
     except ValidationError as error:
@@ -104,23 +104,23 @@ def read_publication(path: Path) -> PublishedPanel:
         raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
 
 
-def published_panels(environment: str) -> tuple[PublishedPanel, ...]:
+def published_sets(environment: str) -> tuple[PublishedSet, ...]:
     """Return the published records of the evaluation sets of ``environment``, by file name.
 
     Raises InputError when there is no file or a file was altered.
     """
-    paths = sorted(panels_folder(environment).glob(f"*{SUFFIX}"))
+    paths = sorted(sets_folder(environment).glob(f"*{SUFFIX}"))
     if not paths:
         raise InputError(
-            f"no panel of the environment {environment!r} publishes fingerprints in {panels_folder(environment)}: "
+            f"no set of the environment {environment!r} publishes fingerprints in {sets_folder(environment)}: "
             "check the folder out of the repository again"
         )
     return tuple(read_publication(path) for path in paths)
 
 
-def sealed_fingerprints(environment: str) -> frozenset[str]:
-    """Return the fingerprints of every held-out task. Raises InputError like ``published_panels``."""
-    return frozenset(own for panel in published_panels(environment) for own in panel.fingerprints)
+def held_out_fingerprints(environment: str) -> frozenset[str]:
+    """Return the fingerprints of every held-out task. Raises InputError like ``published_sets``."""
+    return frozenset(own for one in published_sets(environment) for own in one.fingerprints)
 
 
 def _digest(fingerprints: tuple[str, ...], call_sequences: tuple[tuple[str, ...], ...]) -> str:

@@ -101,7 +101,7 @@ class Refusal(StrEnum):
     TOO_LONG = "too_long"
     UNKNOWN_TOOL = "unknown_tool"
     BAD_ARGUMENTS = "bad_arguments"
-    SEALED = "sealed"
+    HELD_OUT = "sealed"
     DUPLICATE = "duplicate"
     CANNOT_OPEN = "cannot_open"
     ERROR_RESULT = "error_result"
@@ -138,21 +138,21 @@ def verify(
     draft: TaskSpec,
     environment: Environment,
     known: Collection[str],
-    sealed: Collection[str],
+    held_out: Collection[str],
     settings: VerificationSettings | None = None,
 ) -> Ruling:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
-    ``known`` holds fingerprints of tasks that exist already, ``sealed`` those of the held-out sets; a ``HeldOut`` is
+    ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
     also compared by content, and the nearest of its tasks are reported. Equal arguments give equal results. Raises
     EnvironmentFault when the environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
-    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, sealed)
-    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, sealed)
+    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
+    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
 
 
-def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]) -> Ruling:
+def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]) -> Ruling:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
     Drafts are refused without a reference, when they are held out or known already, when they offer a tool that the
@@ -166,7 +166,7 @@ def can_train(draft: TaskSpec, environment: Environment, known: Collection[str],
         environment.tools(draft.tools)
     except InputError as error:
         return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
-    refused = _fingerprint(draft, environment, known, sealed)
+    refused = _fingerprint(draft, environment, known, held_out)
     if refused is not None:
         return refused
     try:
@@ -175,11 +175,11 @@ def can_train(draft: TaskSpec, environment: Environment, known: Collection[str],
         return _unopened(error)
     except RecursionError:
         return _endless()
-    return _accepted(draft, environment, sealed)
+    return _accepted(draft, environment, held_out)
 
 
-def _accepted(draft: TaskSpec, environment: Environment, sealed: Collection[str]) -> Ruling:
-    return Ruling(nearest=sealed.nearest(environment, draft) if isinstance(sealed, HeldOut) else None)
+def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[str]) -> Ruling:
+    return Ruling(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
 
 
 def _form(draft: TaskSpec, settings: VerificationSettings) -> Ruling | None:
@@ -220,21 +220,21 @@ def _calls(draft: TaskSpec, environment: Environment) -> Ruling | None:
 
 
 def _fingerprint(
-    draft: TaskSpec, environment: Environment, known: Collection[str], sealed: Collection[str]
+    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
 ) -> Ruling | None:
     own = fingerprint(draft)
-    if own in sealed:
-        return Ruling(reason=Refusal.SEALED, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
-    if isinstance(sealed, HeldOut):
+    if own in held_out:
+        return Ruling(reason=Refusal.HELD_OUT, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
+    if isinstance(held_out, HeldOut):
         # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.
         try:
-            same = sealed.match(draft, canonical(environment, draft))
+            same = held_out.match(draft, canonical(environment, draft))
         except InputError as error:
             return _unopened(error)
         except RecursionError:
             return _endless()
         if same is not None:
-            return Ruling(reason=Refusal.SEALED, detail=same)
+            return Ruling(reason=Refusal.HELD_OUT, detail=same)
     if own in known:
         return Ruling(reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]}).")
     return None

@@ -233,7 +233,7 @@ def lengths(tasks: Tasks, choice: TargetChoice, as_json: AsJson = False) -> None
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
         from evaluation.analyses.lengths import lengths_table, task_lengths
-        from evaluation.panels import calls_of
+        from evaluation.sets import calls_of
 
         made = read_tasks(tasks)
         found = [

@@ -24,7 +24,7 @@ from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord
 
 if TYPE_CHECKING:
-    from evaluation.panels import Item
+    from evaluation.sets import Item
 
 COMPRESSED = ".gz"
 NO_MODEL = "none: texts and lengths of the tasks alone"
@@ -253,10 +253,10 @@ class TargetChoice(Record):
 def open_targets(choice: TargetChoice) -> tuple[Item, ...]:
     """Return the target tasks. Raises InputError where nothing or too much is named, and for what cannot be opened.
 
-    A held-out set opens as for a score (``evaluation.panels.open_panel``): texts that are compared have been read.
+    A held-out set opens as for a score (``evaluation.sets.open_set``): texts that are compared have been read.
     """
     from environments.registry import named_benchmark
-    from evaluation.panels import ALL, held_out, open_category, open_panel, open_tasks
+    from evaluation.sets import ALL, held_out, open_category, open_set, open_tasks
 
     if bool(choice.evaluation_set) + (choice.category is not None) + (choice.tasks is not None) != 1:
         raise InputError("give either --evaluation-set NAME or --category NAME or --targets FILE, one of the three")
@@ -274,7 +274,7 @@ def open_targets(choice: TargetChoice) -> tuple[Item, ...]:
         [
             item
             for name in dict.fromkeys(choice.evaluation_set)
-            for item in open_panel(name, choice.limit, choice.access_log, model=NO_MODEL, benchmark=benchmark)
+            for item in open_set(name, choice.limit, choice.access_log, model=NO_MODEL, benchmark=benchmark)
         ],
         f"--evaluation-set {', '.join(choice.evaluation_set)}",
     )

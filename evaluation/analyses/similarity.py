@@ -129,7 +129,7 @@ def similarity_subsets(
     size = most if size is None else size
     if not 1 <= size <= most:
         raise InputError(f"--size {size}: a third of {len(ordered)} tasks has {most}: choose from 1 to {most}")
-    # The remainder goes to the middle: the outer thirds are what is compared.
+    # The middle gets the remainder: the outer thirds are compared.
     thirds = (ordered[:most], ordered[most : len(ordered) - most], ordered[len(ordered) - most :])
     rng = random.Random(derive_seed(seed, "similarity"))
     chosen: dict[Level, list[NearestTarget]] = {

@@ -239,8 +239,8 @@ class _Papers:
         start = log.stat().st_size if log.exists() else 0
         if asyncio.run(run_child(argv, log_path=log, deadline=7 * DAY, accept=(0, MISTAKE))) == MISTAKE:
             said = log.read_bytes()[start:].decode(errors="replace").splitlines()
-            told = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")
-            raise InputError(f"{one.output}: {told.removeprefix('error: ')}")
+            problem = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")
+            raise InputError(f"{one.output}: {problem.removeprefix('error: ')}")
 
     def _commands(self, item: PaperItem, part: Part, jobs: int, missing_is_shown: bool = False) -> list[list[str]]:
         """Return the command lines of a part, those that prepare it first."""
@@ -336,7 +336,7 @@ def _print_list(reports: Sequence[ItemReport]) -> None:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         title="tables and figures of CoEvolve (T, F) and SEAL (SEAL-T, SEAL-F)",
-        caption="GPU hours and requests are estimates, ? what cannot be told here: coevolve papers TABLE says why",
+        caption="GPU hours and requests are estimates, ? what cannot be estimated here: coevolve papers TABLE says why",
     )
     for column in ("", "what", "kind", "GPU hours", "requests", "here"):
         right = column in ("GPU hours", "requests")

@@ -141,7 +141,7 @@ def set_size(environment: str, name: str) -> int:
     benchmark = named_benchmark(environment)
     if name in benchmark.evaluation_sets:
         return benchmark.evaluation_set(name).tasks
-    from evaluation.panels import ALL, open_category
+    from evaluation.sets import ALL, open_category
 
     category, _, split = name.partition("@")
     return len(open_category(category, split or ALL, benchmark=benchmark))

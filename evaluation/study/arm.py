@@ -123,7 +123,7 @@ class FinishedRun:
                 in_initial=len(initial & set(panel.call_sequences)),
                 in_final=len(final & set(panel.call_sequences)),
             )
-            for panel in benchmark.published_panels()
+            for panel in benchmark.published_sets()
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:
@@ -192,7 +192,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Scoring(Record):
-    """One command that scores the policy. ``prefix`` stands in front of its sets' names in the study's recipe."""
+    """One command that scores the policy. ``prefix``: of its sets' names in the study's recipe."""
 
     prefix: str
     settings: ScoringSettings

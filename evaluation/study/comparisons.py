@@ -87,7 +87,7 @@ def cell(
     "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
     ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark.
     """
-    attempts = {seed: _of_panel(result, panel) for seed, result in sorted(results.items())}
+    attempts = {seed: _of_set(result, panel) for seed, result in sorted(results.items())}
     attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
     if not attempts:
         return None
@@ -162,7 +162,7 @@ def _paired(
     left: dict[int, list[ArmOutcome]] = {}
     right: dict[int, list[ArmOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
-        ours, theirs = _of_panel(arm[seed], panel), _of_panel(other[seed], panel)
+        ours, theirs = _of_set(arm[seed], panel), _of_set(other[seed], panel)
         both = {one.task for one in ours if _judged(one)} & {one.task for one in theirs if _judged(one)}
         if both:
             left[seed] = [one for one in ours if one.task in both]
@@ -236,7 +236,7 @@ def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) 
     return successes, tasks
 
 
-def _of_panel(result: ArmResult, panel: str) -> list[ArmOutcome]:
+def _of_set(result: ArmResult, panel: str) -> list[ArmOutcome]:
     name, _, stratum = panel.partition("/")
     return [one for one in result.outcomes if one.panel == name and (not stratum or stratum in one.strata)]
 

@@ -91,17 +91,17 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
 
 def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, ...]:
     """Return one sentence per arm and seed whose rollouts or optimizer steps are not the baseline's."""
-    told = []
+    differences = []
     for name, facts in arms.items():
         for seed, own in facts.budgets.items():
             base = arms[baseline].budgets.get(seed) if baseline in arms else None
             for key in ("rollouts", "optimizer_steps"):
                 if base is not None and getattr(own, key) != getattr(base, key):
                     words = key.replace("_", " ")
-                    told.append(
+                    differences.append(
                         f"{name}, seed {seed}: {getattr(own, key)} {words}, {baseline} has {getattr(base, key)}"
                     )
-    return tuple(told)
+    return tuple(differences)
 
 
 def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]:

@@ -16,7 +16,7 @@ from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, with_options
-from evaluation.panels import held_out, panel_hash
+from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
 from evaluation.study.recorded import settings_as_recorded, text_as_recorded
 from memory.former import FORMER_NAMES, give_todays_names
@@ -102,7 +102,7 @@ class StudySet(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What stands in front of the set's own name in the recipe: an environment, where it is not the study's."""
+        """The part before the set's own name in the recipe: an environment, where it is not the study's."""
         return self.key.removesuffix(self.name)
 
     @property
@@ -113,7 +113,7 @@ class StudySet(NamedTuple):
     @property
     def sha256(self) -> str:
         """The hash that names the set's tasks; they stay unseen."""
-        return panel_hash(self.name, self.benchmark)
+        return set_hash(self.name, self.benchmark)
 
 
 class StudyRecipe(Strict):

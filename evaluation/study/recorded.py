@@ -18,7 +18,7 @@ __all__ = ["settings_as_recorded", "text_as_recorded"]
 RECORDED_KEYS = {today: former for former, today in FORMER_NAMES.items()}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
-_NULL_SECTIONS = ("training.seal",)  # off unless they are given; what is left out of any other section is its default
+_NULL_SECTIONS = ("training.seal",)  # off unless given; a key left out of any other section has its default
 
 Tree = dict[str, Any]
 

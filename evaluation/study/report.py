@@ -33,8 +33,8 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
     lines += [reading.strip(), ""] if reading.strip() else []
     if facts.missing:
-        told = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
-        lines += [f"**Partial**: {told}; n in each row is what is.", ""]
+        sentence = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
+        lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if facts.limit is not None:
         lines += [f"Of each panel its first {facts.limit} tasks only.", ""]
     for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
@@ -82,18 +82,18 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
     for name, cells in summary.cells.items():
         for other, one in cells[panel].differences.items() if panel in cells else ():
             rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
-            told = (
+            sentence = (
                 f"{_points(one)} (95 % {_interval(_widest(one))}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
             )
-            lines += [f"{name} minus {other}: {told} {_by_seed(one)})", ""]
+            lines += [f"{name} minus {other}: {sentence} {_by_seed(one)})", ""]
     return lines
 
 
 def _sizes(summary: StudySummary, panel: str) -> str:
     cells: list[Cell] = [cells[panel] for cells in summary.cells.values() if panel in cells]
     errors = sum(one.infrastructure_errors for one in cells)
-    told = f"{max(one.tasks for one in cells)} tasks, {max(one.clusters for one in cells)} clusters"
-    return told + (f", {errors} attempts with an infrastructure error left out" if errors else "")
+    sentence = f"{max(one.tasks for one in cells)} tasks, {max(one.clusters for one in cells)} clusters"
+    return sentence + (f", {errors} attempts with an infrastructure error left out" if errors else "")
 
 
 def _course(arms: dict[str, ArmFacts]) -> list[str]:
@@ -133,11 +133,11 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:
     rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
-    told = (
+    sentence = (
         "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
         "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"
     )
-    return [told, "", *_table(HEAD, rows), ""] if rows else []
+    return [sentence, "", *_table(HEAD, rows), ""] if rows else []
 
 
 def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
@@ -166,7 +166,7 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
 def _notes(summary: StudySummary) -> list[str]:
     facts = summary.facts
     notes = [facts.statistics, *_labels(facts.arms)]
-    notes += [f"unequal budget: {told}" for told in facts.unequal_budgets]
+    notes += [f"unequal budget: {sentence}" for sentence in facts.unequal_budgets]
     if facts.other_prompts:
         notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
     held = [opening for opening in facts.openings if facts.mode == "test"]
@@ -181,8 +181,8 @@ def _notes(summary: StudySummary) -> list[str]:
     for panel, found in shares.items():
         if found:
             initial, final = (_range((pair[i] * 100 for pair in found), "{:.0f}") for i in (0, 1))
-            told = f"{initial} % in D_0, {final} % in the last D_t, by arm"
-            notes.append(f"value-free call sequences of {panel} that training tasks have too: {told}")
+            sentence = f"{initial} % in D_0, {final} % in the last D_t, by arm"
+            notes.append(f"value-free call sequences of {panel} that training tasks have too: {sentence}")
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:
@@ -193,11 +193,11 @@ def _notes(summary: StudySummary) -> list[str]:
 def _labels(arms: dict[str, ArmFacts]) -> list[str]:
     """Return the labels of the figures, each with its arms unless all trained arms have it."""
     trained = [name for name, facts in arms.items() if facts.curve]
-    told = []
+    sentence = []
     for label in dict.fromkeys(label for one in arms.values() for label in one.labels):
         names = [name for name in trained if label in arms[name].labels]
-        told.append(label if names == trained else f"{', '.join(names)}: {label}")
-    return told
+        sentence.append(label if names == trained else f"{', '.join(names)}: {label}")
+    return sentence
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

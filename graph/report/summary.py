@@ -265,7 +265,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
         labels.append(COMPACT_LABEL)
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
-    if settings.evaluation.scored is None and not settings.environment.benchmark.published_panels():
+    if settings.evaluation.scored is None and not settings.environment.benchmark.published_sets():
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")

@@ -47,10 +47,10 @@ _PASSING = ("BudgetReached", "EndpointFailed")  # causes of failed branches that
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
 
-async def verify_given(path: Path, services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
+async def verify_given(path: Path, services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     """Return the tasks of ``path`` that verification accepts, in the order of the file.
 
-    ``tell`` receives one line, ``file:line: reason: detail``, for each task that is refused.
+    ``report`` receives one line, ``file:line: reason: detail``, for each task that is refused.
     Raises InputError when the file cannot be read or none of its tasks is accepted.
     """
     lines = await asyncio.to_thread(read_given, path)
@@ -62,8 +62,8 @@ async def verify_given(path: Path, services: RunServices, tell: Callable[[str], 
         refusals = await asyncio.to_thread(_refusals, [task for _, task in chunk], services, known)
         for (number, task), refusal in zip(chunk, refusals, strict=True):
             if refusal is not None:
-                tell(f"{path}:{number}: {refusal}")
-                if isinstance(task, Task) and refusal.startswith(f"{Refusal.SEALED}:"):
+                report(f"{path}:{number}: {refusal}")
+                if isinstance(task, Task) and refusal.startswith(f"{Refusal.HELD_OUT}:"):
                     held_out.append(task.id)
             elif isinstance(task, Task):
                 accepted.append(task)
@@ -95,29 +95,29 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
     return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
 
 
-async def official_tasks(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
+async def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     """Return the official training tasks that fit the environment's options, in the benchmark's order.
 
-    ``tell`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
+    ``report`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
     InputError when none is left.
     """
-    return await asyncio.to_thread(_official, services, tell)
+    return await asyncio.to_thread(_official, services, report)
 
 
-def _official(services: RunServices, tell: Callable[[str], None]) -> tuple[Task, ...]:
+def _official(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     benchmark = benchmark_of(services.environment)
     found = benchmark.official_tasks(parse_options(benchmark, services.settings.environment.options))
     if found is None:
         raise InputError(f"tasks.initial: {benchmark.name} has no official tasks: name a file")
     if len(found.tasks) < found.total:
-        tell(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
+        report(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
     tasks = []
     for one in found.tasks:
         ruling = can_train(one.spec, services.environment, (), services.held_out)
         if ruling.accepted:
             tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
         else:
-            tell(f"tasks.initial: {one.id}: {ruling.reason}: {ruling.detail}")
+            report(f"tasks.initial: {one.id}: {ruling.reason}: {ruling.detail}")
     if not tasks:
         raise InputError("tasks.initial: none of the official tasks was accepted: see the reasons above")
     return tuple(tasks)
@@ -278,7 +278,7 @@ def _barren(seeds: Seeds, count: int) -> str:
     found = (
         f"unguided exploration found {len(seeds.tasks)} of {count} tasks and no more after {seeds.contexts} contexts"
     )
-    told = f"{found} (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'})"
+    counts_text = f"{found} (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'})"
     if 2 * seeds.failures.total() > seeds.contexts:
-        return f"{told}: most branches failed, the last with {seeds.last_failure}: put that right first"
-    return f"{told}: {'ask for fewer tasks' if seeds.tasks else 'put right what drafts are refused for'}"
+        return f"{counts_text}: most branches failed, the last with {seeds.last_failure}: put that right first"
+    return f"{counts_text}: {'ask for fewer tasks' if seeds.tasks else 'put right what drafts are refused for'}"

@@ -39,8 +39,8 @@ class Stage:
             self._bars.update(self._task, completed=done, total=self._total, note=note)
         elif time.monotonic() - self._told >= PLAIN_INTERVAL:
             self._told = time.monotonic()
-            told = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
-            _say(", ".join(part for part in told if part))
+            parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
+            _say(", ".join(part for part in parts if part))
 
     def finish(self) -> None:
         """End the stage."""

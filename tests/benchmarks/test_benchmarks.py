@@ -50,7 +50,7 @@ def test_help_answers_at_once():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--only", "speed"), "error: --only speed: there is no such benchmark: choose from environment, "),
+        (("--only", "speed"), "error: --only speed: unknown benchmark: choose from environment, "),
         (("--only", "environment", "--run", "."), "error: --run has no effect on what --only names: leave it out"),
         (("--only", "evolution-share", "--run", "tests"), "error: tests is not a run, it has no settings.yaml: "),
     ],

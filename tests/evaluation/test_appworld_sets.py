@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 from environments.appworld import benchmark
 from environments.appworld.benchmark import BENCHMARK, UNTOLD
 from environments.appworld.environment import AppWorldEnvironment
+from environments.appworld.evaluation_sets import METRICS, Panel, SetEnvironment
 from environments.appworld.installation import Installation
-from environments.appworld.panels import METRICS, Panel, PanelEnvironment
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
 from environments.registry import find_benchmark
 from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
-from evaluation.panels import Item, open_panel
 from evaluation.run import app
 from evaluation.selection import select, written
+from evaluation.sets import Item, open_set
 from evaluation.settings import ScoringSettings
 from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
@@ -79,7 +79,7 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
     assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
-    open_panel("test_normal", 2, ledger, model="some/model", benchmark=BENCHMARK)
+    open_set("test_normal", 2, ledger, model="some/model", benchmark=BENCHMARK)
     first, second = read_jsonl(ledger, SplitAccess)
     assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
     assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
@@ -138,7 +138,7 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
 
     world.full.joinpath("data", "api_docs").mkdir()
     everybody, panel = AppWorldEnvironment(engine=engine()), Panel(name="test_normal", ids=SPLITS["test_normal"])
-    theirs = PanelEnvironment(panel, engine=engine())
+    theirs = SetEnvironment(panel, engine=engine())
     everybody._reads = theirs._reads = frozenset()
     for task_id in SPLITS["test_normal"]:
         for task in (

@@ -9,8 +9,8 @@ from environments.base import EnvironmentFault, InputError, UserTurn
 from environments.example import depot
 from evaluation.baselines import Clause, Constant, Lookup, baseline, clauses, known_clauses, play
 from evaluation.outcomes import score
-from evaluation.panels import open_panel, open_tasks
 from evaluation.run import app
+from evaluation.sets import open_set, open_tasks
 from memory.records import Task
 from memory.run import write_jsonl
 
@@ -76,7 +76,7 @@ def test_the_constant_is_the_most_frequent_turn_whose_tools_are_offered() -> Non
 
 
 def test_who_knows_the_tasks_solves_them_and_a_note_says_so(tmp_path) -> None:
-    items = [item for item in open_panel("templated-dev") if item.reference_calls == 1][:6]
+    items = [item for item in open_set("templated-dev") if item.reference_calls == 1][:6]
     path = tmp_path / "train.jsonl"
     write_jsonl(path, [item.task for item in items])
     driver, notes = baseline("lookup", path, items)
@@ -115,6 +115,6 @@ def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -
         def open(self, task: object) -> None:
             raise EnvironmentFault("the worker died")
 
-    (item,) = open_panel("templated-dev", 1)
+    (item,) = open_set("templated-dev", 1)
     (found,) = play([item], Broken(), Constant([]), 20)
     assert (found.success, found.infrastructure_error) == (False, "EnvironmentFault: the worker died")

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.templated.panels import load_panel
+from environments.bfcl.templated.panels import load_set
 from environments.example import depot
 from evaluation.decontaminate import Finding, app, audit
 from memory.jsonl import write_jsonl
@@ -30,7 +30,7 @@ def parcels(name: str, **arguments: str) -> TaskSpec:
 
 
 def test_a_held_out_task_in_disguise_is_found(tmp_path: Path) -> None:
-    spec = load_panel("templated-dev")[0].spec
+    spec = load_set("templated-dev")[0].spec
     spec = spec.model_copy(update={"initial_state": {**spec.initial_state, "unused": 1}, "turns": ("Other words",)})
     write_jsonl(tmp_path / "mine.jsonl", [task(1, spec)])
     done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl"), "--json"])

@@ -36,8 +36,8 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.registry import named_benchmark
 from evaluation.attempts import attempt
 from evaluation.outcomes import Report, TaskOutcome
-from evaluation.panels import Item, open_category
 from evaluation.served import Offered, attempt_served, read_reply
+from evaluation.sets import Item, open_category
 from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
 from memory.records import StopReason, Task

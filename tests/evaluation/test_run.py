@@ -11,8 +11,8 @@ from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
 from environments.registry import open_named
 from evaluation.outcomes import TaskOutcome, score, score_strata
-from evaluation.panels import open_category, open_panel
 from evaluation.preflight import check_evaluation
+from evaluation.sets import open_category, open_set
 from evaluation.settings import EvaluationSettings
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
@@ -54,7 +54,7 @@ def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path
     assert found["interval"][0] <= found["metrics"]["success"] <= found["interval"][1]
     assert any("argument references" in note for note in report["notes"])
     assert any("first 12" in note for note in report["notes"])
-    assert {one.task_id for one in outcomes} == {item.task.id for item in open_panel("templated-dev", 12)}
+    assert {one.task_id for one in outcomes} == {item.task.id for item in open_set("templated-dev", 12)}
     assert all(one.failure for one in outcomes if not one.success)
     assert all(sum(one.stop_reasons.values()) >= 1 for one in outcomes)
     assert sum(report["stop_reasons"].values()) == sum(sum(one.stop_reasons.values()) for one in outcomes)
@@ -105,7 +105,7 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
 )
 def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment: str, says: str) -> None:
     path = tmp_path / "tasks.jsonl"
-    write_jsonl(path, [item.task for item in open_panel("templated-dev", 2)])
+    write_jsonl(path, [item.task for item in open_set("templated-dev", 2)])
     done = command("--tasks", str(path), "--environment", environment)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
@@ -115,7 +115,7 @@ def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment
 @pytest.mark.slow
 def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
-    items = open_panel("templated-dev", 8)
+    items = open_set("templated-dev", 8)
     write_jsonl(path, [item.task for item in items])
     by_file = command("--tasks", str(path), "--model", STARTER, "--json")
     by_name = command("--evaluation-set", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
@@ -157,8 +157,8 @@ def test_official_categories_are_evaluation_sets_by_split(
     assert (described.tasks, described.held_out) == (tasks, name != "base@dev")
     if described.held_out:
         with pytest.raises(InputError, match="add --access-log"):
-            open_panel(name, len(first))
-    items = open_panel(name, len(first), log if described.held_out else None, model="m")
+            open_set(name, len(first))
+    items = open_set(name, len(first), log if described.held_out else None, model="m")
     assert [item.task.id for item in items] == first
     assert {item.group for item in items} == {name}
     assert items[0].strata == {"category": first[0].rpartition("-")[0], "split": items[0].task.split}

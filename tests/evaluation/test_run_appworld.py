@@ -10,9 +10,9 @@ from support import ROOT
 from support.commands import run_here
 from support.installed_appworld import installed_appworld
 
+from environments.appworld.evaluation_sets import METRICS
 from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
-from environments.appworld.panels import METRICS
 from environments.registry import open_named
 from evaluation.attempts import judge
 from evaluation.outcomes import TaskOutcome, score

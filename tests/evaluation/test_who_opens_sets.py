@@ -10,7 +10,7 @@ from support import ROOT
 from support.module_shape import PACKAGES as ROOMS
 from support.module_shape import imported as imports
 
-PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.panels")
+PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.evaluation_sets")
 # The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
 OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
 TEST_SPLITS = {"test_normal", "test_challenge"}

@@ -9,7 +9,7 @@ import pytest
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
-from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.nodes.update import join
 from graph.perturbation import Perturbation
@@ -180,7 +180,7 @@ def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) 
     assert set(evolution.refused) <= {"duplicate", "empty_reference"}
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     known = {fingerprint(task) for task in first_tasks()}
-    sealed = sealed_fingerprints("bfcl")
+    sealed = held_out_fingerprints("bfcl")
     rulings = [verify(task, ENVIRONMENT, known, sealed) for task in admitted(run)]
     assert sum(not ruling.accepted for ruling in rulings) > len(rulings) / 2
     assert all(ruling.reason not in ("sealed", "duplicate") for ruling in rulings)

@@ -17,7 +17,7 @@ from support.made_run import ENVIRONMENT, make_run, rollouts, run_graph
 from support.official_audit import audit
 
 from agents.spending import Request, read_requests
-from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import Refusal, verify
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord, Failure
@@ -75,7 +75,7 @@ def test_tasks_are_admitted_and_refused_with_reasons(evolved) -> None:
     assert {len(task.turns) for task in admitted} == {1, 2}
     before = {fingerprint(task) for task in tasks_at(load_tasks(run), 0)}
     for task in admitted:
-        assert verify(task, ENVIRONMENT, before, sealed_fingerprints("bfcl")).accepted
+        assert verify(task, ENVIRONMENT, before, held_out_fingerprints("bfcl")).accepted
         assert audit(task) == []
     assert evolution.stopped is None
 

@@ -13,7 +13,7 @@ from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_gr
 from support.official_audit import audit
 
 import graph.iteration
-from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.iteration import iteration_graph, seed_graph
 from graph.nodes.update import join
@@ -76,7 +76,7 @@ def test_every_admitted_task_passes_verification_on_its_own(evolved: RunDirector
     before = {fingerprint(task) for task in tasks_at(tasks, 0)}
     for task in tasks:
         if task.admitted_at == 0:
-            assert verify(task, ENVIRONMENT, before, sealed_fingerprints("bfcl")).accepted
+            assert verify(task, ENVIRONMENT, before, held_out_fingerprints("bfcl")).accepted
     assert len({fingerprint(task) for task in tasks}) == len(tasks)
 
 

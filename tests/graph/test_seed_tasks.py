@@ -20,8 +20,8 @@ from agents.scripted.unguided import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.templated.panels import load_panel
-from environments.verification.fingerprints import fingerprint, sealed_fingerprints
+from environments.bfcl.templated.panels import load_set
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
 from graph.run.interruption import Interruption
@@ -60,7 +60,7 @@ def test_seeds_are_verified_distinct_and_of_the_training_split(made: list[Task])
     assert len({fingerprint(task) for task in made}) == COUNT
     assert all(task.origin == "seed" and task.admitted_at is None and task.split == "train" for task in made)
     for task in made:
-        assert verify(task, ENVIRONMENT, (), sealed_fingerprints("bfcl")).accepted
+        assert verify(task, ENVIRONMENT, (), held_out_fingerprints("bfcl")).accepted
 
 
 def test_few_seeds_spread_over_the_start_states(made: list[Task]) -> None:
@@ -274,7 +274,7 @@ def test_when_no_task_is_accepted_the_command_fails(tmp_path: Path) -> None:
 
 def test_held_out_tasks_in_disguise_are_refused_by_name(tmp_path: Path) -> None:
     rng, given = random.Random(0), []
-    for member in load_panel("templated-dev"):
+    for member in load_set("templated-dev"):
         kind = rng.choice(("unused_key", "unused_part", "unused_file", "default_written"))
         if len(given) < 12 and (task := changed(member.spec, (kind,), rng)):
             given.append(Task(id=f"mine-{len(given)}", origin="given", **dict(task)))

@@ -14,7 +14,7 @@ from environments.base import TaskSpec, ToolCall
 from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES
-from environments.bfcl.templated.panels import load_panel, panel_names
+from environments.bfcl.templated.panels import load_set, set_names
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]
@@ -338,7 +338,7 @@ def changed(task: TaskSpec, kinds: tuple[str, ...], rng: random.Random) -> TaskS
 @cache
 def held_out_tasks() -> tuple[tuple[str, str, TaskSpec], ...]:
     """(set, id, task) of every panel and of the official tasks of the splits dev, test and reserved."""
-    panels = [("panel", task.id, task.spec) for name in panel_names() for task in load_panel(name)]
+    panels = [("panel", task.id, task.spec) for name in set_names() for task in load_set(name)]
     return (
         *panels,
         *(

@@ -222,5 +222,5 @@ CASES = {
     "outcomes into a folder": Case(
         "evaluation.run", "--evaluation-set templated-dev --output {}", "is a folder: name a file"
     ),
-    "panels that are there": Case("environments.bfcl.templated.panels", "", "panels are fixed, give --force"),
+    "panels that are there": Case("environments.bfcl.templated.panels", "", "sets are fixed, give --force"),
 }

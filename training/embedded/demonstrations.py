@@ -112,12 +112,12 @@ def read_tasks(path: Path) -> list[Task]:
     tasks = read_jsonl(path, Task)
     if len(tasks) < 2:
         raise InputError(f"{path} holds {len(tasks)} tasks: give 2 or more, one is held out")
-    sealed = {name: _held_out(name) for name in {task.environment for task in tasks}}
+    held_out = {name: _held_out(name) for name in {task.environment for task in tasks}}
     for number, task in enumerate(tasks, start=1):
         if task.split != "train":
             raise InputError(f"{path}, line {number}: task {task.id} is of the {task.split} split: give train only")
-        if fingerprint(task) in sealed[task.environment]:
-            raise InputError(f"{path}, line {number}: task {task.id} is on a held-out panel: remove it")
+        if fingerprint(task) in held_out[task.environment]:
+            raise InputError(f"{path}, line {number}: task {task.id} is in a held-out evaluation set: remove it")
     return tasks
 
 

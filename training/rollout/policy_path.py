@@ -43,7 +43,7 @@ def policy_folder(path: str) -> str:
     beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
     if ours or beside_folders or not _HUB_ID.fullmatch(path):
         raise InputError(
-            f"the policy {path} does not exist: name a folder or a hub id, or make a starter with "
+            f"the policy {path} does not exist: name a folder or a hub id, or make an initial policy with "
             "python -m training.warm_start"
         )
     return path

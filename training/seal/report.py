@@ -25,8 +25,8 @@ def round_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[t
         ("errors with a hint", errors.hinted, errors.hinted_recovered, errors.hinted_succeeded),
         ("without", errors.unhinted.errors, errors.unhinted.recovered, errors.unhinted.succeeded),
     ):
-        told = f"{of}, {recovered / of:.0%} recovered from, {succeeded / of:.0%} in a success" if of else "none"
-        yield f"  {name}", told
+        text = f"{of}, {recovered / of:.0%} recovered from, {succeeded / of:.0%} in a success" if of else "none"
+        yield f"  {name}", text
     yield "  cost", f"{seconds:.2f} s, {share:.2%} of the round"
 
 

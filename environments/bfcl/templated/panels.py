@@ -45,9 +45,9 @@ from environments.verification.fingerprints import (
     SUFFIX,
     call_sequence,
     fingerprint,
-    panels_folder,
     publication,
     read_publication,
+    sets_folder,
 )
 
 ENVIRONMENT = "bfcl"
@@ -79,7 +79,7 @@ class Strata(Record):
     rarity: Literal["common", "rare", "unseen"]
 
 
-class TemplatedPanelTask(Record):
+class TemplatedSetTask(Record):
     """One held-out task. ``cluster`` is the smallest index of the set that begins in the same state."""
 
     id: str
@@ -88,7 +88,7 @@ class TemplatedPanelTask(Record):
     spec: TaskSpec
 
 
-class PanelEntry(Record):
+class SetEntry(Record):
     """A task's entry in a set's file: enough to rebuild it from the official data without replays.
 
     ``first_turn``: calls of the first of two user turns; None, and not in the file, for a task of one.
@@ -109,7 +109,7 @@ class PanelEntry(Record):
         return self
 
 
-class PanelFile(Record):
+class SetFile(Record):
     """The file of an evaluation set. ``available``: slices that verified; ``sha256``: of the rebuilt tasks."""
 
     panel: str
@@ -118,10 +118,10 @@ class PanelFile(Record):
     seed: int
     available: int
     sha256: str
-    tasks: tuple[PanelEntry, ...]
+    tasks: tuple[SetEntry, ...]
 
 
-def panel_names() -> tuple[str, ...]:
+def set_names() -> tuple[str, ...]:
     """Return the names of the evaluation sets."""
     return tuple(_SPLITS)
 
@@ -129,23 +129,23 @@ def panel_names() -> tuple[str, ...]:
 def held_out(name: str) -> bool:
     """Return whether a set is of the split test. Raises InputError for an unknown name."""
     if name not in _SPLITS:
-        raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
+        raise InputError(f"no evaluation set is called {name!r}: choose one of {', '.join(_SPLITS)}")
     return _SPLITS[name] == "test"
 
 
-def panel_hash(name: str) -> str:
-    """Return the SHA-256 of the tasks of a set without opening it. Raises InputError like ``load_panel``."""
-    return panel_file(name).sha256
+def set_hash(name: str) -> str:
+    """Return the SHA-256 of the tasks of a set without opening it. Raises InputError like ``load_set``."""
+    return set_file(name).sha256
 
 
-def load_panel(name: str) -> tuple[TemplatedPanelTask, ...]:
+def load_set(name: str) -> tuple[TemplatedSetTask, ...]:
     """Return the tasks of a set, in its fixed random order. For ``evaluation`` only.
 
     Raises InputError for an unknown name, and when the file is missing or altered, or the installed data give tasks
     that differ from the recorded ones.
     """
-    file = panel_file(name)
-    path = panels_folder(ENVIRONMENT) / f"{name}.json"
+    file = set_file(name)
+    path = sets_folder(ENVIRONMENT) / f"{name}.json"
     tasks = _rebuild(name, file.tasks)
     if _digest(tasks) != file.sha256:
         raise InputError(
@@ -157,24 +157,24 @@ def load_panel(name: str) -> tuple[TemplatedPanelTask, ...]:
     return tasks
 
 
-def panel_file(name: str) -> PanelFile:
-    """Read a set's file: its hash, and ids and strata but no task. Raises InputError like ``load_panel``."""
+def set_file(name: str) -> SetFile:
+    """Read a set's file: its hash, and ids and strata but no task. Raises InputError like ``load_set``."""
     if name not in _SPLITS:
-        raise InputError(f"no panel is called {name!r}: choose one of {', '.join(_SPLITS)}")
-    path = panels_folder(ENVIRONMENT) / f"{name}.json"
+        raise InputError(f"no evaluation set is called {name!r}: choose one of {', '.join(_SPLITS)}")
+    path = sets_folder(ENVIRONMENT) / f"{name}.json"
     try:
-        file = PanelFile.model_validate_json(path.read_text(encoding="utf-8"))
+        file = SetFile.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
     if file.panel != name or file.split != _SPLITS[name]:
-        raise InputError(f"{path} holds the panel {file.panel!r} of {file.split}: check it out of the repository again")
+        raise InputError(f"{path} holds the set {file.panel!r} of {file.split}: check it out of the repository again")
     return file
 
 
-def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[PanelFile, tuple[TemplatedPanelTask, ...]]:
+def make_set(name: str, environment: Environment, seed: int = 0) -> tuple[SetFile, tuple[TemplatedSetTask, ...]]:
     """Cut, verify, sample and label the tasks of a set. Equal arguments give equal sets."""
     split = _SPLITS[name]
     slices = _slices(name, environment, seed)
@@ -182,7 +182,7 @@ def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[Pane
     counts = Counter(c.name for task in base_tasks(indices("train")) for turn in task.spec.reference for c in turn)
     entries = tuple(_entry(environment, piece, counts) for piece in chosen)
     tasks = _rebuild(name, entries)
-    file = PanelFile(
+    file = SetFile(
         panel=name,
         environment=ENVIRONMENT,
         split=split,
@@ -194,14 +194,14 @@ def make_panel(name: str, environment: Environment, seed: int = 0) -> tuple[Pane
     return file, tasks
 
 
-def write_panel(
-    folder: Path, file: PanelFile, tasks: Sequence[TemplatedPanelTask], *, force: bool = False
+def write_set(
+    folder: Path, file: SetFile, tasks: Sequence[TemplatedSetTask], *, force: bool = False
 ) -> tuple[Path, Path]:
     """Write a set's file and its published record. Raises InputError when one exists and ``force`` is not set."""
     paths = (folder / f"{file.panel}.json", folder / f"{file.panel}{SUFFIX}")
     for path in paths:
         if path.exists() and not force:
-            raise InputError(f"{path} exists: panels are fixed, give --force to replace it and say so in the changelog")
+            raise InputError(f"{path} exists: sets are fixed, give --force to replace it and say so in the changelog")
     published = publication(
         file.panel,
         file.environment,
@@ -217,20 +217,20 @@ def write_panel(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the files of every set and print their names. Exit status: 0, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
-        prog="python -m environments.bfcl.templated.panels", description="Make the fixed panels."
+        prog="python -m environments.bfcl.templated.panels", description="Make the fixed evaluation sets."
     )
     parser.add_argument("--force", action="store_true", help="replace the files that exist")
     parser.add_argument("--seed", type=int, default=0, help="seed of sample, order and wordings (default 0)")
-    parser.add_argument("--panel", action="append", choices=panel_names(), help="this one only; may be repeated")
-    parser.add_argument("--folder", type=Path, default=panels_folder(ENVIRONMENT), help="where to write")
+    parser.add_argument("--panel", action="append", choices=set_names(), help="this one only; may be repeated")
+    parser.add_argument("--folder", type=Path, default=sets_folder(ENVIRONMENT), help="where to write")
     options = parser.parse_args(arguments)
     from environments.bfcl.environment import BFCLEnvironment
 
     with exit_statuses():
         environment = BFCLEnvironment(TEMPLATED_CLASSES)
-        for name in options.panel or panel_names():
-            file, tasks = make_panel(name, environment, options.seed)
-            paths = write_panel(options.folder, file, tasks, force=options.force)
+        for name in options.panel or set_names():
+            file, tasks = make_set(name, environment, options.seed)
+            paths = write_set(options.folder, file, tasks, force=options.force)
             print(f"{name}: {len(tasks)} of {file.available} slices, {len({t.cluster for t in tasks})} clusters")
             for label in Strata.model_fields:
                 counted = Counter(str(getattr(task.strata, label)) for task in tasks)
@@ -249,7 +249,7 @@ def _slices(name: str, environment: Environment, seed: int) -> tuple[HumanSlice,
             return human_pairs(environment, held, seed)
 
 
-def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int]) -> PanelEntry:
+def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int]) -> SetEntry:
     needed = any(
         caused_errors(environment, piece.spec, turn, position)
         for turn, calls in enumerate(piece.spec.reference)
@@ -261,7 +261,7 @@ def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int
         "length": str(piece.length),
         "rarity": "unseen" if rarest == 0 else "rare" if rarest < RARE_BELOW else "common",
     }
-    return PanelEntry(
+    return SetEntry(
         index=piece.index,
         start=piece.start,
         length=piece.length,
@@ -272,17 +272,17 @@ def _entry(environment: Environment, piece: HumanSlice, counts: Mapping[str, int
     )
 
 
-def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[TemplatedPanelTask, ...]:
+def _rebuild(name: str, entries: Sequence[SetEntry]) -> tuple[TemplatedSetTask, ...]:
     official = {task.index: task for task in base_tasks(indices(_SPLITS[name]))}
     if strange := [entry.index for entry in entries if entry.index not in official]:
-        raise InputError(f"panel {name}: index {strange[0]} is not of its split: check its file out again")
+        raise InputError(f"evaluation set {name}: index {strange[0]} is not of its split: check its file out again")
     bare = [slice_task(official[entry.index], entry.start, entry.length, entry.first_turn) for entry in entries]
     begins = [json.dumps(spec.initial_state, sort_keys=True) for spec in bare]
     first: dict[str, int] = {}
     for index, begin in sorted(zip((entry.index for entry in entries), begins, strict=True)):
         first.setdefault(begin, index)
     return tuple(
-        TemplatedPanelTask(
+        TemplatedSetTask(
             id=f"{name}-{entry.index}-{entry.start}-{entry.length}",
             cluster=str(first[begin]),
             strata=entry.strata,
@@ -292,17 +292,17 @@ def _rebuild(name: str, entries: Sequence[PanelEntry]) -> tuple[TemplatedPanelTa
     )
 
 
-def _by_turn(entry: PanelEntry) -> tuple[tuple[bool, ...], ...]:
+def _by_turn(entry: SetEntry) -> tuple[tuple[bool, ...], ...]:
     first = entry.first_turn
     return (entry.forced,) if first is None else (entry.forced[:first], entry.forced[first:])
 
 
-def _digest(tasks: Sequence[TemplatedPanelTask]) -> str:
+def _digest(tasks: Sequence[TemplatedSetTask]) -> str:
     content = [task.model_dump(mode="json") for task in tasks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def _one_task_a_line(file: PanelFile) -> str:
+def _one_task_a_line(file: SetFile) -> str:
     head = file.model_dump(mode="json", exclude={"tasks"})
     lines = ",\n".join(f"  {json.dumps(entry.model_dump(mode='json', exclude_none=True))}" for entry in file.tasks)
     return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "tasks": [\n{lines}\n ]\n}}\n'

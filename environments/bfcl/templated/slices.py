@@ -96,9 +96,9 @@ def slice_task(task: CategoryTask, start: int, length: int, first_turn: int | No
     classes = tuple(name for name in task.spec.classes if name in TEMPLATED_CLASSES)
     tools = tool_names(classes)
     if not 0 < length <= len(path) - start or any(call.name not in tools for call in path[: start + length]):
-        raise InputError(f"calls {start} to {start + length - 1} of {task.id} are no slice of templated classes")
+        raise InputError(f"calls {start} to {start + length - 1} of {task.id} are not a slice of templated classes")
     if first_turn is not None and not 0 < first_turn < length:
-        raise InputError(f"{first_turn} of {length} calls of {task.id} are no first of two user turns")
+        raise InputError(f"{first_turn} of {length} calls of {task.id} cannot be the first of two user turns")
     calls = path[start : start + length]
     reference = (calls,) if first_turn is None else (calls[:first_turn], calls[first_turn:])
     return TaskSpec(

@@ -19,7 +19,7 @@ from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
 from agents.spending import BudgetReached, Ledger
 from environments.base import ObservationStatus, ToolCall
-from environments.verification.fingerprints import sealed_fingerprints
+from environments.verification.fingerprints import held_out_fingerprints
 from environments.verification.verify import verify
 from memory.jsonl import record_id
 from memory.records import Cause, FailureContext
@@ -276,7 +276,7 @@ async def test_the_abstractor_makes_drafts_of_what_ran(table, say, environment, 
     assert [c.name for c in drafts[0].reference[0]] == ["fillFuelTank", "displayCarStatus"]
     assert drafts[0].parents == (interactions[2].id, interactions[3].id)
     for draft in drafts:
-        ruling = verify(draft, environment, (), sealed_fingerprints("bfcl"))
+        ruling = verify(draft, environment, (), held_out_fingerprints("bfcl"))
         assert ruling.accepted, ruling
 
 
@@ -309,7 +309,7 @@ async def test_turns_become_turns_of_a_draft_that_verification_accepts(table, sa
     assert [[c.name for c in turn] for turn in draft.reference] == [["fillFuelTank"], ["displayCarStatus"]]
     assert draft.setup == (LOCK,)
     assert draft.parents == (interactions[2].id, interactions[3].id)
-    assert verify(draft, environment, (), sealed_fingerprints("bfcl")).accepted
+    assert verify(draft, environment, (), held_out_fingerprints("bfcl")).accepted
     assert "of at most 2 turns" in fake.prompts()
 
 

@@ -14,7 +14,7 @@ from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
 from environments.example import depot
-from environments.verification.fingerprints import sealed_fingerprints
+from environments.verification.fingerprints import held_out_fingerprints
 from environments.verification.verify import reduce, verify
 from memory.jsonl import derive_seed, record_id
 
@@ -27,7 +27,7 @@ def drafts_of(environment, context, explorer, settings=SETTINGS):
 
 
 def accepted(environment, drafts) -> list:
-    sealed = sealed_fingerprints("bfcl")
+    sealed = held_out_fingerprints("bfcl")
     return [draft for draft in drafts if verify(draft, environment, (), sealed).accepted]
 
 

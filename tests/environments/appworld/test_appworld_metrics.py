@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.appworld.panels import METRICS, scenario_goal_completion, task_goal_completion
+from environments.appworld.evaluation_sets import METRICS, scenario_goal_completion, task_goal_completion
 from environments.metrics import Attempted, success
 
 TABLE = [

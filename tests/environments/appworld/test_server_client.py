@@ -64,7 +64,7 @@ def test_what_cannot_be_reached_or_is_another_server_is_told() -> None:
     paths = said({"paths": {"/spotify/login": {}}})
     with (
         scripted({"/openapi.json": paths}) as url,
-        pytest.raises(EnvironmentFault, match="it is no server of AppWorld"),
+        pytest.raises(EnvironmentFault, match="it is not a server of AppWorld"),
     ):
         Server(url).check(5)
     for ended in (url, "http://no-such-host.invalid:80", "http://[broken"):

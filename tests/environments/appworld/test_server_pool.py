@@ -129,7 +129,7 @@ def test_a_server_that_fails_is_left_out_while_another_answers(urls: tuple[str, 
 def test_what_is_no_server_is_refused_at_once_and_one_at_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted({"/openapi.json": said({"paths": {}})}) as url, pytest.raises(InputError) as caught:
         ServerPool([url])
-    assert str(caught.value).startswith(f"environment.options.servers: AppWorld's server {url}: it is no server")
+    assert str(caught.value).startswith(f"environment.options.servers: AppWorld's server {url}: it is not a server")
     with pytest.raises(InputError, match="start it with `appworld serve environment`, or leave it out"):
         ServerPool([url])
     monkeypatch.setattr(server_pool, "_GREETING", 0.2)

@@ -106,5 +106,5 @@ def test_types_are_those_of_the_contract():
 
 
 def test_an_unknown_class_is_the_users_mistake():
-    with pytest.raises(InputError, match="'WebSearchAPI' is no class of BFCL multi-turn"):
+    with pytest.raises(InputError, match="'WebSearchAPI' is not a class of BFCL multi-turn"):
         tool_specs("WebSearchAPI")

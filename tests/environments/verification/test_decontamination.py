@@ -12,13 +12,13 @@ from support.installed_appworld import installed_appworld
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
-from environments.bfcl.templated.panels import load_panel
+from environments.bfcl.templated.panels import load_set
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination
 from environments.verification.canonical import canonical, canonical_call, state_words
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import fingerprint, panels_folder
+from environments.verification.fingerprints import fingerprint, sets_folder
 from environments.verification.held_out_records import Recorder, read_record, record_of, write_record
 from environments.verification.verify import Refusal, can_train, verify
 
@@ -137,8 +137,8 @@ def test_tasks_of_an_own_environment_are_compared_by_content(own: HeldOut) -> No
         ),
     ]
     for task in same:
-        assert verify(task, DEPOT, (), own).reason is Refusal.SEALED, task
-        assert can_train(task, DEPOT, (), own).reason is Refusal.SEALED
+        assert verify(task, DEPOT, (), own).reason is Refusal.HELD_OUT, task
+        assert can_train(task, DEPOT, (), own).reason is Refusal.HELD_OUT
     honest = [
         parcels(call("load_parcel", label=label, van="south")),
         parcels(call("weigh_parcel", label=first_label(1)), start=1),
@@ -166,7 +166,7 @@ def test_a_turn_of_a_held_out_task_is_known_wherever_it_is_asked() -> None:
     held = next(task for task in load_category("base", ("test",)) if len(task.spec.turns[0].split()) > 15)
     told = f"  {held.spec.turns[0].upper()}!"
     ruling = verify(cars(LOCK, turns=(told,)), BFCL, (), held_out("bfcl"))
-    assert ruling.reason is Refusal.SEALED
+    assert ruling.reason is Refusal.HELD_OUT
     assert "user turn" in ruling.detail
 
 
@@ -191,12 +191,12 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
         reference=((call("ls"),),),
     )
     ruling = verify(task, BFCL, (), held_out("bfcl"))
-    assert ruling.reason is Refusal.SEALED
+    assert ruling.reason is Refusal.HELD_OUT
     assert "setup" in ruling.detail
 
 
 def test_the_nearest_held_out_tasks_are_reported() -> None:
-    panel = load_panel("templated-dev")[0]
+    panel = load_set("templated-dev")[0]
     nearest = held_out("bfcl").nearest(BFCL, panel.spec)
     assert nearest is not None
     assert (nearest.text, nearest.calls) == (1.0, 1.0)
@@ -247,7 +247,7 @@ def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None
 def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict], object]
 ) -> None:
-    monkeypatch.setattr(decontamination, "panels_folder", lambda environment: tmp_path)
+    monkeypatch.setattr(decontamination, "sets_folder", lambda environment: tmp_path)
     with pytest.raises(InputError, match=r"held-out\.json cannot be read"):
         held_out("bfcl")
     record = Recorder(DEPOT, [parcels(call("list_parcels"))])
@@ -261,10 +261,10 @@ def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
 
 
 def test_the_committed_record_is_of_the_panels_and_official_tasks() -> None:
-    record = read_record(panels_folder("bfcl") / "held-out.json")
+    record = read_record(sets_folder("bfcl") / "held-out.json")
     ids = {task.id for task in record.tasks}
     assert record.environment == "bfcl"
-    assert {task.id for task in load_panel("templated-dev")} <= ids
+    assert {task.id for task in load_set("templated-dev")} <= ids
     assert {task.id for task in load_category("base", ("dev", "test"))} <= ids
     assert not any(f"base-{index}" in ids for index in (0, 50, 100, 150))
 

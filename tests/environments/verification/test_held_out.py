@@ -9,36 +9,36 @@ import pytest
 
 from environments.base import InputError
 from environments.bfcl.official import indices
-from environments.bfcl.templated.panels import load_panel, panel_names
+from environments.bfcl.templated.panels import load_set, set_names
 from environments.bfcl.templated.slices import base_tasks, slice_task
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
-from environments.verification import fingerprints as sealed
+from environments.verification import fingerprints
 from environments.verification.fingerprints import (
     call_sequence,
     fingerprint,
+    held_out_fingerprints,
     publication,
-    published_panels,
-    sealed_fingerprints,
+    published_sets,
 )
 
 
 def sequences(environment):
-    return {sequence for panel in published_panels(environment) for sequence in panel.call_sequences}
+    return {sequence for panel in published_sets(environment) for sequence in panel.call_sequences}
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(sealed, "panels_folder", lambda environment: tmp_path / environment)
+    monkeypatch.setattr(fingerprints, "sets_folder", lambda environment: tmp_path / environment)
     (tmp_path / "bfcl").mkdir()
     return tmp_path / "bfcl"
 
 
 def test_every_panel_task_is_sealed():
-    tasks = [task for name in panel_names() for task in load_panel(name)]
-    assert sealed_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
+    tasks = [task for name in set_names() for task in load_set(name)]
+    assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
     assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
-    assert {panel.panel for panel in published_panels("bfcl")} == set(panel_names())
+    assert {panel.panel for panel in published_sets("bfcl")} == set(set_names())
 
 
 def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
@@ -48,12 +48,12 @@ def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
             with suppress(InputError):
                 train.append(slice_task(task, start, length))
     assert len(train) > 150
-    assert not {fingerprint(spec) for spec in train} & sealed_fingerprints("bfcl")
+    assert not {fingerprint(spec) for spec in train} & held_out_fingerprints("bfcl")
     assert {call_sequence(spec) for spec in train} & sequences("bfcl")
 
 
 def test_reading_what_is_published_opens_no_panel():
-    source = Path(sealed.__file__).read_text()
+    source = Path(fingerprints.__file__).read_text()
     assert "from environments.base import" in source
     assert "environments.bfcl" not in source
 
@@ -62,7 +62,7 @@ def test_publications_of_a_folder_are_joined(folder):
     for name, own in (("one", "aa"), ("two", "bb")):
         panel = publication(name, "bfcl", {own}, {("cat", "cd")})
         (folder / f"{name}.fingerprints.json").write_text(panel.model_dump_json())
-    assert sealed_fingerprints("bfcl") == {"aa", "bb"}
+    assert held_out_fingerprints("bfcl") == {"aa", "bb"}
     assert sequences("bfcl") == {("cat", "cd")}
 
 
@@ -80,29 +80,29 @@ def test_an_altered_file_is_refused(folder, change):
     change(content)
     (folder / "one.fingerprints.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"one\.fingerprints\.json was altered"):
-        sealed_fingerprints("bfcl")
+        held_out_fingerprints("bfcl")
 
 
 def test_a_file_that_is_no_json_is_refused(folder):
     (folder / "one.fingerprints.json").write_text("{")
     with pytest.raises(InputError, match="altered"):
-        published_panels("bfcl")
+        published_sets("bfcl")
 
 
 def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
-    for read in (published_panels, sealed_fingerprints):
+    for read in (published_sets, held_out_fingerprints):
         with pytest.raises(InputError, match="bfcl"):
             read("bfcl")
 
 
 def test_an_environment_of_ones_own_has_no_panel_and_nothing_sealed():
     assert list(benchmark_of(depot()).held_out()) == []
-    assert benchmark_of(depot()).published_panels() == ()
+    assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):
-        published_panels("depot")
+        published_sets("depot")
 
 
 def test_every_folder_of_panels_belongs_to_a_benchmark_that_publishes_them():
-    rooms = Path(sealed.__file__).parents[1]
-    publishing = {name for name in packaged_names() if packaged(name).published_panels()}
+    rooms = Path(fingerprints.__file__).parents[1]
+    publishing = {name for name in packaged_names() if packaged(name).published_sets()}
     assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing

@@ -75,7 +75,7 @@ def test_no_changed_held_out_task_is_accepted(capsys: pytest.CaptureFixture[str]
     tried = attacks()
     for kind, task_id, task in tried:
         ruling = can_train(task, ENVIRONMENT, (), sets)
-        if ruling.reason is Refusal.SEALED:
+        if ruling.reason is Refusal.HELD_OUT:
             refused[kind] += 1
         else:
             passed.append(f"{kind}: {task_id}: {ruling.reason}: {ruling.detail}")

@@ -154,8 +154,8 @@ def test_known_and_sealed_fingerprints_are_refused_and_sealed_comes_first():
     task = GOOD["a change"]
     own = {fingerprint(task)}
     assert verify(task, ENVIRONMENT, own, ()).reason is Refusal.DUPLICATE
-    assert verify(task, ENVIRONMENT, (), own).reason is Refusal.SEALED
-    assert verify(task, ENVIRONMENT, own, own).reason is Refusal.SEALED
+    assert verify(task, ENVIRONMENT, (), own).reason is Refusal.HELD_OUT
+    assert verify(task, ENVIRONMENT, own, own).reason is Refusal.HELD_OUT
 
 
 def test_the_longest_reference_is_a_setting():
@@ -235,7 +235,7 @@ def test_a_broken_environment_is_no_refusal():
 
 def test_every_reason_is_tested():
     tabled = {reason for reason, _, _ in REFUSED}
-    apart = {Refusal.SEALED, Refusal.DUPLICATE, Refusal.NONDETERMINISTIC, Refusal.NOT_SOLVED}
+    apart = {Refusal.HELD_OUT, Refusal.DUPLICATE, Refusal.NONDETERMINISTIC, Refusal.NOT_SOLVED}
     rulings_of_others = {Refusal.SOLVER, Refusal.OVER_QUOTA, Refusal.AGENT, Refusal.NOT_VALIDATED}
     assert tabled | apart | rulings_of_others == set(Refusal)
 
@@ -287,8 +287,8 @@ def test_without_verification_whatever_can_be_played_and_judged_is_accepted(task
 def test_panels_and_duplicates_are_refused_without_verification_too() -> None:
     task = GOOD["a change"]
     assert can_train(task, ENVIRONMENT, {fingerprint(task)}, ()).reason is Refusal.DUPLICATE
-    assert can_train(task, ENVIRONMENT, (), {fingerprint(task)}).reason is Refusal.SEALED
-    assert can_train(task, ENVIRONMENT, {fingerprint(task)}, {fingerprint(task)}).reason is Refusal.SEALED
+    assert can_train(task, ENVIRONMENT, (), {fingerprint(task)}).reason is Refusal.HELD_OUT
+    assert can_train(task, ENVIRONMENT, {fingerprint(task)}, {fingerprint(task)}).reason is Refusal.HELD_OUT
 
 
 def test_of_a_reference_that_fails_only_a_repetition_of_the_failure_succeeds() -> None:

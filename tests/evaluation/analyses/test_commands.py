@@ -12,7 +12,7 @@ from support import ROOT
 from support.commands import run_here
 from support.made_run import make_run
 
-from environments.bfcl.templated.panels import load_panel
+from environments.bfcl.templated.panels import load_set
 from evaluation.outcomes import Score, TaskOutcome, score
 from evaluation.test_access import SplitAccess
 from graph.records import Evolution
@@ -116,7 +116,7 @@ def test_agreement_of_two_evaluations_and_of_two_arms(tmp_path: Path) -> None:
 
 
 def test_similarity_finds_what_was_copied_from_an_evaluation_set(run: RunDirectory, tmp_path: Path) -> None:
-    leaked = Task(id="leaked", origin="given", **{**dict(load_panel("templated-dev")[0].spec), "split": "train"})
+    leaked = Task(id="leaked", origin="given", **{**dict(load_set("templated-dev")[0].spec), "split": "train"})
     write_jsonl(tmp_path / "tasks.jsonl", [*load_tasks(run), leaked])
     found = analyse("similarity", tmp_path / "tasks.jsonl", "--evaluation-set", "templated-dev", "--above", "0.99")
     (near,) = [one for one in found["above"] if one["task"] == "leaked"]

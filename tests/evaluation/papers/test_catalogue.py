@@ -11,7 +11,6 @@ import yaml
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from evaluation.panels import held_out
 from evaluation.papers.catalogue import (
     INDEX,
     Part,
@@ -22,6 +21,7 @@ from evaluation.papers.catalogue import (
 )
 from evaluation.papers.estimate import environment_of
 from evaluation.papers.machine import set_size
+from evaluation.sets import held_out
 from evaluation.study.recipe import load_study
 from graph.recipe import load_recipe
 from graph.settings import RunSettings

@@ -17,7 +17,7 @@ from support.commands import run_here, run_process
 from typer.testing import CliRunner
 
 from environments.base import InputError
-from evaluation.panels import held_out, open_panel, panel_hash
+from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
@@ -127,11 +127,11 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     assert [(one.header.arm, one.header.seed) for one in results] == [
         ("full", 100), ("grpo", 100), ("grpo", 101), ("starter", 100),
     ]  # fmt: skip
-    panel = [item.task.id for item in open_panel("templated-dev", 4)]
+    panel = [item.task.id for item in open_set("templated-dev", 4)]
     for one in results:
         assert [outcome.task for outcome in one.outcomes] == panel
         assert all(outcome.reference_calls in (1, 2, 3) for outcome in one.outcomes)
-        assert one.header.panels == {"templated-dev": panel_hash("templated-dev")}
+        assert one.header.panels == {"templated-dev": set_hash("templated-dev")}
     for one in results[:-1]:
         (figures,) = one.header.iterations
         assert (figures.rollouts, figures.steps, figures.tasks) == (4, 1, 4)
@@ -210,7 +210,7 @@ def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(
     done = study_here(recipe, "--jobs", "2")
     assert done.returncode == 0, done.stderr
     results = {arm: read_result(recipe.parent / "out" / "raw" / f"{arm}-100.jsonl.gz") for arm in ("grpo", "other")}
-    official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_panel(name, 2)]
+    official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_set(name, 2)]
     for one in results.values():
         assert [outcome.task for outcome in one.outcomes] == official
         assert {outcome.panel for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
@@ -241,7 +241,7 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
     from support.served_policy import player, script_of
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    recipe, tasks = made_recipe(tmp_path, SERVED), [item.task for item in open_panel("base@dev", 2)]
+    recipe, tasks = made_recipe(tmp_path, SERVED), [item.task for item in open_set("base@dev", 2)]
     with FaultyServer(player({task.turns[0]: script_of(task) for task in tasks})) as server:
         monkeypatch.setenv("COEVOLVE_POLICY_BASE_URL", server.url)
         done = study_here(recipe, "--arms", "served", "--jobs", "1")
@@ -339,16 +339,16 @@ def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None
     ledger = tmp_path / "openings.jsonl"
     for place in (None, ledger):
         with pytest.raises(InputError, match="held out"):
-            open_panel("templated-test", 1, place)
+            open_set("templated-test", 1, place)
     opening = {"date": "2026-01-01T00:00:00+00:00", "commit": "c", "recipe": "r", "seeds": {"full": (0, 1)}}
     log_study_access(ledger, StudyAccess(panels={"templated-test": "of another panel"}, **opening))
     with pytest.raises(InputError, match="held out"):
-        open_panel("templated-test", 1, ledger)
-    log_study_access(ledger, StudyAccess(panels={"templated-test": panel_hash("templated-test")}, **opening))
-    assert len(open_panel("templated-test", 1, ledger)) == 1
+        open_set("templated-test", 1, ledger)
+    log_study_access(ledger, StudyAccess(panels={"templated-test": set_hash("templated-test")}, **opening))
+    assert len(open_set("templated-test", 1, ledger)) == 1
     assert len(read_access_log(ledger)) == 2
     with pytest.raises(InputError, match="held out"):
-        open_panel("longer-test", 1, ledger)
+        open_set("longer-test", 1, ledger)
 
 
 def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:

@@ -17,7 +17,7 @@ from support.made_results import RECIPE, figures, made_study, result
 from environments.base import InputError
 from environments.registry import named_benchmark
 from evaluation.call_shapes import set_shapes
-from evaluation.panels import open_panel
+from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart, ticks
@@ -479,10 +479,10 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     access = StudyAccess(date="d", commit="c", recipe="r", panels={f"{LAMPS}:test": "other"}, seeds={})
     log_study_access(log, access)
     with pytest.raises(InputError, match="no test access log has an access to it"):
-        open_panel("test", 1, log, benchmark=benchmark)
+        open_set("test", 1, log, benchmark=benchmark)
     log_study_access(log, access.model_copy(update={"panels": {f"{LAMPS}:test": sha256}}))
     before = log.read_text()
-    assert len(open_panel("test", 1, log, benchmark=benchmark)) == 1
+    assert len(open_set("test", 1, log, benchmark=benchmark)) == 1
     assert log.read_text() == before
     assert set_shapes("test", log, benchmark)
 

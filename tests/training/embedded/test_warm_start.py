@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.panels import load_panel
+from environments.bfcl.templated.panels import load_set
 from environments.verification.fingerprints import fingerprint
 from memory.records import Measured, Task
 from memory.run import write_jsonl
@@ -132,7 +132,7 @@ def test_refuses_tasks_that_must_not_be_learnt_from(tmp_path: Path, monkeypatch:
     with pytest.raises(InputError, match="line 3: task made-2 is of the dev split"):
         read_tasks(tasks_file(tmp_path, [*good[:2], held_out]))
     monkeypatch.setattr(demonstrations, "_held_out", lambda name: {fingerprint(good[1])})
-    with pytest.raises(InputError, match="line 2: task made-1 is on a held-out panel"):
+    with pytest.raises(InputError, match="line 2: task made-1 is in a held-out evaluation set"):
         read_tasks(tasks_file(tmp_path, good))
     with pytest.raises(InputError, match="holds 1 tasks"):
         read_tasks(tasks_file(tmp_path, good[:1]))
@@ -140,7 +140,7 @@ def test_refuses_tasks_that_must_not_be_learnt_from(tmp_path: Path, monkeypatch:
 
 def test_refuses_a_held_out_task_in_disguise(tmp_path: Path) -> None:
     good = made_tasks()[0]
-    spec = next(task.spec for task in load_panel("templated-dev") if "VehicleControlAPI" in task.spec.initial_state)
+    spec = next(task.spec for task in load_set("templated-dev") if "VehicleControlAPI" in task.spec.initial_state)
     state = {**spec.initial_state, "unused": 1}
     disguised = Task(id="mine", origin="given", **{**dict(spec), "split": "train", "initial_state": state})
     learnt = read_tasks(tasks_file(tmp_path, [good, disguised]))
@@ -151,7 +151,7 @@ def test_refuses_a_held_out_task_in_disguise(tmp_path: Path) -> None:
 def test_the_panels_that_are_published_are_asked(tmp_path: Path) -> None:
     assert read_tasks(tasks_file(tmp_path, made_tasks())) == list(made_tasks())
     published = demonstrations._held_out("bfcl")
-    assert fingerprint(load_panel("templated-dev")[0].spec) in published
+    assert fingerprint(load_set("templated-dev")[0].spec) in published
     assert not any(fingerprint(made) in published for made in made_tasks())
 
 

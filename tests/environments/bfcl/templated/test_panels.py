@@ -15,16 +15,16 @@ from environments.bfcl.official import indices, split_of
 from environments.bfcl.templated import panels
 from environments.bfcl.templated.panels import (
     Strata,
-    TemplatedPanelTask,
+    TemplatedSetTask,
     held_out,
-    load_panel,
+    load_set,
     main,
-    panel_hash,
-    panel_names,
+    set_hash,
+    set_names,
 )
 from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks
 from environments.bfcl.templated.text import caused_errors, forced_calls
-from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, panels_folder, read_publication
+from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, read_publication, sets_folder
 from environments.verification.verify import verify
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
@@ -50,22 +50,22 @@ LENGTHS = {"templated": {"1", "2", "3"}, "longer": {"4", "5", "6"}, "turns": {"2
 @dataclass(frozen=True)
 class Loaded:
     name: str
-    tasks: tuple[TemplatedPanelTask, ...]
+    tasks: tuple[TemplatedSetTask, ...]
     seconds: float
 
 
-@pytest.fixture(scope="module", params=panel_names())
+@pytest.fixture(scope="module", params=set_names())
 def loaded(request) -> Loaded:
     began = time.perf_counter()
-    tasks = load_panel(request.param)
+    tasks = load_set(request.param)
     return Loaded(request.param, tasks, time.perf_counter() - began)
 
 
 @pytest.fixture
 def copies(tmp_path, monkeypatch):
-    for path in panels_folder("bfcl").glob("*.json"):
+    for path in sets_folder("bfcl").glob("*.json"):
         (tmp_path / path.name).write_text(path.read_text())
-    monkeypatch.setattr(panels, "panels_folder", lambda environment: tmp_path)
+    monkeypatch.setattr(panels, "sets_folder", lambda environment: tmp_path)
     return tmp_path
 
 
@@ -140,14 +140,14 @@ def test_texts_name_no_function_or_parameter(loaded):
 
 
 def test_what_a_panel_publishes_is_what_it_holds(loaded):
-    published = read_publication(panels_folder("bfcl") / f"{loaded.name}{SUFFIX}")
+    published = read_publication(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}")
     assert published.panel == loaded.name
     assert set(published.fingerprints) == {fingerprint(task.spec) for task in loaded.tasks}
     assert set(published.call_sequences) == {call_sequence(task.spec) for task in loaded.tasks}
 
 
 def test_a_panel_file_holds_ids_and_labels_only(loaded):
-    content = json.loads((panels_folder("bfcl") / f"{loaded.name}.json").read_text())
+    content = json.loads((sets_folder("bfcl") / f"{loaded.name}.json").read_text())
     assert len(content["tasks"]) == len(loaded.tasks)
     for entry in content["tasks"]:
         keys = {"index", "start", "length", "wording_seed", "forced", "strata"}
@@ -156,24 +156,24 @@ def test_a_panel_file_holds_ids_and_labels_only(loaded):
 
 
 def test_the_panels_share_no_task():
-    found = Counter(fingerprint(task.spec) for name in panel_names() for task in load_panel(name))
+    found = Counter(fingerprint(task.spec) for name in set_names() for task in load_set(name))
     assert set(found.values()) == {1}
 
 
 def test_only_the_panels_of_the_split_test_are_held_out():
-    assert {name for name in panel_names() if held_out(name)} == {"templated-test", "longer-test", "turns-test"}
+    assert {name for name in set_names() if held_out(name)} == {"templated-test", "longer-test", "turns-test"}
     with pytest.raises(InputError, match="longer-dev"):
         held_out("longer")
 
 
 def test_a_hash_is_told_without_opening_the_panel(monkeypatch):
     monkeypatch.setattr(panels, "_rebuild", None)
-    assert panel_hash("longer-test") == json.loads((panels_folder("bfcl") / "longer-test.json").read_text())["sha256"]
+    assert set_hash("longer-test") == json.loads((sets_folder("bfcl") / "longer-test.json").read_text())["sha256"]
 
 
 def test_a_task_of_two_turns_ends_the_first_where_a_human_turn_ends():
     human = {task.index: [len(turn) for turn in task.spec.reference] for task in base_tasks(indices("dev"))}
-    tasks = load_panel("turns-dev")
+    tasks = load_set("turns-dev")
     assert len(tasks) > 30
     for task in tasks:
         index, start, _ = map(int, task.id.removeprefix("turns-dev-").split("-"))
@@ -212,31 +212,31 @@ def _other_stratum(content):
     ],
 )
 def test_a_tampered_panel_is_refused(copies, change, told):
-    assert load_panel("templated-dev")
+    assert load_set("templated-dev")
     altered(copies, change)
     with pytest.raises(InputError, match=told):
-        load_panel("templated-dev")
+        load_set("templated-dev")
 
 
 @pytest.mark.parametrize("first_turn", [0, 9, None])
 def test_a_tampered_border_of_turns_is_refused(copies, first_turn):
     altered(copies, lambda content: content["tasks"][0].update(first_turn=first_turn), "turns-dev.json")
     with pytest.raises(InputError, match="turns"):
-        load_panel("turns-dev")
+        load_set("turns-dev")
 
 
 def test_a_panel_with_the_fingerprints_of_another_is_refused(copies):
     (copies / f"templated-dev{SUFFIX}").write_text((copies / f"templated-test{SUFFIX}").read_text())
     with pytest.raises(InputError, match="does not belong"):
-        load_panel("templated-dev")
+        load_set("templated-dev")
 
 
 def test_an_unknown_or_missing_panel_is_refused(copies):
     with pytest.raises(InputError, match="templated-dev, templated-test"):
-        load_panel("templated")
+        load_set("templated")
     (copies / "templated-dev.json").unlink()
     with pytest.raises(InputError, match="cannot be read"):
-        load_panel("templated-dev")
+        load_set("templated-dev")
 
 
 @pytest.mark.slow
@@ -245,18 +245,18 @@ def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatc
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["--folder", str(copies), "--seed", "5"])
     assert "--force" in capsys.readouterr().err
-    before = load_panel("templated-dev")
+    before = load_set("templated-dev")
     main(["--folder", str(copies), "--seed", "5", "--force"])
     told = capsys.readouterr().out
     assert str(copies / "templated-dev.json") in told
-    after = load_panel("templated-dev")
+    after = load_set("templated-dev")
     assert f"{len(after)} of {len(after)} slices" in told
     assert [task.id for task in after] != [task.id for task in before]
 
 
 def test_a_limit_draws_a_sample_of_its_size(monkeypatch):
     monkeypatch.setattr(panels, "_LIMITS", {"templated-dev": 30})
-    file, tasks = panels.make_panel("templated-dev", ENVIRONMENT)
+    file, tasks = panels.make_set("templated-dev", ENVIRONMENT)
     assert (len(tasks), len({task.id for task in tasks})) == (30, 30)
     assert file.available > 100
     assert len({task.cluster for task in tasks}) > 5
