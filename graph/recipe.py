@@ -18,9 +18,9 @@ from pydantic import BaseModel, ValidationError
 from environments.base import InputError
 from environments.checkout import QUICKSTART
 from environments.registry import DEFAULT, find_attribute, is_import_path
-from environments.settings import with_options, with_options_key
+from environments.settings import with_options_key
 from graph.settings import RunSettings, check_benchmark
-from memory.former import FORMER_NAMES, fill_former_defaults, give_todays_names
+from memory.former import FORMER_NAMES, fill_former_defaults, give_environment_options, give_todays_names
 from memory.run import RunDirectory
 from memory.strict_yaml import parse_yaml, read_recipe
 
@@ -92,11 +92,8 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
 
 def _move_options(tree: Tree, path: Path) -> list[str]:
     """Bring the section ``environment`` into today's spelling; returns what a warning is due for."""
-    section = tree.get("environment")
-    if not isinstance(section, dict):
-        return []
     try:
-        tree["environment"], old = with_options(section)
+        old = give_environment_options(tree)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from environments.base import InputError
+from environments.settings import with_options
 
 __all__ = [
     "FORMER_DEFAULTS",
@@ -19,6 +20,7 @@ __all__ = [
     "FORMER_OPTIONS",
     "FormerDefault",
     "fill_former_defaults",
+    "give_environment_options",
     "give_former_names",
     "give_todays_names",
 ]
@@ -84,6 +86,18 @@ def give_former_names(tree: dict[str, Any]) -> None:
         parent = _section(tree, above) if above else None
         if parent is not None and parent.get(section) == {}:
             del parent[section]
+
+
+def give_environment_options(tree: dict[str, Any]) -> tuple[str, ...]:
+    """Move a benchmark's options from ``environment`` to ``environment.options``, in place; return their names.
+
+    Raises InputError for an option that is in both places.
+    """
+    section = tree.get("environment")
+    if not isinstance(section, dict):
+        return ()
+    tree["environment"], moved = with_options(section)
+    return moved
 
 
 def fill_former_defaults(tree: dict[str, Any]) -> dict[str, JsonValue]:

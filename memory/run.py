@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from environments.base import InputError
-from memory.former import fill_former_defaults, give_todays_names
+from memory.former import fill_former_defaults, give_environment_options, give_todays_names
 from memory.jsonl import (
     append_jsonl,
     complaint,
@@ -290,6 +290,7 @@ class RunDirectory(Folder):
         document = self._mapping(self.settings_path)
         try:
             give_todays_names(document)
+            give_environment_options(document)
         except InputError as error:
             raise InputError(f"{self.settings_path}: {error}") from None
         fill_former_defaults(document)

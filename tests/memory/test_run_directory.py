@@ -9,6 +9,8 @@ import yaml
 from pydantic import Field, RootModel
 
 from environments.base import InputError
+from environments.settings import EnvironmentSettings
+from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.former import give_former_names
 from memory.run import RunDirectory, write_jsonl
@@ -99,6 +101,22 @@ def test_the_settings_of_a_former_run_are_read_as_it_was_made(tmp_path):
     tree["training"]["experimental"] = {"lend_weight": 0.5}
     run.save_settings(RootModel(tree))
     with pytest.raises(InputError, match=r"settings\.yaml: training\.lend_weight is the former name of .*: remove one"):
+        run.section("seed", int)
+
+
+def test_the_options_of_a_former_runs_environment_are_read_beside_its_name(tmp_path):
+    settings = RunSettings(environment=EnvironmentSettings(name="bfcl", options={"classes": ["TicketAPI"]}))
+    run = RunDirectory.create(tmp_path / "run", settings)
+    tree = settings.model_dump(mode="json")
+    tree["environment"] = {"name": "bfcl", "classes": ["TicketAPI"], "max_steps": None}
+    run.save_settings(RootModel(tree))
+    assert run.settings(RunSettings) == load_recipe(run.settings_path) == settings
+    assert run.section("environment", EnvironmentSettings) == settings.environment
+    tree["environment"]["options"] = {"classes": ["MathAPI"]}
+    run.save_settings(RootModel(tree))
+    with pytest.raises(
+        InputError, match=r"environment\.classes is the old name of .*: give one of them"
+    ):
         run.section("seed", int)
 
 
