@@ -69,7 +69,7 @@ def unguided_roles(roles: Roles, settings: RolesSettings, ledger: Ledger, benchm
     """
     if settings.explorer.kind == "chat":
         return roles
-    from agents.scripted.unguided import UnguidedExplorer
+    from agents.scripted.explorer import UnguidedExplorer
 
     exploration = unguided_exploration(settings, benchmark)
     abstractor = _abstractor(settings.model_copy(update={"exploration": exploration}), ledger)

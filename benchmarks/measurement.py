@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from environments.base import Record
 
-__all__ = ["Measure", "Measurement", "Pair", "of_pairs"]
+__all__ = ["Measurement", "Pair", "of_pairs"]
 
 
 class Measurement(Record):
@@ -39,12 +39,6 @@ class Pair(NamedTuple):
 
     ours: float
     other: float
-
-
-class Measure(Protocol):
-    """The type of each module's ``measure``; it may raise InputError (environments/base.py)."""
-
-    def __call__(self, repeats: int) -> Sequence[Measurement]: ...
 
 
 def of_pairs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.chat.endpoint import Endpoint, resolve
+from agents.chat.endpoint import Endpoint
 from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
 from agents.settings import RoleSettings
 from agents.spending import Breaker, Ledger
@@ -140,14 +140,6 @@ class ToolCallingModel:
             cut_off=choice.finish_reason == "length",
             tokens=_usage(completion),
         )
-
-
-def open_tool_calling_model(
-    settings: RoleSettings, role: str, ledger: Ledger, concurrency: int, failures_in_a_row: int
-) -> ToolCallingModel:
-    """Open the model that a command's options name. Raises InputError when no model or no key is given."""
-    endpoint = resolve(settings, role, commanded=True)
-    return ToolCallingModel(endpoint, settings, ledger, concurrency, failures_in_a_row)
 
 
 def _usage(completion: ChatCompletion) -> Usage | None:

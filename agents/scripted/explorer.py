@@ -1,10 +1,11 @@
-"""The guided explorer: acts around a failure context, resolves errors, and prefers tools not reached yet.
+"""The scripted explorers: a guided one, and one that draws calls uniformly for D_0, warm starts and the baseline.
 
 CoEvolve (section 3) lets an LLM explore for several rounds of several steps; these rules are our stand-in. A round
 that is not independent reuses what earlier ones learned: which calls a tool needs first, which values it takes, what is
 visible at the start (ours).
 
-In a round (one live episode) it aims at one tool after another. A refused call is retried after the calls that the
+The guided one acts around a failure context, resolves errors, and prefers tools not reached yet. In a round (one live
+episode) it aims at one tool after another. A refused call is retried after the calls that the
 error message asks for. If the values that a tool takes are elsewhere in the state's tree, it goes there first; after a
 surprising answer it looks again. Which tools move or look is read from documentation; how often the rules apply is our
 choice.
@@ -15,16 +16,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 from agents.live import LiveRun, live_run
-from agents.scripted.arguments import GuidedArguments
+from agents.scripted.arguments import GuidedArguments, draw_uniform
 from agents.scripted.knowledge import Knowledge
 from agents.scripted.own import own_roles
-from agents.scripted.requirements import remedies
-from agents.scripted.words import about, name_words, overlap, parameter_words
+from agents.scripted.values import Scalar, Sightings
+from agents.scripted.words import about, name_words, overlap, parameter_words, remedies
 from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
+from environments.benchmark import KnownValue
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
@@ -34,6 +36,7 @@ _DRAWS = 6
 _REMEDIES = 2
 _MAX_MOVES = 3
 _STRAY = 0.25
+_MAX_OBSERVATION = 400
 _MOVES = frozenset({"chang", "current"})
 
 
@@ -219,3 +222,55 @@ class GuidedExplorer:
                 GuidedRound(run, knowledge, self._settings.steps).play()
                 interactions += run.interactions
         return tuple(interactions)
+
+
+class UnguidedExplorer:
+    """Explorer that uses nothing of a context but its start state.
+
+    With the settings of the guided one it is the baseline at an equal budget; D_0 uses one round of 14 steps
+    (``UNGUIDED_EXPLORATION``).
+    """
+
+    def __init__(self, settings: ExplorationSettings) -> None:
+        self._settings = settings
+
+    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """Explore for R rounds of S uniformly drawn calls; equal arguments give equal interactions."""
+        return await asyncio.to_thread(self.explore_now, context, environment, seed)
+
+    def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """Explore without an event loop."""
+        own = own_roles(environment)
+        if own is not None:
+            return own.explore(context, environment, self._settings, seed, guided=False)
+        rng = random.Random(seed)
+        tools = environment.tools(context.tools)
+        given = _given(benchmark_of(environment).known_values())
+        interactions: list[Interaction] = []
+        for number in range(self._settings.rounds):
+            sightings = Sightings()
+            sightings.see_state(context.initial_state)
+            with live_run(environment, context, number, self._settings.steps) as run:
+                for _ in range(self._settings.steps):
+                    tool = rng.choice(tools)
+                    call = draw_uniform(tool, _values(sightings), given.get(tool.name, {}), rng)
+                    observation = run.act(call).observation
+                    if len(observation.text) < _MAX_OBSERVATION:
+                        sightings.see_observation(call, observation)
+                interactions += run.interactions
+        return tuple(interactions)
+
+
+@cache
+def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, ...]]]:
+    """Values given in the training split, by tool and parameter."""
+    found: dict[str, dict[str, tuple[Scalar, ...]]] = {}
+    for one in values:
+        known = found.setdefault(one.tool, {})
+        known[one.parameter] = (*known.get(one.parameter, ()), one.value)
+    return found
+
+
+def _values(sightings: Sightings) -> tuple[Scalar, ...]:
+    """Each whole value once."""
+    return tuple(dict.fromkeys(sighting.value for sighting in sightings if not sighting.piece))

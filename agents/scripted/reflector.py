@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from agents.evidence import error_message, executed, failed_turn, failure_context, step_at
 from agents.roles import RoleRefused
-from agents.scripted.requirements import remedies
-from agents.scripted.words import about
+from agents.scripted.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from functools import cached_property
 from types import TracebackType
@@ -19,7 +18,6 @@ from environments.base import Record, ToolSpec
 _WORKER = "environments.appworld.engine.worker"
 _JUDGE = "environments.appworld.engine.judge"
 _R = TypeVar("_R", bound=Record)
-_STATE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class AppWorldEngine:
@@ -143,7 +141,6 @@ class World:
         self._engine = engine
         self._limits = engine.limits
         self._connection = connection
-        self._saved: set[str] = set()
         self._given_code = False
         limits = {"execute_seconds": self._limits.execute, "api_calls": self._limits.api_calls}
         limits["memory_megabytes"] = self._limits.megabytes
@@ -175,27 +172,6 @@ class World:
         self._given_code = True
         return self._ask(Executed, "execute", self._limits.execute + self._limits.grace, code=code)
 
-    def save(self, name: str) -> None:
-        """Keep the databases under ``name``; variables of the code are not part of it.
-
-        Raises ValueError for a name of other than 1 to 64 letters, digits, _ and -.
-        """
-        if not _STATE_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} cannot name a state: use letters, digits, _ and -, 64 at most")
-        with after_code(self._given_code):
-            self._connection.ask("save", self._limits.answer, name=name)
-        self._saved.add(name)
-
-    def restore(self, name: str) -> None:
-        """Return to the databases kept under ``name``; the engine's random seed begins anew, variables stay.
-
-        Raises ValueError for a name that nothing was saved under.
-        """
-        if name not in self._saved:
-            raise ValueError(f"nothing was saved under {name!r}")
-        with after_code(self._given_code):
-            self._connection.ask("restore", self._limits.answer, name=name)
-
     def diff(self) -> Difference:
         """Return how the world differs from its task's start, computed by the world's own process."""
         return self._ask(Difference, "difference", self._limits.answer)
@@ -208,7 +184,7 @@ class World:
         return json.dumps(self.diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     def evaluate(self) -> Evaluation:
-        """Return the official evaluation of the world after the last execution or restore."""
+        """Return the official evaluation of the world after the last execution."""
         return self._judged(Evaluation, "evaluate")
 
     def judged_diff(self) -> Difference:

@@ -24,11 +24,10 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl import package
-from environments.bfcl.answers import ERROR_PREFIX
 from environments.bfcl.checker import ExpectedTurn, check_turn, judge, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import CategoryTask, load_category
-from environments.bfcl.simulators import Simulators, not_defined
+from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
 
 
 class BFCLEpisode:

@@ -19,9 +19,8 @@ from agents.assembly import (
     unguided_roles,
 )
 from agents.roles import Abstractor, Explorer, Reflector
-from agents.scripted.explorer import GuidedExplorer
+from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.scripted.reflector import RuleReflector
-from agents.scripted.unguided import UnguidedExplorer
 from agents.settings import ExplorationSettings, RoleSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import Environment, InputError

@@ -16,8 +16,9 @@ from support.official_runs import official_verdict, texts_of
 from support.scripted_sampler import ScriptedSampler
 from support.served_policy import Script, message, player, script_of
 
+from agents.chat.endpoint import resolve
 from agents.chat.replies import LONGEST_REPLY
-from agents.chat.tool_calling import ChatReply, WrittenCall, open_tool_calling_model
+from agents.chat.tool_calling import ChatReply, ToolCallingModel, WrittenCall
 from agents.settings import BudgetSettings, RoleSettings
 from agents.spending import Ledger, RepeatedFailure, read_requests
 from environments.base import (
@@ -197,7 +198,8 @@ async def outcomes_of(
     fields = {"timeout": 10.0, "retry_pause": 0.0, "max_retries": 1} | changes
     with FaultyServer(answer) as server:
         settings = RoleSettings(kind="chat", model="m", base_url=server.url, **fields)
-        model = open_tool_calling_model(settings, "policy", Ledger(None, BudgetSettings()), 4, 3)
+        endpoint = resolve(settings, "policy", commanded=True)
+        model = ToolCallingModel(endpoint, settings, Ledger(None, BudgetSettings()), 4, 3)
         opened = environment or BFCLEnvironment()
         await attempt_served(items, model, opened, limits, lambda one: found.setdefault(one.task_id, one) and None)
     return [found[item.task.id] for item in items]

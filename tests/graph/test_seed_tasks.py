@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import graph.run.initial_tasks
 from agents.assembly import unguided_context
-from agents.scripted.unguided import UnguidedExplorer
+from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK

@@ -114,9 +114,7 @@ def test_the_options_of_a_former_runs_environment_are_read_beside_its_name(tmp_p
     assert run.section("environment", EnvironmentSettings) == settings.environment
     tree["environment"]["options"] = {"classes": ["MathAPI"]}
     run.save_settings(RootModel(tree))
-    with pytest.raises(
-        InputError, match=r"environment\.classes is the old name of .*: give one of them"
-    ):
+    with pytest.raises(InputError, match=r"environment\.classes is the old name of .*: give one of them"):
         run.section("seed", int)
 
 

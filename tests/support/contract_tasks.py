@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
 from agents.cuts import call_of, partition, successful_runs
 from agents.live import context_task
-from agents.scripted.unguided import UnguidedExplorer
+from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, InputError, TaskSpec
 from environments.task_text import render_documented
 from environments.verification.replay import replay

@@ -21,7 +21,7 @@ from memory.settings import TaskSettings
 from training.grpo.task_weights import Attempt, learnability, retire
 from training.signals import GroupScore
 
-__all__ = ["RoundDraw", "draw_steps", "earlier_attempts", "round_draw", "round_tasks"]
+__all__ = ["RoundDraw", "draw_steps", "earlier_attempts", "round_draw"]
 
 
 class _Dealing(Protocol):
@@ -185,20 +185,6 @@ class RoundDraw:
             drawn += rng.choices(pool, weights)
             free.remove(drawn[-1])
         return tuple(drawn)
-
-
-def round_tasks(
-    run: RunDirectory,
-    iteration: int,
-    tasks: Sequence[Task],
-    settings: TaskSettings,
-    *,
-    steps: int,
-    per_step: int,
-    seed: int,
-) -> tuple[tuple[Task, ...], ...]:
-    """Draw the tasks of each step of the round of ``iteration``: see ``round_draw``."""
-    return round_draw(run, iteration, tasks, settings, per_step=per_step, seed=seed).steps(steps, per_step)
 
 
 def round_draw(

@@ -72,10 +72,12 @@ def guideline(label: TurnLabel) -> Cue:
 def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSettings) -> InterfaceState:
     """Return U(Omega, C), the state after ``profile``: guidelines appear by the released rule, and retire by ours.
 
-    Those that ``pressing`` selects appear. Once shown, a guideline stays until it is mastered (ours): in a profile of
-    ``appear_count`` turns or more its label has a share of the failed turns below ``retire_prevalence``, fewer turns
-    than ``retire_count``, or a mean reward from ``retire_mean_reward`` on. The released code retires none: it reads a
-    mean reward that its saved state does not hold, and counts since the run began, which do not fall.
+    A guideline appears as the released code selects it: its label has ``appear_count`` turns, ``appear_prevalence`` of
+    the failed turns, and a mean reward below ``appear_mean_reward``. Once shown, it stays until it is mastered (ours):
+    in a profile of ``appear_count`` turns or more its label has a share of the failed turns below
+    ``retire_prevalence``, fewer turns than ``retire_count``, or a mean reward from ``retire_mean_reward`` on. The
+    released code retires none: it reads a mean reward that its saved state does not hold, and counts since the run
+    began, which do not fall.
 
     Where more than ``at_most`` qualify, those with the highest pressure (share times one minus mean reward) are shown,
     ties in the order of the labels; the others are not retired.
@@ -91,15 +93,6 @@ def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSe
     shown = _most_pressing(open_, profile, settings)
     retired = [label for label in GUIDELINES if label in mastered or (label in state.retired and label not in shown)]
     return InterfaceState(updates=state.updates + 1, guidelines=shown, retired=tuple(retired))
-
-
-def pressing(profile: FailureProfile, settings: InterfaceSettings) -> tuple[TurnLabel, ...]:
-    """Return the labels whose guideline the profile alone calls for, as the released code selects them.
-
-    A label qualifies with ``appear_count`` turns, ``appear_prevalence`` of the failed turns, and a mean reward below
-    ``appear_mean_reward``. The ``at_most`` with the highest pressure are returned, the highest first.
-    """
-    return _most_pressing([one for one in GUIDELINES if _is_pressing(profile, one, settings)], profile, settings)
 
 
 def _most_pressing(

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue
 
 from agents.live import LiveRun, live_run
-from agents.scripted.aims import Aims
 from agents.scripted.appworld import session
 from agents.scripted.appworld.arguments import chosen_parameters, draw_value
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
 from agents.scripted.appworld.sightings import AnswerValue, sightings
+from agents.scripted.knowledge import Aims
 from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON

@@ -27,7 +27,7 @@ for account in apis.supervisor.show_account_passwords():
 def operations() -> dict[str, Operation]:
     """Return the operations of a child of the worker: those of one world."""
     world = EngineWorld()
-    names = ("open", "execute", "save", "restore", "difference", "saved")
+    names = ("open", "execute", "difference", "saved")
     return {name: getattr(world, name) for name in names}
 
 

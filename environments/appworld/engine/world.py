@@ -1,4 +1,4 @@
-"""Run one AppWorld world in a process of its own: execute an agent's code, save, restore, report changes."""
+"""Run one AppWorld world in a process of its own: execute an agent's code, report changes."""
 
 from __future__ import annotations
 
@@ -79,19 +79,9 @@ class EngineWorld:
         }
 
     def saved(self) -> dict[str, str]:
-        """Return the databases' changes after the last execution or restore, as the package's files by name."""
+        """Return the databases' changes after the last execution, as the package's files by name."""
         folder = Path(self._world.output_db_home_path_on_disk)
         return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
-
-    def save(self, name: str) -> None:
-        """Keep the databases under ``name``; the code's variables are not part of it."""
-        self._world.save_state(name)
-
-    def restore(self, name: str) -> None:
-        """Return to the databases kept under ``name``. The random seed begins anew, variables stay."""
-        self._world.load_state(name)
-        self._harden()
-        self._world._save_state(self._world.output_db_home_path_on_disk)  # for the judge
 
     def difference(self) -> dict[str, Any]:
         """Return how the world differs from its task's start, by business fields, with the task's status and answer."""

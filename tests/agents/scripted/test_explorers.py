@@ -6,8 +6,7 @@ import pytest
 
 from agents.assembly import unguided_context
 from agents.live import live_run
-from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.unguided import UnguidedExplorer
+from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
 from environments.bfcl.environment import BFCLEnvironment

@@ -9,8 +9,7 @@ import pytest
 from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
 from agents.roles import RoleRefused
 from agents.scripted.abstractor import TemplateAbstractor
-from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.unguided import UnguidedExplorer
+from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
 from environments.example import depot

@@ -186,25 +186,6 @@ def test_whatever_code_raises_prints_or_answers_is_told_as_its_failure(tried: Wo
     assert tried.diff() == tried.judged_diff()
 
 
-def test_restoring_returns_to_what_was_saved(engine: AppWorldEngine, world: World) -> None:
-    world.execute(note("Before", "x"))
-    world.save("kept")
-    saved = world.state()
-    world.execute(note(*ASKED) + COMPLETE)
-    assert world.state() != saved
-    world.restore("kept")
-    assert world.state() == saved
-    assert not world.execute("print(apis.supervisor.show_active_task()['status'])").completed
-    assert len(world.judged_diff().changes["simple_note.Note"].added) == 1
-    world.execute(note("After", "y"))
-    assert len(world.diff().changes["simple_note.Note"].added) == 2
-    world.restore("kept")
-    assert world.state() == saved
-    assert world.judged_diff() == world.diff()
-    executed = world.execute("requester")
-    assert executed.status is ExecutionStatus.REFUSED
-
-
 def test_an_instruction_of_ones_own_replaces_the_tasks(engine: AppWorldEngine) -> None:
     with engine.open("made01_1", instruction="Make a note called Ideas.") as world:
         assert world.opening.instruction == "Make a note called Ideas."

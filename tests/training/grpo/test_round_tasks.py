@@ -13,7 +13,7 @@ from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import TaskSettings
-from training.grpo.task_sampler import draw_steps, round_tasks
+from training.grpo.task_sampler import draw_steps, round_draw
 from training.signals import GroupScore
 
 
@@ -37,13 +37,13 @@ def keep_scores(run: RunDirectory, iteration: int, **means: float) -> None:
 
 def drawn(run: RunDirectory, iteration: int, steps: int = 12, per_step: int = 2, **settings: object) -> Counter[str]:
     asked = TaskSettings.model_validate({"experimental": settings})
-    made = round_tasks(run, iteration, tasks(), asked, steps=steps, per_step=per_step, seed=3)
+    made = round_draw(run, iteration, tasks(), asked, per_step=per_step, seed=3).steps(steps, per_step)
     assert [len(step) for step in made] == [per_step] * steps
     return Counter(task.id for step in made for task in step)
 
 
 def test_by_default_no_earlier_round_is_read(run: RunDirectory) -> None:
-    made = round_tasks(run, 4, tasks(), TaskSettings(), steps=3, per_step=2, seed=3)
+    made = round_draw(run, 4, tasks(), TaskSettings(), per_step=2, seed=3).steps(3, 2)
     assert made == draw_steps(tasks(), 3, 2, 0.5, derive_seed(3, 4, "draw"))
 
 

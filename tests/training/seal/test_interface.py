@@ -13,7 +13,7 @@ from support.diagnosed_episodes import BFCL, LIGHTS, task_of
 
 from environments.learning_interface.schema import SCHEMA_NOTE
 from training.seal.failure_profile import FailureProfile, LabelStatistics
-from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, pressing, update
+from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
 from training.seal.labels import FAILED, TurnLabel
 from training.seal.settings import InterfaceSettings
 
@@ -148,7 +148,7 @@ def test_updates_of_any_history(history):
         pressures = [batch.pressure(label) for label in state.guidelines]
         assert pressures == sorted(pressures, reverse=True)
         for label in set(state.guidelines) - set(before.guidelines):
-            assert label in pressing(batch, InterfaceSettings(at_most=9))
+            assert label in update(InterfaceState(), batch, InterfaceSettings(at_most=9)).guidelines
 
 
 @pytest.mark.parametrize(

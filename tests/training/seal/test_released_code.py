@@ -36,7 +36,7 @@ from training.rollout.episodes import refused_whole
 from training.seal.advantage_weights import WeighedRollout, first_rho, group_weights, moved_rho
 from training.seal.diagnosis import Diagnosis, TurnDiagnosis, diagnose
 from training.seal.failure_profile import failure_profile
-from training.seal.interface import pressing
+from training.seal.interface import InterfaceState, update
 from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
 from training.seal.settings import InterfaceSettings, WeightSettings
 
@@ -104,7 +104,7 @@ def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dic
             assert state.rho == {TurnLabel(label): rho for label, rho in step["rho"].items()}, number
             group = [WeighedRollout(one, 1.0, (1,) * len(one.turns)) for one in diagnoses]
             assert [own[0] for own in group_weights(group, state, SETTINGS)] == step["weights"], number
-            assert list(pressing(profile, InterfaceSettings())) == step["guidelines"], number
+            assert list(update(InterfaceState(), profile, InterfaceSettings()).guidelines) == step["guidelines"], number
             shown += len(step["guidelines"])
     assert shown > 100, "hardly a guideline is selected: the test shows little"
     assert EXCLUDED.isdisjoint(state.rho)

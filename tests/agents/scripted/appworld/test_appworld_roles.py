@@ -6,8 +6,7 @@ import pytest
 
 from agents.cuts import call_of
 from agents.scripted.abstractor import TemplateAbstractor
-from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.unguided import UnguidedExplorer
+from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
