@@ -172,6 +172,20 @@ class TrainingSettings(Section):
         "success is worth 1 (paper: 0; others are ours)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12)
+    weight_decay: float = Field(
+        0.0,
+        ge=0.0,
+        le=1000.0,
+        description="AdamW's weight decay, of all weights but biases and norms (SEAL as released: 0.01; CoEvolve has "
+        "no value)",
+    )
+    max_trained_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TOKENS,
+        description="tokens after an episode's first prompt, observations included, that training sees: later ones are "
+        "played and enter no loss; null: all (SEAL as released: 4096)",
+    )
     micro_batch: int | None = Field(
         None,
         ge=1,
