@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -165,11 +166,23 @@ def load_plan(path: Path) -> StudyPlan:
 
 
 def read_mapping(path: Path) -> Tree:
-    """Return the sections of a recipe. Raises InputError for another file."""
-    tree = read_yaml(find_recipe(path))
+    """Return the sections of a recipe; copy them before you change them. Raises InputError for another file."""
+    found = find_recipe(path)
+    try:
+        state = found.stat()
+    except OSError:
+        tree = read_yaml(found)
+    else:
+        tree = _read_once(found, state.st_mtime_ns, state.st_size)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}")
     return tree
+
+
+@lru_cache(maxsize=256)
+def _read_once(path: Path, changed: int, size: int) -> Any:  # noqa: ANN401 - whatever a YAML document holds
+    """Return the document in a file in this state: the list of tables reads each base recipe for every arm."""
+    return read_yaml(path)
 
 
 def value_of(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:  # noqa: ANN401 - any setting
