@@ -85,6 +85,7 @@ def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> Epi
         max_tokens=settings.max_tokens or min(tokens, policy.positions or tokens),
         max_actions=settings.max_actions or budget.actions,
         max_steps=settings.max_episode_steps,
+        strict_messages=bool(settings.strict_messages),
     )
 
 

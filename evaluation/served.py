@@ -180,6 +180,10 @@ class _Attempt:
                 self.messages.append({"role": "assistant", "content": encodable(read.text) or _DONE})
                 return StopReason.END_OF_TURN
             answers = []
+            if self.limits.strict_messages:
+                from training.rollout.episodes import refused_whole
+
+                read = read._replace(actions=tuple(refused_whole(read.actions, offered.own)))
             for action in read.actions:
                 if self.turns[-1].steps >= self.limits.max_actions:
                     return StopReason.ACTIONS
@@ -222,7 +226,7 @@ class Offered:
     """The tools of a user turn as an endpoint is offered them.
 
     ``schemas`` are empty where blocks of code are written as text. Names that an endpoint would refuse (those with a
-    dot) are rewritten, and ``names`` leads back to the environment's.
+    dot) are rewritten, and ``names`` leads back to the environment's, which are ``own``.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -230,6 +234,7 @@ class Offered:
         self.blocks = takes_blocks(schemas)
         self.schemas: tuple[Schema, ...] = ()
         self.names: Mapping[str, str] = {}
+        self.own = frozenset(tool.name for tool in tools)
         if not (self.blocks and len(schemas) == 1):
             self.names = dict(_distinct([tool.name for tool in tools]))
             own = {name: plain for plain, name in self.names.items()}

@@ -60,6 +60,11 @@ class AttemptSettings(Section):
         description="tokens of one episode at most; null: training.max_tokens in a run, else by rendering and "
         "benchmark",
     )
+    strict_messages: bool | None = Field(
+        None,
+        description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
+        "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
+    )
 
 
 class EvaluationSettings(AttemptSettings):

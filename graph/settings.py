@@ -49,6 +49,15 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_round_has_the_steps_that_are_read(self) -> Self:
+        read, steps = self.signals.last_steps, self.training.steps
+        if read is not None and read > steps:
+            raise ValueError(
+                f"signals.last_steps is {read} and a round has {steps} steps (training.steps): make it {steps} at most"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _verification_has_its_model(self) -> Self:
         mode, validator = self.verification.mode, self.roles.validator
         if mode != "deterministic" and validator is None:

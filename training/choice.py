@@ -1,7 +1,8 @@
 """Chooses the signals that are reflected on: all of them, as in the paper, or a limited number with a share per kind.
 
 In CoEvolve (arXiv 2604.15840, section 3.2) every marked trajectory is reflected on, with ``contexts_per_iteration:
-null``. A limit, and everything about how it is shared out, is ours.
+null`` and ``context_per: trajectory``. One context per task, a limit, and everything about how it is shared out, are
+ours.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Choice(Record):
 def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Choice:
     """Choose the signals to reflect on, among those of the kinds that the settings list.
 
-    Without a limit, all of them: each marked trajectory gets a context of its own for every kind that it carries.
+    Without a limit, all of them: each marked trajectory gets a context of its own for every kind that it carries. With
+    ``context_per: task`` (ours), one per (task, kind), chosen as below.
 
     With a limit (ours), one per (task, kind), at most ``contexts_per_iteration``, a share per kind. Of a task's signals
     of one kind, failed evidence goes before successful evidence and a rarer pattern before a more frequent one;
@@ -45,13 +47,17 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     """
     ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
     limit = settings.contexts_per_iteration
-    if limit is None:
-        nothing = dict.fromkeys(SignalKind, 0)
+    nothing = dict.fromkeys(SignalKind, 0)
+    if limit is None and settings.context_per == "trajectory":
         return Choice(chosen=tuple(ordered), repeated=nothing, left_out=nothing)
     best: dict[tuple[SignalKind, str], Signal] = {}
     for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
         best.setdefault((signal.kind, signal.task_id), signal)
     candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
+    repeated = {kind: sum(s.kind is kind for s in ordered) - len(candidates[kind]) for kind in SignalKind}
+    if limit is None:
+        every = sorted(best.values(), key=lambda signal: signal.id)
+        return Choice(chosen=tuple(every), repeated=repeated, left_out=nothing)
     budget = limit * (NOVELTY_CANDIDATES if settings.experimental.novelty else 1)
     share = places(settings.shares(), {kind: len(of_kind) for kind, of_kind in candidates.items()}, budget)
     chosen = [
@@ -61,7 +67,7 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     ]
     return Choice(
         chosen=tuple(sorted(chosen, key=lambda signal: signal.id)),
-        repeated={kind: sum(s.kind is kind for s in ordered) - len(candidates[kind]) for kind in SignalKind},
+        repeated=repeated,
         left_out={kind: len(candidates[kind]) - share[kind] for kind in SignalKind},
     )
 

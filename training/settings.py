@@ -172,6 +172,20 @@ class TrainingSettings(Section):
         "success is worth 1 (paper: 0; others are ours)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12)
+    weight_decay: float = Field(
+        0.0,
+        ge=0.0,
+        le=1000.0,
+        description="AdamW's weight decay, of all weights but biases and norms (SEAL as released: 0.01; CoEvolve has "
+        "no value)",
+    )
+    max_trained_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TOKENS,
+        description="tokens after an episode's first prompt, observations included, that training sees: later ones are "
+        "played and enter no loss; null: all (SEAL as released: 4096)",
+    )
     micro_batch: int | None = Field(
         None,
         ge=1,
@@ -312,11 +326,24 @@ class SignalSettings(Section):
     pattern_length: int = Field(
         2, ge=1, le=100, description="n of the API-name n-grams that the definition group counts as patterns (ours)"
     )
+    last_steps: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="steps at the end of a round whose trajectories carry signals, while scores and patterns are kept "
+        "of all; null: all steps (ours; the paper has no value, and 1 gives about as many signals as its Figure 3b)",
+    )
     contexts_per_iteration: int | None = Field(
         24,
         ge=1,
         le=100_000,
-        description="failure contexts explored in one iteration (ours); null: one for every signal, as in the paper",
+        description="failure contexts explored in one iteration, one per task and kind of signal at most (ours); null: "
+        "no limit, as in the paper",
+    )
+    context_per: Literal["trajectory", "task"] = Field(
+        "trajectory",
+        description="contexts without a limit: one for each trajectory and kind that marks it (the paper, section "
+        "3.2), or one for each task and kind (ours)",
     )
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
@@ -393,9 +420,17 @@ class SignalSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_limit_has_its_own_choice(self) -> Self:
+        if self.contexts_per_iteration is not None and self._given("context_per"):
+            raise ValueError(
+                "'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _of_the_definition(self) -> Self:
         only: dict[str, tuple[str, ...]] = {
-            "paper": ("pattern", "rare_total", "rare_min_patterns", "rare_min_trajectories"),
+            "paper": ("pattern", "rare_total", "rare_min_patterns", "rare_min_trajectories", "last_steps"),
             "group": ("pattern_length",),
         }
         for definition, keys in only.items():

@@ -105,6 +105,7 @@ def extract(
 
     ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``), ``counted``
     the pattern counts of former rounds (``Extraction.patterns``), which the definition ``group`` does not read.
+    ``settings.last_steps`` limits which trajectories carry signals, not the scores and patterns that are kept.
 
     Raises InputError for scores of a former round that cannot be a window, of a run that an earlier version made.
     """
@@ -128,6 +129,10 @@ def extract(
         for task_id, groups in by_task.items():
             found += _forgetting(groups, earlier.get(task_id, ()), settings, iteration)
             found += _boundary(groups, settings, iteration)
+    if settings.last_steps is not None:
+        first = max((trajectory.step for trajectory in everything), default=0) - settings.last_steps + 1
+        read = {trajectory.id for trajectory in valid if trajectory.step >= first}
+        found = [signal for signal in found if signal.trajectory_id in read]
     return Extraction(
         signals=tuple(sorted(found, key=lambda signal: signal.id)),
         scores=tuple(group.score for groups in by_task.values() for group in groups),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, model_validator
 
 from environments.base import InputError, Record
-from environments.checkout import ROOT
+from environments.checkout import ROOT, find_recipe
 from evaluation.study.recipe import put
 from memory.former import give_todays_names
 from memory.jsonl import complaint
@@ -140,7 +142,7 @@ class StudyPlan(BaseModel):
 
     def settings_of(self, arm: StudyArm) -> Tree:
         """Return the settings of an arm's run, by today's names. Raises InputError for a missing base."""
-        tree = read_recipe(self.base)
+        tree = _copy_of(self.base)
         give_todays_names(tree)
         for key, value in (*self.settings.items(), *arm.overrides.items()):
             put(tree, key, value)
@@ -165,6 +167,22 @@ def load_plan(path: Path) -> StudyPlan:
         return StudyPlan.model_validate_json(json.dumps(read_recipe(path), default=str))
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
+
+
+def _copy_of(path: Path) -> Tree:
+    """Return the sections of a recipe. Raises InputError for a file that is not a recipe."""
+    found = find_recipe(path)
+    try:
+        state = found.stat()
+    except OSError:
+        return read_recipe(path)
+    return copy.deepcopy(_read_once(found, state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=256)
+def _read_once(path: Path, changed: int, size: int) -> Tree:
+    """Return the recipe in a file in this state: the list of tables reads each base recipe for every arm."""
+    return read_recipe(path)
 
 
 def value_of(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:  # noqa: ANN401 - any setting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from environments.base import InputError, Record
@@ -15,6 +15,9 @@ from memory.settings import OFFICIAL
 VLLM = Path(".venvs") / "vllm" / "bin" / "python"
 KEY_VARIABLE = "OPENAI_API_KEY"
 ADDRESS_VARIABLE = "OPENAI_BASE_URL"
+
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Device files of the drivers through which torch finds GPUs: NVIDIA's, the one of Windows' Linux, AMD's."""
 
 Availability = Callable[[str, str], None]
 """Raise InputError where the set (second) of an environment (first) is not on this machine."""
@@ -29,18 +32,22 @@ class Machine(Record):
     variables: frozenset[str]
 
 
-def this_machine(variables: Mapping[str, str] = os.environ) -> Machine:
-    """Return what this machine has. Imports torch, to ask for GPUs."""
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    memory = sum(torch.cuda.get_device_properties(number).total_memory for number in range(count))
+def this_machine(variables: Mapping[str, str] = os.environ, drivers: Sequence[str] = DRIVERS) -> Machine:
+    """Return what this machine has. Imports torch, which takes seconds, only where a GPU's driver is."""
+    memory = _memory_of_gpus() if any(Path(one).exists() for one in drivers) else ()
     return Machine(
-        gpus=count,
-        gpu_gib=memory / 2**30,
+        gpus=len(memory),
+        gpu_gib=sum(memory) / 2**30,
         vllm=(ROOT / VLLM).exists(),
         variables=frozenset(name for name, value in variables.items() if value),
     )
+
+
+def _memory_of_gpus() -> tuple[int, ...]:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return tuple(torch.cuda.get_device_properties(number).total_memory for number in range(count))
 
 
 def study_refusals(
@@ -53,6 +60,7 @@ def study_refusals(
 def _of_study(
     plan: StudyPlan, sets: Sequence[str], part: Part, machine: Machine, available: Availability
 ) -> Iterator[str]:
+    trained = []
     for arm in plan.arms:
         try:
             tree = plan.settings_of(arm)
@@ -62,9 +70,10 @@ def _of_study(
         yield from _of_gpu(tree, machine)
         if not arm.untrained:
             yield from _of_tasks(tree, part)
-            yield from _of_roles(tree, machine)
+            trained.append(tree)
         for name in sets:
             yield from _told(available, environment_of(tree), name)
+    yield from _of_roles(trained, machine)
     yield from _of_vllm(part, machine)
 
 
@@ -89,20 +98,25 @@ def _of_tasks(tree: Tree, part: Part) -> Iterator[str]:
         yield f"tasks.initial: {initial} is missing: make it first, as the note on this table says"
 
 
-def _of_roles(tree: Tree, machine: Machine) -> Iterator[str]:
-    roles = value_of(tree, "roles", {})
-    for name, role in roles.items() if isinstance(roles, Mapping) else ():
-        if not isinstance(role, Mapping) or role.get("kind") != "chat":
-            continue
-        key = role.get("key_variable", KEY_VARIABLE)
-        if key not in machine.variables:
-            yield f"roles.{name} asks {role.get('model') or 'a chat model'} and {key} is not set: set it to the key"
-        own = f"COEVOLVE_{name.upper()}_BASE_URL"
-        if role.get("base_url") is None and not machine.variables.intersection((own, ADDRESS_VARIABLE)):
-            yield (
-                f"roles.{name} has no endpoint for {role.get('model') or 'its model'}: set {ADDRESS_VARIABLE} to one "
-                "that serves it"
-            )
+def _of_roles(trees: Iterable[Tree], machine: Machine) -> Iterator[str]:
+    """Yield one sentence for each variable that chat roles of any arm lack, with their models."""
+    keys: dict[str, dict[str, None]] = {}
+    unplaced: dict[str, None] = {}
+    for tree in trees:
+        roles = value_of(tree, "roles", {})
+        for name, role in roles.items() if isinstance(roles, Mapping) else ():
+            if not isinstance(role, Mapping) or role.get("kind") != "chat":
+                continue
+            named = f"roles.{name} ({role.get('model') or 'a chat model'})"
+            if (key := role.get("key_variable", KEY_VARIABLE)) not in machine.variables:
+                keys.setdefault(key, {})[named] = None
+            own = f"COEVOLVE_{name.upper()}_BASE_URL"
+            if role.get("base_url") is None and not machine.variables.intersection((own, ADDRESS_VARIABLE)):
+                unplaced[named] = None
+    for key, names in keys.items():
+        yield f"{key} is not set, the key of {', '.join(names)}: set it"
+    if unplaced:
+        yield f"no endpoint is named for {', '.join(unplaced)}: set {ADDRESS_VARIABLE} to one that serves them"
 
 
 def _of_vllm(part: Part, machine: Machine) -> Iterator[str]:

@@ -278,6 +278,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     stated["max_episode_steps"] = own.max_episode_steps or training.max_episode_steps
     stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
     stated["max_tokens"] = own.max_tokens or training.max_tokens
+    stated["strict_messages"] = training.strict_messages if own.strict_messages is None else own.strict_messages
     return ScoringSettings(
         environment=settings.environment.name,
         evaluation_set=() if own.set is None else (own.set,),

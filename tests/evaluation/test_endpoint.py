@@ -278,6 +278,16 @@ async def test_an_episode_that_outgrows_the_models_context_is_judged(items: tupl
     assert (found.stop_reasons, found.calls) == ({StopReason.EPISODE_STEPS: 1}, 3)
 
 
+async def test_a_strict_message_of_a_served_model_runs_whole_or_not_at_all(items: tuple[Item, ...]) -> None:
+    """As of a local one. Off, each call is answered for itself; a tool that does not exist is no call."""
+    (item, *_) = base(items)
+    both = [("pwd", "{}"), ("self_destruct", "{}")]
+    answer = first_time(lambda request: Raw(200, completion(request, message(both))), said("Done."))
+    for strict, (ran, malformed) in ((False, (1, 0)), (True, (0, 2))):
+        (found,) = await outcomes_of(answer, [item], limits=LIMITS.model_copy(update={"strict_messages": strict}))
+        assert (found.calls, found.malformed) == (ran, malformed)
+
+
 @pytest.mark.parametrize("fault", [Fault.LIMIT, Fault.ERROR, Fault.RESET, Fault.GARBAGE, Fault.EMPTY, Fault.STALL])
 async def test_a_fault_that_passes_changes_nothing(items: tuple[Item, ...], fault: Fault) -> None:
     (item, *_) = base(items)

@@ -75,6 +75,16 @@ MISTAKES = [
         "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
     ),
     (
+        "signals: {context_per: task}",
+        [],
+        "signals: 'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it",
+    ),
+    (
+        "signals: {last_steps: 5}\ntraining: {steps: 4}",
+        [],
+        "signals.last_steps is 5 and a round has 4 steps (training.steps): make it 4 at most",
+    ),
+    (
         "verification: {experimental: {perturbed: 1.5}}",
         [],
         "verification.experimental.perturbed: input should be less than or equal to 1",

@@ -170,6 +170,14 @@ def test_without_a_limit_every_signal_of_the_listed_kinds_is_followed():
     assert len(rare.chosen) == 41
 
 
+def test_one_context_per_task_has_no_limit_either():
+    signals = [*many(40, 30, 20), *(signal(kind, "task-00", 1, successful_evidence=True) for kind in SignalKind)]
+    choice = choose(signals, SignalSettings(contexts_per_iteration=None, context_per="task"), seed=1)
+    assert choice.chosen == tuple(sorted(many(40, 30, 20), key=lambda one: one.id))
+    assert choice.repeated == dict.fromkeys(SignalKind, 1)
+    assert set(choice.left_out.values()) == {0}
+
+
 @pytest.mark.parametrize(
     ("given_", "told"),
     [

@@ -186,6 +186,7 @@ def test_an_empty_round_shows_nothing():
         ({"definition": "group", "rare_min_patterns": 5}, "'rare_min_patterns' is for definition: paper"),
         ({"definition": "group", "rare_min_trajectories": 3}, "'rare_min_trajectories' is for definition: paper"),
         ({"definition": "group", "rare_total": "occurrences"}, "'rare_total' is for definition: paper"),
+        ({"definition": "group", "last_steps": 1}, "'last_steps' is for definition: paper"),
         ({"pattern_length": 3}, "'pattern_length' is for definition: group, paper would ignore it"),
     ],
 )
@@ -237,6 +238,7 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
         rare_min_patterns=minimum,
         rare_total=data.draw(st.sampled_from(["patterns", "occurrences"])),
         pattern=data.draw(st.sampled_from(["succeeded", "called", "sequence"])),
+        last_steps=data.draw(st.sampled_from([None, 1, 2])),
     )
     before, after = [one for one in run if one.step <= cut], [one for one in run if one.step > cut]
     first = extract(before, {}, limits, 0)
@@ -244,7 +246,8 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
     for score in first.scores:
         earlier[score.task_id].append(score)
     second = extract(after, earlier, limits, 1, first.patterns)
-    assert {(one.trajectory_id, one.kind) for one in second.signals} == by_hand(run, cut, limits)
+    unread = max((one.step for one in after), default=0) - (limits.last_steps or len(run))
+    assert {(one.trajectory_id, one.kind) for one in second.signals} == by_hand(run, max(cut, unread), limits)
     assert second == extract(data.draw(st.permutations(after)), earlier, limits, 1, first.patterns)
     assert len({one.id for one in (*first.signals, *second.signals)}) == len(first.signals) + len(second.signals)
     assert second.left_out == sum(one.infrastructure_error is not None for one in after)

@@ -40,6 +40,20 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     assert {(role.kind, role.model, role.base_url is None) for role in roles} == {("chat", "qwen3-max", False)}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "seal-bfcl").glob("*.yaml")), ids=lambda path: path.stem)
+def test_seals_recipes_say_what_the_paper_states(path: Path) -> None:
+    """Table 4, and what the released configurations add to it."""
+    recipe = load_recipe(path)
+    training = recipe.training
+    assert (training.tasks_per_step, training.rollouts_per_task, training.updates_per_step) == (32, 8, 4)
+    assert (training.learning_rate, training.weight_decay, training.warmup_steps) == (1e-6, 0.01, 0)
+    assert (training.clip_low, training.clip_high, training.dual_clip, training.kl) == (0.2, 0.2, 10.0, 1e-3)
+    assert (training.max_new_tokens, training.max_tokens, training.max_trained_tokens) == (4096, 16384, 4096)
+    assert (training.max_episode_steps, training.strict_messages, training.loss) == (20, True, "grpo")
+    assert (recipe.policy.path, recipe.policy.lora) == ("Qwen/Qwen2.5-7B-Instruct", None)
+    assert (training.temperature, recipe.iterations * training.steps) == (1.0, 72)
+
+
 def test_the_papers_recipes_differ_in_their_benchmark_alone() -> None:
     bfcl, appworld = (load_recipe(ROOT / "recipes" / f"paper-{name}.yaml") for name in ("bfcl", "appworld"))
     assert [path.stem for path in PAPER] == ["paper-appworld", "paper-bfcl"]

@@ -133,7 +133,7 @@ class GroupRollouts:
         self.keep(_in_order((*everything, *replaced), trajectories))
         diagnosing = self._diagnose(step, trajectories)
         filler = int(self.policy.tokenizer.eos_token_id)
-        rows = [_row(result, filler) for result in results]
+        rows = [_row(result, filler).cut_to(self.settings.max_trained_tokens) for result in results]
         rewards = [trajectory.reward for trajectory in trajectories]
         lent = self._lend(step, trajectories, environment)
         if self.settings.experimental.lend_reference == "off_policy":
@@ -236,7 +236,7 @@ class GroupRollouts:
         ]
         self.keep_lent(played)
         return {
-            place: (_row(result, filler=0), trajectory.reward)
+            place: (_row(result, filler=0).cut_to(self.settings.max_trained_tokens), trajectory.reward)
             for place, result, trajectory in zip(places, results, played, strict=True)
             if trajectory.success
         }

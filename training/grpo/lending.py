@@ -22,7 +22,7 @@ Import this module late: it needs torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -47,6 +47,22 @@ class TokenRow:
     logprobs: list[float]
     mask: list[int]
     begins: tuple[int, ...]
+
+    def cut_to(self, most: int | None) -> TokenRow:
+        """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.
+
+        Turns that begin later have no token. Ids that are left out would change no loss of the others: a causal model
+        does not see them.
+        """
+        if most is None or len(self.completion_ids) <= most:
+            return self
+        return replace(
+            self,
+            completion_ids=self.completion_ids[:most],
+            logprobs=self.logprobs[:most],
+            mask=self.mask[:most],
+            begins=tuple(min(begin, most) for begin in self.begins),
+        )
 
 
 def groups_to_lend(

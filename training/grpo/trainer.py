@@ -6,8 +6,8 @@ loss, holds the reference model and the optimizer; rollouts, rewards and checkpo
 
 Symbols: row i is one rollout, t a position after its first prompt. N rows and G groups in an update, U updates in a
 step. m_it is 1 on the ids that the policy wrote and 0 on everything else: observations, padding, and all of a rollout
-that the environment failed. R_i is the reward in [0, 1] (``training.grpo.reward``), None where the environment failed.
-Settings are those of ``training``.
+that the environment failed; ``max_trained_tokens`` cuts a row. R_i is the reward in [0, 1] (``training.grpo.reward``),
+None where the environment failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
                    Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
@@ -33,7 +33,7 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
 Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
             ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
-Update      AdamW without weight decay, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
+Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
             ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run. Both count steps, so that a
             schedule means the same whatever ``updates_per_step`` is; inside a step the rate moves with each update.
 Micro-batches (``micro_batch``) split the rows of an update, not its groups' statistics: the update is that of the
@@ -61,7 +61,8 @@ is reported count steps (``steps_done``). Checkpoints are saved at the end of a 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
 - Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
   ``loss: grpo`` (its token-mean within micro-batches of one row); KL weight 1e-3 with k3, no entropy term.
-- Weight decay 0.01 there, 0 here. Of a trajectory only the first 4,096 tokens after the prompt are trained there.
+- Equal with ``weight_decay: 0.01``, but for biases and norms, which TRL leaves out of the decay; and with
+  ``max_trained_tokens: 4096``, the part of a trajectory after the prompt that is trained there.
 
 Import this module late: it needs torch, transformers and TRL.
 """
@@ -393,6 +394,7 @@ def trainer_config(
         warmup_steps=settings.warmup_steps * updates,
         **_schedule(settings),
         max_grad_norm=settings.max_grad_norm,
+        weight_decay=settings.weight_decay,
         # TRL's switch would turn off the adapter's dropout with the model's own.
         disable_dropout=lora is None or lora.dropout == 0.0,
         seed=derive_seed(plan.run_seed, plan.iteration, "trainer") % 2**32,

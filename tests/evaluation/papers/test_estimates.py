@@ -11,7 +11,8 @@ import pytest
 from agents.settings import ExplorationSettings
 from environments.base import InputError
 from evaluation.papers import estimate as module
-from evaluation.papers.catalogue import Part, Preparation, StudyPlan, load_catalogue
+from evaluation.papers import machine
+from evaluation.papers.catalogue import Part, Preparation, StudyPlan, load_catalogue, read_mapping
 from evaluation.papers.estimate import Rates, billions_of, estimate, gpu_gib, money
 from evaluation.papers.machine import (
     Machine,
@@ -187,12 +188,13 @@ def test_each_thing_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
     )
     prepare = (Preparation(output=Path("d0.jsonl"), recipe=made.base, count=1),)
     found = study_refusals(made, ["base@dev"], Part(name="a", prepare=prepare, vllm=True), NONE, missing)
-    assert len(found) == len(set(found)) == 10
+    assert len(found) == len(set(found)) == 6
     assert found[0].startswith("Qwen/Qwen3-4B-Instruct is trained on a GPU and this machine has none")
     assert "tasks.initial: mine.jsonl is missing" in found[1]
-    assert "roles.reflector asks big and OPENAI_API_KEY is not set" in found[2]
-    assert "roles.reflector has no endpoint for big: set OPENAI_BASE_URL" in found[3]
-    assert found[-2] == "base@dev of bfcl is missing: download it"
+    assert found[2] == "base@dev of bfcl is missing: download it"
+    roles = "roles.reflector (big), roles.explorer (big), roles.abstractor (big)"
+    assert found[3] == f"OPENAI_API_KEY is not set, the key of {roles}: set it"
+    assert found[4].startswith(f"no endpoint is named for {roles}: set OPENAI_BASE_URL")
     assert found[-1].endswith("is missing: run `make vllm`")
 
 
@@ -250,3 +252,24 @@ def test_this_machine_is_asked() -> None:
     found = this_machine({"A": "x", "B": ""})
     assert found.variables == {"A"}
     assert (found.gpus > 0) == (found.gpu_gib > 0)
+
+
+def test_torch_is_asked_for_gpus_where_a_driver_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its import takes seconds, which a list of tables does not have."""
+    monkeypatch.setattr(machine, "_memory_of_gpus", lambda: (2**30, 2**30))
+    driver = str(tmp_path / "driver")
+    assert this_machine({}, [driver]).gpus == 0
+    Path(driver).touch()
+    found = this_machine({}, ["/dev/none", driver])
+    assert (found.gpus, found.gpu_gib) == (2, 2.0)
+
+
+def test_a_recipe_is_read_again_once_it_changed(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("seed: 1")
+    assert read_mapping(path) == {"seed": 1}
+    path.write_text("seed: 12")
+    assert read_mapping(path) == {"seed": 12}
+    path.unlink()
+    with pytest.raises(InputError, match="cannot read this recipe"):
+        read_mapping(path)

@@ -69,6 +69,32 @@ def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch
     assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
 
 
+def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> None:
+    """Those that come first stay as they are, with SEAL's weights on them; later turns have none."""
+    texts, seal = ("A @ls\n", "A @pwd\n", "A end\n"), {"weights": {"unit": "turn"}, "interface": None}
+    whole = step(starter, *texts, seal=seal, loss="grpo")
+    sizes = [len(row.completion_ids) for row in whole.batch.rows]
+    most = min(sizes) - 3
+    cut = step(starter, *texts, seal=seal, loss="grpo", max_trained_tokens=most)
+    assert [t.model_dump(exclude={"measured"}) for t in cut.trajectories] == [
+        t.model_dump(exclude={"measured"}) for t in whole.trajectories
+    ]
+    for row, full in zip(cut.batch.rows, whole.batch.rows, strict=True):
+        for name in ("completion_ids", "logprobs", "mask"):
+            assert getattr(row, name) == getattr(full, name)[:most]
+        assert sum(row.mask) < sum(full.mask)
+    assert cut.batch.rewards == whole.batch.rewards
+    assert step(starter, *texts, seal=seal, loss="grpo", max_trained_tokens=max(sizes)).batch == whole.batch
+
+
+def test_a_turn_that_begins_past_the_limit_has_no_token() -> None:
+    from training.grpo.lending import TokenRow
+
+    row = TokenRow([1], [5, 6, 7, 8], [-1.0] * 4, [1, 0, 1, 1], (0, 1, 3))
+    assert row.cut_to(2) == TokenRow([1], [5, 6], [-1.0] * 2, [1, 0], (0, 1, 2))
+    assert row.cut_to(4) is row.cut_to(None) is row
+
+
 def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
     played = step(starter, "A end\n", experimental={"lend_reference": "supervised"})
     assert [t.success for t in played.lent] == [True, True]

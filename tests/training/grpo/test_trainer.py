@@ -246,7 +246,9 @@ def test_configuration(loss: str, normaliser: str, scale: str, tmp_path: Path) -
     from training.grpo.trainer import trainer_config
 
     tasks = small_tasks()
-    settings = TrainingSettings(loss=loss, kl=0.5, learning_rate=0.25, warmup_steps=2, max_grad_norm=0.125)
+    settings = TrainingSettings(
+        loss=loss, kl=0.5, learning_rate=0.25, warmup_steps=2, max_grad_norm=0.125, weight_decay=0.03
+    )
     plan = RoundPlan(run_seed=1, iteration=2, first_step=21, steps=((tasks[0], tasks[1]),) * 7)
     config = trainer_config(settings, plan, tmp_path, 10, on_cpu=True)
     assert (config.loss_type, config.scale_rewards, config.beta) == (normaliser, scale, 0.5)
@@ -254,6 +256,8 @@ def test_configuration(loss: str, normaliser: str, scale: str, tmp_path: Path) -
     assert (config.max_steps, config.per_device_train_batch_size, config.num_generations) == (27, 16, 8)
     assert config.lr_scheduler_type == "constant_with_warmup"
     assert (config.epsilon, config.epsilon_high, config.delta) == (0.2, 0.28, None)
+    assert config.weight_decay == 0.03
+    assert trainer_config(TrainingSettings(loss=loss), plan, tmp_path, 10, on_cpu=True).weight_decay == 0.0
     later = RoundPlan(run_seed=1, iteration=3, first_step=28, steps=plan.steps)
     assert trainer_config(settings, later, tmp_path, 10, on_cpu=True).seed != config.seed
 
