@@ -19,7 +19,6 @@ Any other status than 200 has a ``HostFailure`` as its body: never a made-up obs
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import sys
 from enum import StrEnum
@@ -220,10 +219,8 @@ def _own_source(name: str) -> str:
     if not is_import_path(name):
         return ""
     find_attribute(name)
-    try:
-        return inspect.getsource(sys.modules[name.partition(":")[0]])
-    except (OSError, TypeError):
-        return ""
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    return "" if file is None else Path(file).read_text()
 
 
 def _sha256(*texts: str) -> str:

@@ -21,9 +21,9 @@ from environments.base import EnvironmentDefect, EnvironmentFault, InputError, T
 from environments.hosts.messages import (
     MAX_REPLY,
     TOKEN,
-    HostFailure,
     FailureKind,
     Health,
+    HostFailure,
     Identity,
     Opening,
     read,

@@ -200,16 +200,13 @@ class HostServer:
             timeout_graceful_shutdown=5,
             backlog=1024,
         )
+        address, port = listening.getsockname()[:2]
         self.episodes = episodes
+        self.url = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
+        """The base URL that clients name."""
         self._listening = listening
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name="environment-host", daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The base URL that clients name."""
-        address, port = self._listening.getsockname()[:2]
-        return f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM ends it."""
