@@ -4,9 +4,10 @@ An ``Environment`` opens single-use ``Episode`` objects. An episode takes action
 ``Observation``, and ends in an ``Outcome`` that holds the checks of every user turn. Everything else in the project
 (verification, roles, training, evaluation) is written against these types.
 
-``Turns`` and ``verdict`` implement the user turns of an episode and the outcome of all of them. Two optional protocols
-extend ``Environment``: ``Limited`` bounds how many episodes are open at a time, and ``Recording`` answers equal calls
-from a cache instead of executing them again.
+``Turns`` and ``verdict`` implement the user turns of an episode and the outcome of all of them. Three optional
+protocols extend ``Environment``: ``Limited`` bounds how many episodes are open at a time, ``Remote`` plays them
+elsewhere, so that calls are worth making at a time, and ``Recording`` answers equal calls from a cache instead of
+executing them again.
 """
 
 from __future__ import annotations
@@ -424,6 +425,21 @@ class Limited(Protocol):
 def at_once(environment: Environment) -> int | None:
     """Return the number of episodes that can be open at a time; None where only the machine's memory limits it."""
     return environment.at_once if isinstance(environment, Limited) else None
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """An environment whose calls wait for other machines: several threads get more of them done than one."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are worth making at a time, each in an episode of its own."""
+        ...
+
+
+def in_flight(environment: Environment) -> int:
+    """Return the number of calls that are worth making at a time, each from a thread; 1 in this process."""
+    return environment.in_flight if isinstance(environment, Remote) else 1
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Self
 
@@ -18,7 +19,9 @@ from environments.registry import (
     parse_options,
 )
 
-_KEYS = ("name", "options")
+_KEYS = ("name", "options", "hosts", "host_deadline")
+_HOST = re.compile(r"https?://[^/?#\s]+")
+_DEADLINE = 120.0
 
 
 class EnvironmentSettings(BaseModel):
@@ -35,6 +38,14 @@ class EnvironmentSettings(BaseModel):
         {},
         description="the benchmark's options (options_type in its benchmark.py); module:callable: the arguments of the "
         "callable",
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="base URLs of hosts that episodes are played on (`coevolve environment serve`), such as "
+        "http://node7:8765, instead of this process; evaluations play here. A resumed run may name others (ours)",
+    )
+    host_deadline: float = Field(
+        _DEADLINE, gt=0.0, le=86_400.0, description="seconds that a host may take for one answer (ours)"
     )
 
     @field_validator("name")
@@ -55,6 +66,23 @@ class EnvironmentSettings(BaseModel):
             return value
         written: dict[str, JsonValue] = parse_options(benchmark, value).model_dump(mode="json")
         return written
+
+    @field_validator("hosts")
+    @classmethod
+    def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        urls = tuple(url.rstrip("/") for url in value)
+        for url in urls:
+            if not _HOST.fullmatch(url):
+                raise ValueError(f"{url!r} is not the base URL of a host: write it as http://localhost:8765")
+            if urls.count(url) > 1:
+                raise ValueError(f"{url} is named twice: name it once")
+        return urls
+
+    @model_validator(mode="after")
+    def _deadline_of_hosts(self) -> Self:
+        if not self.hosts and self.host_deadline != _DEADLINE:
+            raise ValueError("'host_deadline' is for 'hosts', and none is named: remove it")
+        return self
 
     @property
     def is_own(self) -> bool:

@@ -11,20 +11,19 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
-from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
 from memory.former import FORMER_OPTIONS
-from memory.strict_yaml import parse_yaml
+from memory.strict_yaml import options_given
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
@@ -126,17 +125,6 @@ def main(
             check_output("--output", output)
         chosen.check_model()
         _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
-
-
-def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
-    """Return the environment's options as ``--option KEY=VALUE`` states them, values in YAML. Raises InputError."""
-    given: dict[str, JsonValue] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals or not key:
-            raise InputError(f"--option {option}: write it as key=value, for example max_steps=5")
-        given[key] = parse_yaml(value, f"--option {option}")
-    return given
 
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
+    "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),
     "studio": ("graph.studio", "Open a run's graph in LangGraph Studio."),
 }
 """Subcommands: the module that holds each one's typer app as ``app``, and its line in the help."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agents.chat.endpoint import resolve
 from environments.base import InputError
-from environments.registry import open_environment
+from environments.hosts.environment import HostedEnvironment, open_for_play
 from evaluation.preflight import check_evaluation
 from graph.settings import RunSettings
 from memory.settings import OFFICIAL, MemorySettings
@@ -22,7 +22,9 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
 
     ``trains`` is False where no policy is needed, to make D_0 alone.
     """
-    environment = open_environment(settings.environment)
+    environment = open_for_play(settings.environment)
+    if isinstance(environment, HostedEnvironment):
+        environment.check()
     for name, role in settings.roles.chat().items():
         resolve(role, name)
     _check_tasks(settings.tasks.initial)

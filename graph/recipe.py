@@ -81,13 +81,22 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
-    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``; none is added or removed."""
+    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, and the hosts that it plays on.
+
+    No budget is added or removed.
+    """
     budgets = kept.roles.budget.model_dump()
     for key, limit in asked.roles.budget.model_dump().items():
         if limit is not None and budgets[key] is not None:
             budgets[key] = max(limit, budgets[key])
     budget = kept.roles.budget.model_copy(update=budgets)
-    return kept.model_copy(update={"roles": kept.roles.model_copy(update={"budget": budget})})
+    hosts = {name: getattr(asked.environment, name) for name in ("hosts", "host_deadline")}
+    return kept.model_copy(
+        update={
+            "roles": kept.roles.model_copy(update={"budget": budget}),
+            "environment": kept.environment.model_copy(update=hosts),
+        }
+    )
 
 
 def _move_options(tree: Tree, path: Path) -> list[str]:

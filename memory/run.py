@@ -67,6 +67,9 @@ __all__ = [
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
 """Settings that a resumed run may have higher values of."""
 
+MAY_CHANGE = ("environment.hosts", "environment.host_deadline")
+"""Settings that a resumed run may have other values of: where it plays changes no record."""
+
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
@@ -251,8 +254,8 @@ class RunDirectory(Folder):
     def check_settings(self) -> None:
         """Raises InputError naming the key of settings.yaml that changed since the run's settings were recorded.
 
-        Values that ``--resume`` may raise may be raised in the file, too. A run of an earlier version has no record and
-        passes: see ``recorded_path``.
+        Values that ``--resume`` may raise or change may be changed in the file, too. A run of an earlier version has no
+        record and passes: see ``recorded_path``.
         """
         if not self.recorded_path.exists():
             return
@@ -327,14 +330,14 @@ def _sha256(plain: object) -> str:
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
-    """Return the first changed dotted key with both values; None where only raised ``MAY_RISE`` values differ."""
+    """Return the first changed dotted key with both values, those apart that a resumed run may raise or change."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
             if found := _changed(before.get(key, _ABSENT), now.get(key, _ABSENT), name):
                 return found
         return None
-    if before == now or (prefix in MAY_RISE and _risen(before, now)):
+    if before == now or prefix in MAY_CHANGE or (prefix in MAY_RISE and _risen(before, now)):
         return None
     return prefix, before, now
 

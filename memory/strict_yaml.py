@@ -7,17 +7,18 @@ parsing, before any object is built: no recipe needs them, and a few lines of al
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from pydantic import JsonValue
 
 from environments.base import InputError
 from environments.checkout import find_recipe
 from memory.jsonl import read_whole
 
-__all__ = ["dump_yaml", "parse_yaml", "read_recipe", "read_yaml"]
+__all__ = ["dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
 
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
@@ -153,3 +154,14 @@ def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML
         raise InputError(f"{source}: not YAML: {where}{reason}") from error
     except (ValueError, ArithmeticError) as error:  # an escape of a character that does not exist
         raise InputError(f"{source}: not YAML: line {loader.line + 1 if loader else 1}: {error}") from error
+
+
+def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
+    """Return an environment's options as ``--option KEY=VALUE`` states them, values in YAML. Raises InputError."""
+    given: dict[str, JsonValue] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise InputError(f"--option {option}: write it as key=value, for example max_steps=5")
+        given[key] = parse_yaml(value, f"--option {option}")
+    return given

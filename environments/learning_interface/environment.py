@@ -23,6 +23,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
     at_once,
+    in_flight,
 )
 from environments.learning_interface.recovery import hint_for
 from environments.learning_interface.schema import SCHEMA_NOTE, with_schema_cues
@@ -61,6 +62,11 @@ class LearningInterface:
     def at_once(self) -> int | None:
         """The number of episodes that the environment inside can have open at a time."""
         return at_once(self._inside)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of calls of the environment inside that are worth making at a time."""
+        return in_flight(self._inside)
 
     def open(self, task: TaskSpec) -> LearningEpisode:
         """Open a fresh episode. Raises InputError like the environment inside."""

@@ -177,7 +177,7 @@ class _Round:
             from transformers.utils import logging
 
             from environments.base import recorded
-            from environments.registry import open_environment
+            from environments.hosts.environment import open_for_play
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trainer import RoundCallback, train, trainer_config
             from training.rollout.in_process import InProcessSampler
@@ -186,7 +186,7 @@ class _Round:
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        environment = recorded(open_environment(settings.environment))
+        environment = recorded(open_for_play(settings.environment))
         check_reward(environment, plan.steps[0][0], settings.training)
         policy = load_starter(settings.policy)
         seal = self._seal(environment, policy.rendering)
