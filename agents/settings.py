@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -147,6 +147,31 @@ class ExplorationSettings(Section):
                 f"({self.max_reference_calls}): no draft could be made"
             )
         return self
+
+
+def requests_per_context(
+    chat: Collection[str],
+    *,
+    reflects: bool,
+    rounds: int,
+    steps: int,
+    drafts: int = 0,
+    validator_steps: int = 0,
+    solver_steps: int = 0,
+) -> int:
+    """Return the requests of one context's roles at most, without retries, where ``chat`` are those of a chat model.
+
+    One reflection, a request for each of the explorer's ``rounds`` x ``steps`` actions, one abstraction, and for each
+    of its ``drafts`` one per action of the validator and of the solver, all its attempts together.
+    """
+    counts = {
+        "reflector": int(reflects),
+        "explorer": rounds * steps,
+        "abstractor": 1,
+        "validator": drafts * validator_steps,
+        "solver": drafts * solver_steps,
+    }
+    return sum(count for role, count in counts.items() if role in chat)
 
 
 class RolesSettings(Section):

@@ -21,6 +21,7 @@ COMMANDS = {
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
     "papers": ("evaluation.papers.__main__", "List the papers' tables: what makes each, its cost, and run one."),
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
+    "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
     "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
+from agents.settings import requests_per_context
 from environments.base import Record
 from environments.registry import DEFAULT
 from evaluation.papers.catalogue import MeasuredRates, Preparation, RecordedRates, StudyPlan, Tree, value_of
@@ -213,19 +214,17 @@ def _first(tree: Tree, count: int, rates: Rates) -> int:
 
 
 def _per_context(tree: Tree, reflects: bool) -> int:
-    def plays(role: str) -> bool:
-        return bool(value_of(tree, f"roles.{role}.kind") == "chat")
-
     exploration = "roles.exploration"
-    requests = int(reflects and plays("reflector")) + int(plays("abstractor"))
-    if plays("explorer"):
-        requests += int(value_of(tree, f"{exploration}.rounds", ROUNDS)) * int(
-            value_of(tree, f"{exploration}.steps", STEPS)
-        )
-    if plays("validator") and value_of(tree, "verification.enabled", True):
-        drafts = int(value_of(tree, f"{exploration}.drafts_per_context", DRAFTS))
-        requests += drafts * int(value_of(tree, "roles.validator_actions", VALIDATOR_STEPS))
-    return requests
+    roles = ("reflector", "explorer", "abstractor", "validator")
+    verified = value_of(tree, "verification.enabled", True)
+    return requests_per_context(
+        [name for name in roles if value_of(tree, f"roles.{name}.kind") == "chat"],
+        reflects=reflects,
+        rounds=int(value_of(tree, f"{exploration}.rounds", ROUNDS)),
+        steps=int(value_of(tree, f"{exploration}.steps", STEPS)),
+        drafts=int(value_of(tree, f"{exploration}.drafts_per_context", DRAFTS)),
+        validator_steps=int(value_of(tree, "roles.validator_actions", VALIDATOR_STEPS)) if verified else 0,
+    )
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

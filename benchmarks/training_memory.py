@@ -1,0 +1,129 @@
+"""Measures the memory of a training step on CPU at three sizes of the policy, against what ``training.plan`` says.
+
+A policy is a random Qwen3 with the starter's tokenizer. Its round of two steps is trained as a run does it, in a
+process of its own; the second step has the optimizer's moments. Memory is counted above the imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measurement import Measurement, Pair, of_pairs
+from benchmarks.training_memory_side import Used
+from environments.checkout import INITIAL_POLICY, ROOT
+from graph.recipe import QUICKSTART, load_recipe
+from graph.settings import RunSettings
+from memory.processes import run_child
+from memory.run import RunDirectory
+from training.model_shape import shape_of
+from training.plan import PROCESS_BYTES, DeviceNeed, memory_of
+
+__all__ = ["SIZES", "make_policy", "measure", "measured_round", "planned"]
+
+SIZES: Mapping[str, Mapping[str, int]] = {
+    "0.6 M": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4},
+    "50 M": {"hidden_size": 640, "intermediate_size": 1920, "num_hidden_layers": 10, "num_attention_heads": 10},
+    "100 M": {"hidden_size": 768, "intermediate_size": 2560, "num_hidden_layers": 13, "num_attention_heads": 12},
+}
+"""Widths and depths; 0.6 M is the starter's shape."""
+
+ROUND = (
+    "iterations=1",
+    "tasks.initial_count=4",
+    "evaluation.set=null",
+    "training.steps=2",
+    "training.tasks_per_step=2",
+    "training.rollouts_per_task=4",
+    "training.max_tokens=256",
+    "training.max_new_tokens=48",
+    "training.max_actions=20",
+    "policy.device=cpu",
+)
+LARGE_BATCH = ("training.rollouts_per_task=32", "training.max_tokens=512")
+"""For the smallest size, whose weights would vanish beside Python's own objects: its memory is that of activations."""
+
+CLOSE = 0.25  # planned / measured may differ by this share from 1
+DEADLINE = 1500.0
+
+
+def measure(repeats: int, sizes: Sequence[str] = tuple(SIZES)) -> Sequence[Measurement]:
+    """Measure every size with all weights trained, and the middle one also with gradient checkpointing and with LoRA.
+
+    ``repeats`` is not used: memory hardly varies from one run to the next.
+    """
+    rows = []
+    for size in sizes:
+        cases: dict[str, tuple[str, ...]] = {"": LARGE_BATCH if size == "0.6 M" else ()}
+        if size == "50 M":
+            cases |= {
+                ", gradient checkpointing": ("training.gradient_checkpointing=true",),
+                ", LoRA": ("policy.lora={rank: 16}",),
+            }
+        for words, options in cases.items():
+            with tempfile.TemporaryDirectory() as folder:
+                settings, used = measured_round(Path(folder), SIZES[size], options)
+                need = planned(settings, used.longest)
+            above = need.peak - PROCESS_BYTES["cpu"]
+            pair = Pair(above / 2**20, (used.peak - used.baseline) / 2**20)
+            rows.append(
+                of_pairs(
+                    f"training memory: {size}{words}",
+                    "highest memory of a round above its imports, planned / measured",
+                    [pair],
+                    "MiB",
+                    expected=f"ratio from {1 - CLOSE:g} to {1 + CLOSE:g}",
+                    met=lambda ratio: abs(ratio - 1) <= CLOSE,
+                    note=f"imports {used.baseline / 2**20:.0f} MiB, longest rollout {used.longest} tokens",
+                )
+            )
+    return rows
+
+
+def measured_round(folder: Path, size: Mapping[str, int], options: Sequence[str] = ()) -> tuple[RunSettings, Used]:
+    """Train a round of a random policy of that size; return its settings and the memory that it took."""
+    from graph.run.interruption import Interruption
+    from graph.run.progress import Progress
+    from graph.run.stages import Run, make_tasks
+
+    policy = folder / "policy"
+    make_policy(policy, size)
+    settings = load_recipe(QUICKSTART, [*ROUND, *options, f"policy.path={policy}"])
+    run = RunDirectory.create(folder / "run", settings)
+    with Progress() as progress:
+        asyncio.run(make_tasks(Run(run, settings, progress, Interruption(), resumed=False)))
+    lines: list[str] = []
+    argv = [sys.executable, "-m", "benchmarks.training_memory_side", str(run.root)]
+    child = run_child(argv, log_path=folder / "log", deadline=DEADLINE, on_line=lines.append)
+    asyncio.run(child)
+    return settings, Used.model_validate_json(lines[-1])
+
+
+def planned(settings: RunSettings, tokens: int) -> DeviceNeed:
+    """Return what the plan says of the process that trains, for rollouts of so many tokens."""
+    config: dict[str, Any] = json.loads((Path(settings.policy.path) / "config.json").read_text())
+    found = memory_of(shape_of(config), settings.policy, settings.training, device="cpu", tokens=tokens)
+    return found.devices[0]
+
+
+def make_policy(folder: Path, size: Mapping[str, int], seed: int = 0) -> None:
+    """Write a random Qwen3 of that size, with the tokenizer and the rendering of the starter."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    starter = ROOT / INITIAL_POLICY
+    config = json.loads((starter / "config.json").read_text())
+    heads = size["num_attention_heads"]
+    config |= {**size, "num_key_value_heads": heads // 2, "head_dim": size["hidden_size"] // heads}
+    config["layer_types"] = ["full_attention"] * size["num_hidden_layers"]
+    torch.manual_seed(seed)
+    Qwen3ForCausalLM(Qwen3Config(**config)).save_pretrained(folder)
+    for file in starter.iterdir():
+        if file.name not in ("config.json", "model.safetensors", "warm_start.json"):
+            shutil.copy2(file, folder)

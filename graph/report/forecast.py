@@ -1,0 +1,174 @@
+"""What a run will take: rollouts, tokens, hours, requests and money, from its settings and from measured rates.
+
+Counts are exact where the settings fix them. What depends on how training goes is bounded ("at most"), or taken from a
+run that was measured before: its round records hold seconds and sampled tokens, its ledger requests and their tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean
+
+from agents.settings import requests_per_context
+from agents.spending import read_requests
+from environments.base import InputError, Record
+from graph.records import Evolution, StageSeconds
+from graph.settings import RunSettings
+from memory.run import RunDirectory, read_json
+from training.grpo.record import RoundRecord
+
+__all__ = ["NO_RATES", "Forecast", "Rates", "forecast", "measured_rates"]
+
+ONCE = ("seed", "evaluation before")
+"""Stages that a run has once; every other one is done in each iteration."""
+
+
+class Rates(Record):
+    """Rates of a run: given by the user, or measured in another run. None: not known.
+
+    ``tokens_per_second``: sampled tokens over all seconds of a round, loading and optimisation included.
+    ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of all other stages, in the whole run
+    and in each iteration. ``contexts``: explored in one iteration. ``prompt_tokens`` and ``completion_tokens``: of one
+    request of a chat role. ``price_per_hour``: of all devices together.
+    """
+
+    tokens_per_second: float | None = None
+    tokens_per_rollout: float | None = None
+    seconds_once: float = 0.0
+    seconds_each: float = 0.0
+    contexts: float | None = None
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+    price_per_hour: float | None = None
+
+
+NO_RATES = Rates()
+
+
+class Forecast(Record):
+    """What a run takes. None: not known without a rate that is missing.
+
+    ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
+    or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: (sampled tokens / tokens per second + seconds of
+    the other stages) / 3600. ``requests``: of chat roles, at most (``requests_per_context`` for every context, and for
+    D_0's tasks where exploration makes them, one context each). ``prompt_tokens`` and ``completion_tokens``: requests x
+    tokens of a request. ``money``: hours x price of an hour, and the roles' tokens x their prices.
+    """
+
+    rollouts: int
+    sampled_tokens: float
+    bounded: bool
+    hours: float | None
+    requests: int
+    prompt_tokens: float | None
+    completion_tokens: float | None
+    money: float | None
+
+
+def measured_rates(run: RunDirectory) -> Rates:
+    """Return the rates of a run's finished rounds. Raises InputError when it has none."""
+    rounds: list[RoundRecord] = []
+    each, once = [], 0.0
+    contexts: list[int] = []
+    while (folder := run.iteration(len(rounds))).round.exists():
+        rounds.append(read_json(folder.round, RoundRecord))
+        spent = read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
+        once += sum(spent.get(name, 0.0) for name in ONCE)
+        if folder.evolution.exists():
+            contexts.append(read_json(folder.evolution, Evolution).new)
+            each.append(sum(seconds for name, seconds in spent.items() if name not in (*ONCE, "train")))
+    if not rounds:
+        raise InputError(f"--measured {run.root}: this run has no finished round to take rates from")
+    asked = [one.measured for one in read_requests(run.spending_path) if one.measured.calls]
+    seconds = sum(_seconds(one) for one in rounds)
+    tokens = sum(one.sampled_tokens for one in rounds)
+    return Rates(
+        tokens_per_second=tokens / seconds if seconds else None,
+        tokens_per_rollout=tokens / sum(step.rollouts for one in rounds for step in one.steps),
+        seconds_once=once,
+        seconds_each=_mean(each) or 0.0,
+        contexts=_mean(contexts),
+        prompt_tokens=_mean([one.prompt_tokens for one in asked]),
+        completion_tokens=_mean([one.completion_tokens for one in asked]),
+    )
+
+
+def forecast(settings: RunSettings, rates: Rates) -> Forecast:
+    """Return what a run with ``settings`` takes at those rates; ``Forecast`` has the formulas."""
+    training = settings.training
+    per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
+    rollouts = settings.iterations * per_iteration
+    tokens = rollouts * (rates.tokens_per_rollout or training.max_tokens)
+    hours = None
+    if rates.tokens_per_second is not None:
+        others = rates.seconds_once + settings.iterations * rates.seconds_each
+        hours = (tokens / rates.tokens_per_second + others) / 3600
+    requests = _requests(settings, rates, per_iteration)
+    prompt = _times(requests, rates.prompt_tokens)
+    completion = _times(requests, rates.completion_tokens)
+    return Forecast(
+        rollouts=rollouts,
+        sampled_tokens=tokens,
+        bounded=rates.tokens_per_rollout is None,
+        hours=hours,
+        requests=requests,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        money=_money(settings, rates, hours, prompt, completion),
+    )
+
+
+def _seconds(record: RoundRecord) -> float:
+    spent = record.measured
+    return spent.load + spent.rollouts + spent.optimisation + spent.save + spent.seal
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+def _times(requests: int, tokens: float | None) -> float | None:
+    return 0.0 if not requests else None if tokens is None else requests * tokens
+
+
+def _requests(settings: RunSettings, rates: Rates, rollouts: int) -> int:
+    """Return the requests of chat roles at most; a signal marks each rollout of an iteration at most once per kind."""
+    roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
+    validates = settings.verification.enabled and settings.verification.mode != "deterministic"
+
+    def each(reflects: bool) -> int:
+        return requests_per_context(
+            roles.chat().keys(),
+            reflects=reflects,
+            rounds=limits.rounds,
+            steps=limits.steps,
+            drafts=limits.drafts_per_context,
+            validator_steps=roles.validator_actions if validates else 0,
+            solver_steps=roles.solver_attempts * roles.solver_actions,
+        )
+
+    contexts = rates.contexts or signals.contexts_per_iteration or rollouts * len(signals.kinds)
+    asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
+    return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
+
+
+def _money(
+    settings: RunSettings, rates: Rates, hours: float | None, prompt: float | None, completion: float | None
+) -> float | None:
+    """Return the price; None where an amount or a price that it needs is not known. Of several roles, the dearest."""
+    chat = settings.roles.chat().values()
+    terms: list[tuple[float | None, float | None, float]] = [(hours, rates.price_per_hour, 1.0)]
+    if chat:
+        terms.append((prompt, _dearest(role.price_prompt for role in chat), 1e6))
+        terms.append((completion, _dearest(role.price_completion for role in chat), 1e6))
+    total = 0.0
+    for amount, price, per in terms:
+        if amount is None or price is None:
+            return None
+        total += amount / per * price
+    return total
+
+
+def _dearest(prices: Iterable[float | None]) -> float | None:
+    known = [price for price in prices if price is not None]
+    return max(known) if known else None

@@ -1,0 +1,23 @@
+"""The plan of memory against a real round of the smallest policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.training_memory import SIZES, measured_round, planned
+from training.plan import PROCESS_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_plan_is_near_the_memory_of_a_round(tmp_path: Path) -> None:
+    # Large enough that activations, 0.3 GiB, exceed what allocators keep, and small enough for a few CPU seconds.
+    settings, used = measured_round(
+        tmp_path,
+        SIZES["0.6 M"],
+        ("training.rollouts_per_task=16", "training.max_tokens=400", "training.micro_batch=16"),
+    )
+    above, peak = planned(settings, used.longest).peak - PROCESS_BYTES["cpu"], used.peak - used.baseline
+    assert 0.7 < above / peak < 1.3, (above, peak)

@@ -1,0 +1,157 @@
+"""`coevolve plan`: what it prints, what it refuses and advises, and rates from a run that was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import run_here
+from support.made_run import make_run
+
+from agents.spending import Request
+from graph.plan import Plan
+from graph.records import Evolution, StageSeconds
+from memory.records import Measured, SignalKind
+from memory.run import read_json, write_json, write_jsonl
+from training.grpo.record import RoundRecord, RoundSeconds
+from training.plan import GIB
+
+QWEN3_4B = {
+    "model_type": "qwen3",
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+
+
+def planned(*arguments: str) -> Plan:
+    done = run_here("graph.plan", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return Plan.model_validate_json(done.stdout)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(QWEN3_4B))
+    return str(path)
+
+
+def test_the_quickstart_fits_and_its_counts_are_those_of_the_recipe() -> None:
+    made = planned("--device", "cpu", "--memory", "16")
+    assert (made.fits, made.memory.parameters, made.memory.trained) == (True, 574_528, 574_528)
+    assert made.forecast.rollouts == 5 * 20 * 16 * 8
+    assert made.forecast.sampled_tokens == made.forecast.rollouts * 512
+    assert (made.forecast.hours, made.forecast.requests, made.forecast.bounded) == (None, 0, True)
+
+
+def test_the_table_names_every_part_and_a_missing_rate() -> None:
+    said = run_here("graph.plan", "--device", "cpu").stdout
+    for part in ("weights", "optimizer", "reference", "update: activations", "sampling: KV cache", "available"):
+        assert part in said
+    assert "give --tokens-per-second or --measured RUN" in said
+
+
+def test_hours_and_money_follow_from_given_rates() -> None:
+    made = planned("--tokens-per-second", "1000", "--price-per-hour", "2.5", "--set", "iterations=1")
+    hours = 20 * 16 * 8 * 512 / 1000 / 3600
+    assert made.forecast.hours == pytest.approx(hours)
+    assert made.forecast.money == pytest.approx(2.5 * hours)
+
+
+def test_a_policy_of_the_hub_needs_its_configuration_and_downloads_nothing(config: str) -> None:
+    recipe = ("--recipe", "recipes/paper-bfcl.yaml")
+    done = run_here("graph.plan", *recipe, "--set", "policy.path=nobody/has-this-model")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing is downloaded here: give its config.json with --config FILE" in done.stderr
+    made = planned(*recipe, "--config", config, "--device", "cuda", "--engine", "vllm_server", "--memory", "500")
+    assert (made.memory.parameters, len(made.memory.devices)) == (4_022_468_096, 2)
+    assert made.forecast.requests > 0
+
+
+def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
+    given = ("--recipe", "recipes/paper-bfcl.yaml", "--config", config, "--device", "cuda", "--memory", "78")
+    done = run_here("graph.plan", *given, "--json")
+    made = Plan.model_validate_json(done.stdout)
+    assert (done.returncode, made.fits) == (2, False)
+    *_, sentence = done.stderr.splitlines()
+    assert "does not fit: the trainer needs" in sentence
+    assert made.advice
+    for way in made.advice:
+        assert way in sentence
+        options, settings = _parted(way)
+        assert planned(*given, *options, *settings).fits, way
+
+
+def test_changes_that_fit_on_cpu_leave_the_update_what_it_was() -> None:
+    done = run_here("graph.plan", "--device", "cpu", "--memory", "2", "--json")
+    made = Plan.model_validate_json(done.stdout)
+    assert done.returncode == 2
+    assert made.advice[0].startswith("training.micro_batch=")
+    assert planned("--device", "cpu", "--memory", "2", "--set", made.advice[0]).fits
+
+
+def test_no_change_that_fits_is_said() -> None:
+    done = run_here("graph.plan", "--device", "cpu", "--memory", "0.5")
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith("choose a smaller policy or a larger device")
+
+
+def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    folder = run.iteration(0)
+    record = read_json(folder.round, RoundRecord)
+    spent = RoundSeconds(load=1.0, rollouts=20.0, optimisation=28.0, save=1.0)
+    write_json(folder.round, record.model_copy(update={"measured": spent}))
+    write_json(
+        folder.seconds, StageSeconds(seconds={"seed": 5.0, "train": 51.0, "evolve": 9.0, "evaluation after": 2.0})
+    )
+    none: dict[Any, int] = dict.fromkeys(SignalKind, 0)
+    changed = Evolution(
+        iteration=0, signals=none, new=3, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}
+    )
+    write_json(folder.evolution, changed)
+    cost = Measured(calls=1, prompt_tokens=100, completion_tokens=40)
+    asked = [Request(role="explorer", subject=str(n), iteration=0, outcome="answered", measured=cost) for n in range(2)]
+    write_jsonl(run.spending_path, asked)
+    rollouts = sum(step.rollouts for step in record.steps)
+    settings = (
+        "iterations=10",
+        "training.steps=2",
+        "roles.explorer={kind: chat, price_prompt: 1, price_completion: 2}",
+    )
+    given = [word for one in settings for word in ("--set", one)]
+    made = planned("--measured", str(run.root), *given, "--price-per-hour", "1").forecast
+    tokens = 10 * 2 * 16 * 8 * record.sampled_tokens / rollouts
+    assert made.sampled_tokens == pytest.approx(tokens)
+    assert not made.bounded
+    assert made.hours == pytest.approx((tokens / (record.sampled_tokens / 50) + 5 + 10 * 11) / 3600)
+    assert made.requests == 10 * 3 * 4 * 8 + 100 * 4 * 8
+    assert (made.prompt_tokens, made.completion_tokens) == (made.requests * 100, made.requests * 40)
+    assert made.money == pytest.approx(made.hours + made.requests * (100 * 1 + 40 * 2) / 1e6)
+
+
+def test_a_run_without_a_round_has_no_rates(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    run.iteration(0).round.unlink()
+    done = run_here("graph.plan", "--measured", str(run.root))
+    assert (done.returncode, "no finished round" in done.stderr) == (2, True)
+
+
+def test_memory_is_said_in_gibibytes() -> None:
+    assert planned("--device", "cpu", "--memory", "16").available == 16 * GIB
+
+
+def _parted(way: str) -> tuple[list[str], list[str]]:
+    """The options and the settings of one piece of advice, as the command takes them."""
+    words = way.replace("{rank: 16}", "{rank:16}").split()
+    options = [word for position, word in enumerate(words) if word.startswith("--") or words[position - 1][:2] == "--"]
+    settings = [word.replace("rank:16", "rank: 16") for word in words if "=" in word]
+    return options, [word for one in settings for word in ("--set", one)]

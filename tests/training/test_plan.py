@@ -1,0 +1,121 @@
+"""Memory of a set-up: each term against its formula worked out by hand, and what sharding and engines change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training.model_shape import ModelShape, trained_with_lora
+from training.plan import (
+    IN_PROCESS,
+    ONE_PROCESS,
+    PROCESS_BYTES,
+    DeviceNeed,
+    Engine,
+    Launch,
+    activation_bytes,
+    kv_bytes,
+    memory_of,
+    training_flops,
+)
+from training.settings import LoraSettings, PolicySettings, TrainingSettings
+
+P = 1_000_000_000
+SHAPE = ModelShape(
+    model_type="qwen3",
+    parameters=P,
+    active=P,
+    largest=50_000_000,
+    layers=10,
+    hidden=100,
+    heads=10,
+    kv_heads=5,
+    head_dim=10,
+    mlp=300,
+    routed=0,
+    vocabulary=1000,
+    positions=None,
+    tied=True,
+)
+TRAINING: dict[str, Any] = {"tasks_per_step": 4, "rollouts_per_task": 8, "max_tokens": 500, "kl": 0.01}
+
+
+WHOLE = PolicySettings()
+
+
+def needs(
+    policy: PolicySettings = WHOLE, launch: Launch = ONE_PROCESS, engine: Engine = IN_PROCESS, **training: Any
+) -> tuple[DeviceNeed, ...]:
+    settings = TrainingSettings(**TRAINING | training)
+    return memory_of(SHAPE, policy, settings, device="cuda", launch=launch, engine=engine).devices
+
+
+def test_all_weights_are_held_with_adams_moments_and_the_reference() -> None:
+    (trainer,) = needs()
+    assert trainer.held == {"process": PROCESS_BYTES["cuda"], "weights": 4 * P, "optimizer": 8 * P, "reference": 4 * P}
+    (without,) = needs(kl=0.0)
+    assert "reference" not in without.held
+
+
+def test_an_adapter_switches_off_for_the_reference_and_its_base_has_the_dtype() -> None:
+    adapter = LoraSettings(rank=8)
+    (whole,) = needs(PolicySettings(lora=adapter))
+    (half,) = needs(PolicySettings(lora=adapter, dtype="bfloat16"))
+    trained = trained_with_lora(SHAPE, 8, None)
+    assert trained == 10 * 8 * (2 * (100 + 100) + 2 * (100 + 50) + 3 * (100 + 300))
+    assert whole.held.keys() == {"process", "weights", "optimizer"}
+    assert (whole.held["weights"], half.held["weights"]) == (4 * P + 4 * trained, 2 * P + 4 * trained)
+    assert half.held["optimizer"] == 8 * trained
+
+
+def test_activations_are_those_of_a_micro_batch_or_of_one_layer() -> None:
+    each = 4 * (6 * 100 + 6 * 100 + 4 * 50 + 4 * 300)
+    assert activation_bytes(SHAPE, mixed=False, lora=False) == each
+    (whole,), (two,), (again,) = needs(), needs(micro_batch=2), needs(micro_batch=2, gradient_checkpointing=True)
+    assert whole.update["activations"] == 32 * 500 * 10 * each
+    assert two.update["activations"] == 2 * 500 * 10 * each
+    assert again.update["activations"] == 2 * 500 * (10 * 100 * 4 + each)
+    # Gradients of several backward passes are held beside activations, those of one take their place.
+    assert two.update["gradients"] == 4 * P
+    assert sum(whole.update.values()) == 4 * P
+    assert two.update["logits"] < whole.update["logits"]
+
+
+def test_a_kv_cache_has_keys_and_values_of_every_layer() -> None:
+    assert kv_bytes(SHAPE, 3, 500, 4) == 2 * 10 * 50 * 500 * 3 * 4
+    (trainer,) = needs()
+    assert trainer.sampling["KV cache"] == kv_bytes(SHAPE, 32, 500, 4)
+    assert trainer.peak == sum(trainer.held.values()) + max(sum(trainer.sampling.values()), 4 * P)
+
+
+def test_sharding_divides_what_is_held_and_ddp_does_not() -> None:
+    (one,) = needs()
+    (copies,) = needs(launch=Launch(processes=4, sharding="ddp"))
+    (parts,) = needs(launch=Launch(processes=4, sharding="fsdp"))
+    assert copies.held == one.held
+    assert copies.update["gradients"] == 8 * P
+    for name in ("weights", "optimizer", "reference"):
+        assert parts.held[name] * 4 == one.held[name]
+    assert parts.update["gathered weights"] == 2 * SHAPE.largest * 4
+    assert parts.update["activations"] * 4 == one.update["activations"], "processes share the rows of a step"
+    assert (parts.count, copies.count) == (4, 4)
+
+
+def test_an_engine_takes_the_samplers_place() -> None:
+    trainer, server = needs(engine=Engine(kind="vllm_server", servers=2, devices_each=2))
+    assert (trainer.sampling, server.count) == ({}, 4)
+    assert server.held["engine weights"] == 2 * P
+    (beside,) = needs(engine=Engine(kind="vllm_colocate"))
+    assert beside.sampling == {"engine weights": 4 * P, "KV cache": kv_bytes(SHAPE, 1, 500, 4)}
+    settings = TrainingSettings(**TRAINING)
+    sharded = memory_of(SHAPE, PolicySettings(), settings, device="cuda", launch=Launch(processes=2, sharding="zero3"))
+    assert "engine" in sharded.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("lora", "reference", "passes"), [(False, False, 3), (False, True, 4), (True, False, 2), (True, True, 3)]
+)
+def test_arithmetic_is_six_operations_per_weight_and_token(lora: bool, reference: bool, passes: int) -> None:
+    forward = 2 * P + 4 * 10 * 100 * 250
+    assert training_flops(SHAPE, 1000, 250, lora=lora, reference=reference) == 1000 * forward * passes

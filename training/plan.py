@@ -1,0 +1,287 @@
+"""The memory that training and sampling need, by device, and the arithmetic of a step, before a model is there.
+
+Every term is a formula of the model's shape and of settings; the docstring of each function has it, with its source and
+what it assumes. Bytes are counted at the highest point: every rollout has ``tokens`` tokens, and no two rollouts are
+alike. Measured on CPU by ``benchmarks.plan_memory``; docs/scale.md has the ratios.
+
+Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
+keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from environments.base import Record
+from training.model_shape import ModelShape, trained_with_lora
+from training.settings import PolicySettings, TrainingSettings
+
+__all__ = [
+    "GIB",
+    "IN_PROCESS",
+    "KV_CACHE",
+    "ONE_PROCESS",
+    "DeviceNeed",
+    "Engine",
+    "Launch",
+    "Memory",
+    "activation_bytes",
+    "kv_bytes",
+    "logits_bytes",
+    "memory_of",
+    "training_flops",
+]
+
+GIB = 2**30
+ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)
+SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
+PREFILL_TOKENS = 8192  # tokens of one pass of the in-process sampler at most (training.rollout.in_process)
+
+PROCESS_BYTES: Mapping[str, int] = {"cpu": 1_000_000_000, "cuda": GIB}
+"""Memory of a training process before it loads a model: on CPU its imports and those of the run's own process beside it
+(0.46 GiB each, measured); on a GPU the CUDA context, its kernels and the allocator's rounding, an assumption."""
+
+KV_CACHE = "KV cache"
+
+Sharding = Literal["none", "ddp", "fsdp", "zero3"]
+EngineKind = Literal["in_process", "vllm_server", "vllm_colocate"]
+
+
+class Launch(Record):
+    """The processes that train: one, or several that each hold the model (ddp) or a part of it (fsdp, zero3)."""
+
+    processes: int = 1
+    sharding: Sharding = "none"
+
+    @property
+    def shards(self) -> int:
+        """Return the number of processes that share one copy of weights, gradients and optimizer states."""
+        return self.processes if self.sharding in ("fsdp", "zero3") else 1
+
+
+class Engine(Record):
+    """The sampler: the trainer's own model, vLLM servers on devices of their own, or vLLM beside the trainer.
+
+    ``servers`` and ``devices_each`` (tensor parallel) describe servers; a colocated engine is in every process.
+    """
+
+    kind: EngineKind = "in_process"
+    servers: int = 1
+    devices_each: int = 1
+
+
+ONE_PROCESS, IN_PROCESS = Launch(), Engine()
+
+
+class DeviceNeed(Record):
+    """The memory of one kind of device. ``parts`` in bytes; those of one phase are there at once.
+
+    ``held`` are there in every phase; ``sampling`` and ``update`` are the two phases of a step. ``peak``: ``held`` and
+    the larger phase.
+    """
+
+    name: str
+    count: int
+    held: dict[str, int]
+    sampling: dict[str, int]
+    update: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """Return the bytes at the highest point of a step."""
+        return sum(self.held.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
+
+
+class Memory(Record):
+    """The memory of a set-up: parameters of the policy, those that are trained, and each kind of device."""
+
+    parameters: int
+    trained: int
+    devices: tuple[DeviceNeed, ...]
+    notes: tuple[str, ...] = ()
+
+
+def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
+    """Return the bytes that one token leaves in one layer for the backward pass.
+
+    The tensors that autograd saves in the library's Qwen3 layer, counted one by one (after Korthikanti et al.,
+    arXiv 2205.05198, section 4.1, whose 34 s b h is for GPT with dropout):
+
+    - each of the two norms: its input, the normalised input, and the output, which the linear layers read: 6 h;
+    - queries: before their norm, normalised, after the rotation: 3 q; keys the same and values once: 4 k; keys and
+      values repeated for the query heads, and the attention's output: 3 q; no attention scores (sdpa);
+    - feed-forward: gate, its activation, up, and their product: 4 i; with e experts per token also two copies of the
+      input for each, 2 e h.
+
+    4 bytes each in float32. In bfloat16 the norms stay float32: 20 h + 14 q + 10 k + 8 i (+ 4 e h). A LoRA adapter
+    reads a copy of its own of every linear layer's input: 5 h + q + i more. Assumes sdpa attention, no dropout.
+    """
+    h, q, k, i = shape.hidden, shape.queries, shape.keys, shape.mlp
+    if mixed:
+        total = 20 * h + 14 * q + 10 * k + 8 * i + 4 * shape.routed * h
+    else:
+        total = 4 * (6 * h + 6 * q + 4 * k + 4 * i + 2 * shape.routed * h)
+    if lora:
+        total += (2 if mixed else 4) * (5 * h + q + i)
+    return total
+
+
+def logits_bytes(shape: ModelShape, rows: int, tokens: int, *, device: str, mixed: bool) -> int:
+    """Return the bytes of logits at the highest point of a backward pass over ``rows`` rollouts.
+
+    Per row s V values. All rows' scaled logits are kept for the backward pass; the rows that are scored together (8)
+    have further copies while their gradient is computed. On CPU three: the two gradients of gather and logsumexp, and
+    that of the unscaled logits. On a GPU one, because TRL's fused kernel makes neither. 4 bytes each, 2 in bfloat16 on
+    a GPU. Source: ``selective_log_softmax_and_entropy`` of TRL 1.16; the GPU's part was read, not measured.
+    """
+    together = min(rows, ROWS_TOGETHER)
+    copies, width = (1, 2 if mixed else 4) if device == "cuda" else (3, 4)
+    return tokens * shape.vocabulary * width * (rows + copies * together)
+
+
+def kv_bytes(shape: ModelShape, rows: int, tokens: int, width: int) -> int:
+    """Return the bytes of a KV cache: 2 L k s values of ``width`` bytes for each of ``rows`` (standard; k with GQA)."""
+    return 2 * shape.layers * shape.keys * tokens * rows * width
+
+
+def memory_of(
+    shape: ModelShape,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    *,
+    device: Literal["cpu", "cuda"],
+    tokens: int | None = None,
+    rows_at_once: int = SAMPLED_AT_ONCE,
+    launch: Launch = ONE_PROCESS,
+    engine: Engine = IN_PROCESS,
+) -> Memory:
+    """Return the memory of a round by kind of device.
+
+    ``tokens`` of a rollout, prompt and observations included: ``training.max_tokens`` where None. ``rows_at_once``:
+    episodes that are decoded together at most (the environment may allow fewer).
+
+    - weights: 4 P where all are trained (float32, also with bfloat16: ``training.rollout.policy``); with LoRA 4 P or
+      2 P by ``policy.dtype``, and 4 T of the adapter (peft keeps it float32);
+    - gradients 4 T, AdamW's two moments 8 T, both float32;
+    - reference policy: 4 P where all weights are trained and ``training.kl`` > 0 (TRL loads a copy); none with LoRA,
+      whose adapter is switched off, and none without the KL term;
+    - update: L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing each layer's
+      input (h values) and one layer's activations; ``logits_bytes``; gradients beside them where an update has several
+      micro-batches, otherwise the larger of the two, because the gradients of a single backward pass grow as its
+      activations go; bfloat16 copies of float32 weights 2 P (autocast's cache);
+    - sampling in process: ``kv_bytes``, one pass of prompts (4 i + 4 h values for each of 8192 tokens at most), and the
+      sampler's logits, 36 V bytes per row (float32 logits and log-probabilities, float64 sums);
+    - sharding (fsdp, zero3): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
+      1910.02054, stage 3), and two of the largest parts are gathered at a time; ddp holds all in each process, and the
+      gradients a second time in its buckets;
+    - vLLM: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. The rest of the
+      device holds further rollouts, the others wait. It takes its share of the device (``gpu_memory_utilization``)
+      whatever it needs. Colocated, it sleeps while the trainer updates: weights and cache leave the device.
+
+    Processes share the rollouts of a step. Assumes fused or per-tensor AdamW, which has no temporaries of the size T.
+    """
+    lora = policy.lora
+    mixed = policy.dtype == "bfloat16"
+    trained = shape.parameters if lora is None else trained_with_lora(shape, lora.rank, lora.target_modules)
+    dtype_bytes = 2 if mixed else 4
+    base_bytes = 4 if lora is None else dtype_bytes
+    shards, processes = launch.shards, launch.processes
+    tokens = training.max_tokens if tokens is None else tokens
+    step_rows = training.tasks_per_step * training.rollouts_per_task
+    update_rows = -(-step_rows // training.updates_per_step // processes)
+    rows = min(training.micro_batch or update_rows, update_rows)
+    sampled_rows = min(-(-step_rows // processes), rows_at_once)
+
+    held = {
+        "process": PROCESS_BYTES[device],
+        "weights": (shape.parameters * base_bytes + (0 if lora is None else 4 * trained)) // shards,
+        "optimizer": 8 * trained // shards,
+    }
+    if lora is None and training.kl > 0:
+        held["reference"] = 4 * shape.parameters // shards
+    update = _update(shape, policy, training, trained=trained, rows=rows, tokens=tokens, device=device, launch=launch)
+    if rows < update_rows or launch.sharding == "ddp":
+        update["gradients"] = _gradients(trained, launch)
+    sampling: dict[str, int] = {}
+    engine_needs = {
+        "engine weights": shape.parameters * dtype_bytes // engine.devices_each,
+        KV_CACHE: kv_bytes(shape, 1, tokens, dtype_bytes) // engine.devices_each,
+    }
+    notes = []
+    if engine.kind == "in_process":
+        width = base_bytes
+        prompts = min(PREFILL_TOKENS, sampled_rows * tokens)
+        sampling[KV_CACHE] = kv_bytes(shape, sampled_rows, tokens, width)
+        sampling["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * width
+        sampling["sampler's logits"] = 36 * shape.vocabulary * sampled_rows
+        if shards > 1:
+            notes.append(
+                f"{launch.sharding} leaves no process with whole weights to sample with: use an engine of its own"
+            )
+    elif engine.kind == "vllm_colocate":
+        sampling.update(engine_needs)
+    devices = [DeviceNeed(name="trainer", count=processes, held=held, sampling=sampling, update=update)]
+    if engine.kind == "vllm_server":
+        served = {"process": PROCESS_BYTES[device], **engine_needs}
+        count = engine.servers * engine.devices_each
+        devices.append(DeviceNeed(name="vLLM server", count=count, held=served, sampling={}, update={}))
+    if shape.counted:
+        notes.append(
+            f"{shape.model_type} has no formula here: parameters are counted on the library's own model, activations "
+            "and KV cache are those of a plain decoder of its size"
+        )
+    return Memory(parameters=shape.parameters, trained=trained, devices=tuple(devices), notes=tuple(notes))
+
+
+def _gradients(trained: int, launch: Launch) -> int:
+    return 4 * trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
+
+
+def _update(
+    shape: ModelShape,
+    policy: PolicySettings,
+    training: TrainingSettings,
+    *,
+    trained: int,
+    rows: int,
+    tokens: int,
+    device: str,
+    launch: Launch,
+) -> dict[str, int]:
+    """Return the memory of one backward pass over ``rows`` rollouts, with gradients that take its place as it goes."""
+    mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
+    per_layer = activation_bytes(shape, mixed=mixed, lora=lora)
+    kept = shape.layers * per_layer
+    if training.gradient_checkpointing:
+        kept = shape.layers * shape.hidden * (2 if mixed and lora else 4) + per_layer
+    activations = rows * tokens * kept
+    logits = logits_bytes(shape, rows, tokens, device=device, mixed=mixed)
+    update = {
+        "activations": activations,
+        "logits": logits,
+        "gradients": max(0, _gradients(trained, launch) - activations - logits),
+    }
+    if launch.shards > 1:
+        update["gathered weights"] = 2 * shape.largest * (2 if mixed else 4)
+    elif mixed and not lora:
+        update["bfloat16 copies"] = 2 * shape.parameters
+    return update
+
+
+def training_flops(shape: ModelShape, tokens: int, context: float, *, lora: bool, reference: bool) -> float:
+    """Return the floating point operations that learning from ``tokens`` takes, each counted once.
+
+    Forward 2 A + 4 L q c for each token, with A the active parameters (2 per weight: multiply and add) and c the mean
+    number of tokens that it attends to, ``context``; backward twice that; with LoRA the gradients of the frozen weights
+    are not computed, so that backward is once the forward pass. The reference policy adds a forward pass. Recomputation
+    is not counted. Source: PaLM, arXiv 2204.02311, appendix B, with causal attention counted as computed.
+    """
+    forward = 2.0 * shape.active + 4.0 * shape.layers * shape.queries * context
+    passes = (2.0 if lora else 3.0) + (1.0 if reference else 0.0)
+    return tokens * forward * passes
+
+
+def sampling_flops(shape: ModelShape, tokens: int, context: float) -> float:
+    """Return the floating point operations of a forward pass over ``tokens``: 2 A + 4 L q c each, as in training."""
+    return tokens * (2.0 * shape.active + 4.0 * shape.layers * shape.queries * context)
