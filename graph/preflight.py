@@ -30,8 +30,10 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
     check_evaluation(settings.evaluation, environment)
     if trains:
         from training.preflight import check_policy
+        from training.rollout.vllm_preflight import check_sampling
 
-        check_policy(settings.policy, settings.training)
+        check_policy(settings.policy, settings.training, settings.sampling.engine)
+        check_sampling(settings.sampling, settings.policy, settings.training)
 
 
 def _check_tasks(initial: str | None) -> None:
