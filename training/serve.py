@@ -1,0 +1,115 @@
+"""``coevolve serve``: start vLLM servers of a policy and hold them until the command is ended."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from environments.checkout import INITIAL_POLICY
+from environments.command import OneSentence, exit_statuses
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(cls=OneSentence)
+def main(
+    policy: Annotated[str, typer.Option(help="folder or hub id of the model that is served")] = INITIAL_POLICY,
+    count: Annotated[int, typer.Option(min=1, help="servers")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the first, the others follow; 0: free ones")] = 0,
+    host: Annotated[
+        str, typer.Option(help="address to listen on; whoever reaches it controls the servers without a password")
+    ] = "127.0.0.1",
+    device_ids: Annotated[str, typer.Option(help="GPUs shared out to the servers, as 0,1,2,3")] = "",
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="largest rank of LoRA adapters loaded by name")] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=16, help="tokens of an episode at most; left out: the model's own limit")
+    ] = None,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="type of weights and products")] = "float32",
+    python: Annotated[
+        str, typer.Option(help="interpreter of vLLM's environment, which make vllm makes")
+    ] = ".venvs/vllm/bin/python",
+    kv_cache_gib: Annotated[float, typer.Option(min=0.1, help="CPU: GiB of each server's KV cache")] = 1.0,
+    gpu_memory: Annotated[float, typer.Option(min=0.01, max=1.0, help="GPU: share of memory of each server")] = 0.9,
+    weight_transfer: Annotated[
+        Literal["none", "nccl", "ipc"], typer.Option(help="GPU: way in which a trainer may send weights")
+    ] = "none",
+    start_timeout: Annotated[float, typer.Option(min=1, help="seconds until every server answers")] = 900.0,
+    log_dir: Annotated[Path, typer.Option(help="folder of the servers' logs")] = Path("build/serve"),
+) -> None:
+    """Start vLLM servers of POLICY, print one line per server when all of them answer, and hold them.
+
+    A line has the server's URL, its process id and its log. They end with this command, however it ends. Exit status:
+    0 after SIGINT, SIGTERM or SIGHUP; 1 when a server ended or did not answer in time; 2 for a user's mistake; 3 when
+    the process that started the command is gone.
+    """
+    from pydantic import ValidationError
+
+    from environments.base import InputError
+    from memory.processes import watch_parent
+    from training.rollout.serving import (
+        LOOPBACK,
+        ServedPolicy,
+        ServerFailure,
+        ServerSettings,
+        vllm_servers,
+        watch_servers,
+    )
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    with exit_statuses(ServerFailure):
+        watch_parent()
+        try:
+            settings = ServerSettings(
+                count=count,
+                port=port,
+                host=host,
+                device_ids=_devices(device_ids),
+                python=python,
+                kv_cache_gib=kv_cache_gib,
+                gpu_memory=gpu_memory,
+                weight_transfer=weight_transfer,
+                start_timeout=start_timeout,
+            )
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InputError(said) from None
+        if host not in LOOPBACK:
+            sys.stderr.write(
+                f"warning: servers on {host} load weights for whoever reaches them, without a password: "
+                "let only the trainer's machines reach them\n"
+            )
+        served = ServedPolicy(policy, dtype, max_model_len, lora_rank)
+        with vllm_servers(settings, served, log_dir) as servers:
+            for server in servers:
+                print(f"{server.url} pid {server.pid} log {server.log}", flush=True)
+            watch_servers(servers)
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    from environments.base import InputError
+
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise InputError(f"--device-ids {text}: name GPUs by number, as 0,1,2,3") from None
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End as asked; a second signal does not disturb the servers' end."""
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    from memory.processes import run_to_end
+
+    run_to_end(app)
