@@ -77,10 +77,13 @@ def guard(argv: list[str]) -> int:
     # In the guard's own process group: one killpg by whoever started the guard reaches every process.
     program = subprocess.Popen(argv, preexec_fn=_end_with_the_guard)  # noqa: PLW1509 - no thread has begun yet
 
+    orphaned = threading.Event()
+
     def end_with_the_parent() -> None:
         assert pipe is not None
         while os.read(int(pipe), 1024):
             pass
+        orphaned.set()
         _kill_descendants()
         os._exit(ORPHANED)
 
@@ -95,7 +98,7 @@ def guard(argv: list[str]) -> int:
         threading.Thread(target=end_with_the_parent, daemon=True).start()
     status = program.wait()
     _kill_descendants()
-    return status
+    return ORPHANED if orphaned.is_set() else status
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,9 +64,7 @@ def main(
         watch_servers,
     )
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
-    with exit_statuses(ServerFailure):
+    with exit_statuses(ServerFailure), _ended_by_signals():
         watch_parent()
         try:
             settings = ServerSettings(
@@ -102,11 +102,22 @@ def _devices(text: str) -> tuple[int, ...]:
         raise InputError(f"--device-ids {text}: name GPUs by number, as 0,1,2,3") from None
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End as asked; a second signal does not disturb the servers' end."""
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(one, signal.SIG_IGN)
-    raise SystemExit(0)
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """End with status 0 at the first signal that asks for it; a second one does not disturb the servers' end."""
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        for one in asked:
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(0)
+
+    before = [signal.signal(one, leave) for one in asked]
+    try:
+        yield
+    finally:
+        for one, handler in zip(asked, before, strict=True):
+            signal.signal(one, handler)
 
 
 if __name__ == "__main__":
