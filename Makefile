@@ -119,7 +119,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile 
 
 test: install  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
-	$(PYTEST) -m "not recipes"
+	$(PYTEST) -m "not recipes and not vllm"
 
 test-recipes: install  ## run the papers' recipes for two iterations at toy size (minutes of long prompts on CPU)
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"

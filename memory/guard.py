@@ -7,8 +7,8 @@ its own. The guard runs in between, leads a process group, and kills the program
 - the process that started the guard ends, also by SIGKILL: the pipe in ``COEVOLVE_PARENT_PIPE`` closes;
 - the guard is asked to end (SIGTERM, SIGINT, SIGHUP): SIGTERM for the program first, SIGKILL after a grace period.
 
-Where the guard itself is killed, the kernel kills the program's main process (Linux: PR_SET_PDEATHSIG), and whoever
-started the guard kills its group. Only the standard library and psutil are imported: a guard is small.
+Where the guard itself is killed, a sentinel kills its group: a process that does nothing but wait for that. It is needed:
+vLLM's engine lives on when its server is killed, and two processes may be killed at once.
 """
 
 from __future__ import annotations
@@ -31,19 +31,31 @@ __all__ = ["GRACE", "guard"]
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL of the guarded program (ours)."""
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def _control(option: int, value: int) -> None:
-    """Call prctl; do nothing on systems that have none."""
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends (Linux; elsewhere those are found by their group)."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _end_with_the_guard() -> None:
-    """Let the kernel kill this new process when the guard ends (runs in it, before its program begins)."""
-    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _start_sentinel() -> None:
+    """Fork a process that kills this one's group as soon as this one has ended, however that was."""
+    group = os.getpgrp()
+    watched, kept = os.pipe()
+    if os.fork():
+        os.close(watched)  # ``kept`` stays open as long as this process lives
+        return
+    os.setsid()
+    os.close(kept)
+    for descriptor in range(3):
+        os.close(descriptor)  # whoever reads the program's output must not wait for the sentinel
+    while os.read(watched, 1):
+        pass
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    os._exit(0)
 
 
 def _kill_descendants() -> None:
@@ -70,12 +82,14 @@ def guard(argv: list[str]) -> int:
 
     Raises FileNotFoundError and PermissionError where there is no such program.
     """
-    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+    _adopt_orphans()
+    _start_sentinel()
     pipe = os.environ.pop(PARENT_PIPE, None)
     if pipe is not None:
         os.set_inheritable(int(pipe), False)
-    # In the guard's own process group: one killpg by whoever started the guard reaches every process.
-    program = subprocess.Popen(argv, preexec_fn=_end_with_the_guard)  # noqa: PLW1509 - no thread has begun yet
+    program = subprocess.Popen(argv)
 
     orphaned = threading.Event()
 
