@@ -7,8 +7,8 @@ its own. The guard runs in between, leads a process group, and kills the program
 - the process that started the guard ends, also by SIGKILL: the pipe in ``COEVOLVE_PARENT_PIPE`` closes;
 - the guard is asked to end (SIGTERM, SIGINT, SIGHUP): SIGTERM for the program first, SIGKILL after a grace period.
 
-Where the guard itself is killed, a sentinel kills its group: a process that does nothing but wait for that. It is needed:
-vLLM's engine lives on when its server is killed, and two processes may be killed at once.
+Where the guard itself is killed, a sentinel kills its group: a process that does nothing but wait for that. It is
+needed: vLLM's engine lives on when its server is killed, and two processes may be killed at once.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from memory.processes import ORPHANED, PARENT_PIPE
 
 pytestmark = pytest.mark.process
 
-PROGRAM = 'sleep 600 & setsid sleep 600 & (setsid sleep 600 &) ; touch "$0"; {end}'
+PROGRAM = 'sleep 600 & setsid sleep 600 & (setsid sleep 600 &) ; : > "$0"; {end}'
 """Starts a process of its own group, one of another session, and one whose parent ends at once."""
 
 

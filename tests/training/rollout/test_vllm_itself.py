@@ -60,7 +60,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for weights in model.parameters():
-            weights += 0.02 * torch.randn(weights.shape, generator=noise)
+            weights.add_(0.02 * torch.randn(weights.shape, generator=noise))
     model.save_pretrained(folder)
     return folder
 
@@ -174,7 +174,7 @@ def test_an_adapter_is_sampled_from_by_its_name(vllm_server: RunningServer, tmp_
     with torch.no_grad():
         for name, weights in adapted.named_parameters():
             if "lora_B" in name:
-                weights += 0.05 * torch.randn(weights.shape, generator=noise)
+                weights.add_(0.05 * torch.randn(weights.shape, generator=noise))
     adapted.save_pretrained(tmp_path / "step-1")
     body = {"lora_name": "run-1", "lora_path": str(tmp_path / "step-1")}
     ask(vllm_server, "/v1/load_lora_adapter", body)
