@@ -1,6 +1,6 @@
 """vLLM servers of a policy: started with what is known to work, waited for, watched, and ended without orphans.
 
-``vllm_servers`` is for a command that starts servers for its own length; ``coevolve serve`` (training/serve.py) holds
+``vllm_servers`` is for a command that starts servers for its own length; ``coevolve serve`` (graph/serve.py) holds
 them until it is ended. Each server is a child behind a guard (memory/guard.py), so that no process of vLLM outlives
 this one, however it ends. vLLM has an environment of its own (``make vllm``) and is never imported here.
 
@@ -80,7 +80,7 @@ class ServerSettings(Section):
     )
     python: str = Field(VLLM_PYTHON, min_length=1, description="interpreter of vLLM's environment (make vllm)")
     max_num_seqs: int = Field(64, ge=1, le=65_536, description="sequences that a server samples at once at most (ours)")
-    kv_cache_gib: float = Field(1.0, gt=0, le=10_000, description="CPU: GiB of a server's KV cache (ours)")
+    kv_cache_gib: int = Field(1, ge=1, le=10_000, description="CPU: GiB of a server's KV cache (ours)")
     gpu_memory: float = Field(0.9, gt=0, le=1.0, description="GPU: share of its memory that a server takes (vLLM: 0.9)")
     threads: int = Field(1, ge=1, le=1024, description="CPU: threads of a server's matrix products (ours)")
     weight_transfer: Literal["none", "nccl", "ipc"] = Field(
@@ -219,7 +219,7 @@ def _check_memory(settings: ServerSettings, served: ServedPolicy, folder: Path) 
     if needed > free:
         raise InputError(
             f"{settings.count} servers of {served.path} need about {needed / 2**30:.1f} GiB of memory and "
-            f"{free / 2**30:.1f} are free: start fewer, or lower kv_cache_gib ({settings.kv_cache_gib:g})"
+            f"{free / 2**30:.1f} are free: start fewer, or lower kv_cache_gib ({settings.kv_cache_gib})"
         )
 
 
@@ -333,7 +333,7 @@ def _cpu_options(settings: ServerSettings, length: int | None) -> tuple[list[str
         "OMP_NUM_THREADS": str(settings.threads),
         # By default vLLM takes every core for itself, also those of the trainer beside it.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": f"{settings.kv_cache_gib:g}",
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
     }
 
 

@@ -37,7 +37,7 @@ def option(argv: list[str], name: str) -> str:
 
 
 def settings(python: Path, **given: object) -> ServerSettings:
-    return ServerSettings(python=str(python), kv_cache_gib=0.01, start_timeout=60, **given)
+    return ServerSettings(python=str(python), start_timeout=60, **given)
 
 
 @pytest.mark.process
@@ -149,7 +149,7 @@ def test_a_server_that_dies_or_never_answers_is_an_error_with_its_log(tmp_path: 
 
 def serve(python: Path, logs: Path) -> tuple[subprocess.Popen[str], int]:
     """Start the command; return it and the pid that it prints of its server."""
-    argv = [sys.executable, "-m", "training.serve", "--python", str(python), "--kv-cache-gib", "0.1"]
+    argv = [sys.executable, "-m", "graph.serve", "--python", str(python)]
     command = subprocess.Popen(
         [*argv, "--log-dir", str(logs)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -195,5 +195,5 @@ def test_wrong_options_are_mistakes(tmp_path: Path) -> None:
         (("--policy", "recipes/no-policy", "--python", python), "does not exist"),
         (("--python", str(tmp_path / "nowhere")), "run make vllm"),
     ):
-        result = run_here("training.serve", *arguments)
+        result = run_here("graph.serve", *arguments)
         assert (result.returncode, said in result.stderr) == (2, True), result.stderr

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,12 +18,21 @@ from environments.command import OneSentence, exit_statuses
 if TYPE_CHECKING:
     from types import FrameType
 
+    from graph.settings import RunSettings
+    from training.rollout.serving import ServedPolicy
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command(cls=OneSentence)
 def main(
-    policy: Annotated[str, typer.Option(help="folder or hub id of the model that is served")] = INITIAL_POLICY,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(help="recipe or settings.yaml of a run that gives policy, dtype, context and LoRA rank"),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help=f"folder or hub id of the model that is served; without a recipe {INITIAL_POLICY}")
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="servers")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the first, the others follow; 0: free ones")] = 0,
     host: Annotated[
@@ -31,13 +41,16 @@ def main(
     device_ids: Annotated[str, typer.Option(help="GPUs shared out to the servers, as 0,1,2,3")] = "",
     lora_rank: Annotated[int | None, typer.Option(min=1, help="largest rank of LoRA adapters loaded by name")] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(min=16, help="tokens of an episode at most; left out: the model's own limit")
+        int | None, typer.Option(min=16, help="tokens of an episode at most; without a recipe the model's own limit")
     ] = None,
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="type of weights and products")] = "float32",
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(help="type of weights and products; without a recipe float32"),
+    ] = None,
     python: Annotated[
         str, typer.Option(help="interpreter of vLLM's environment, which make vllm makes")
     ] = ".venvs/vllm/bin/python",
-    kv_cache_gib: Annotated[float, typer.Option(min=0.1, help="CPU: GiB of each server's KV cache")] = 1.0,
+    kv_cache_gib: Annotated[int, typer.Option(min=1, help="CPU: GiB of each server's KV cache")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=0.01, max=1.0, help="GPU: share of memory of each server")] = 0.9,
     weight_transfer: Annotated[
         Literal["none", "nccl", "ipc"], typer.Option(help="GPU: way in which a trainer may send weights")
@@ -45,7 +58,7 @@ def main(
     start_timeout: Annotated[float, typer.Option(min=1, help="seconds until every server answers")] = 900.0,
     log_dir: Annotated[Path, typer.Option(help="folder of the servers' logs")] = Path("build/serve"),
 ) -> None:
-    """Start vLLM servers of POLICY, print one line per server when all of them answer, and hold them.
+    """Start vLLM servers of a policy, print one line per server when all of them answer, and hold them.
 
     A line has the server's URL, its process id and its log. They end with this command, however it ends. Exit status:
     0 after SIGINT, SIGTERM or SIGHUP; 1 when a server ended or did not answer in time; 2 for a user's mistake; 3 when
@@ -54,6 +67,7 @@ def main(
     from pydantic import ValidationError
 
     from environments.base import InputError
+    from graph.recipe import load_recipe
     from memory.processes import watch_parent
     from training.rollout.serving import (
         LOOPBACK,
@@ -86,11 +100,26 @@ def main(
                 f"warning: servers on {host} load weights for whoever reaches them, without a password: "
                 "let only the trainer's machines reach them\n"
             )
-        served = ServedPolicy(policy, dtype, max_model_len, lora_rank)
+        served = ServedPolicy(INITIAL_POLICY) if recipe is None else served_policy(load_recipe(recipe))
+        given = {"path": policy, "dtype": dtype, "max_model_len": max_model_len, "lora_rank": lora_rank}
+        served = replace(served, **{name: value for name, value in given.items() if value is not None})
         with vllm_servers(settings, served, log_dir) as servers:
             for server in servers:
                 print(f"{server.url} pid {server.pid} log {server.log}", flush=True)
             watch_servers(servers)
+
+
+def served_policy(settings: RunSettings) -> ServedPolicy:
+    """Return what servers of a run serve: its initial policy, with room for an episode of training or evaluation."""
+    from training.rollout.serving import ServedPolicy
+
+    lora = settings.policy.lora
+    return ServedPolicy(
+        settings.policy.path,
+        settings.policy.dtype,
+        max(settings.training.max_tokens, settings.evaluation.max_tokens or 0),
+        None if lora is None else lora.rank,
+    )
 
 
 def _devices(text: str) -> tuple[int, ...]:
