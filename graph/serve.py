@@ -31,7 +31,8 @@ def main(
         typer.Option(help="recipe or settings.yaml of a run that gives policy, dtype, context and LoRA rank"),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help=f"folder or hub id of the model that is served; without a recipe {INITIAL_POLICY}")
+        str | None,
+        typer.Option(help=f"folder or hub id of the model that is served; without a recipe {INITIAL_POLICY}"),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="servers")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the first, the others follow; 0: free ones")] = 0,

@@ -27,7 +27,6 @@ srun --nodes=1 --ntasks=1 --nodelist="$sampler" .venv/bin/coevolve serve --recip
   --log-dir "$LOGS" > "$LOGS/servers.txt" 2> "$LOGS/serve.log" &
 servers=$!
 trap 'kill "$servers" 2>/dev/null; wait' EXIT
-trap 'exit 143' TERM
 
 until [ "$(grep -c ^http "$LOGS/servers.txt")" = "$GPUS" ]; do
   kill -0 "$servers" 2>/dev/null || { cat "$LOGS/serve.log" >&2; exit 1; }
@@ -42,4 +41,6 @@ else
   options=(--recipe "$RECIPE" --set sampling.engine=vllm_server --set "training.launch.processes=$GPUS")
 fi
 srun --nodes=1 --ntasks=1 --nodelist="$trainer" --export=ALL .venv/bin/coevolve evolve --run "$RUN" "${options[@]}" &
-wait $!
+evolve=$!
+trap 'kill "$evolve"; wait "$evolve"; exit 143' TERM  # Slurm's warning before the time is over: the run's state is kept
+wait "$evolve"
