@@ -20,6 +20,7 @@ LOGS=runs/slurm-${SLURM_JOB_ID}
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 trainer=${nodes[0]} sampler=${nodes[1]}
 mkdir -p "$LOGS"
+: > "$LOGS/servers.txt"
 
 # Whoever reaches a server can replace its weights: --host is the node's own address in the cluster's private network.
 srun --nodes=1 --ntasks=1 --nodelist="$sampler" .venv/bin/coevolve serve --recipe "$RECIPE" \
@@ -30,7 +31,7 @@ trap 'kill "$servers" 2>/dev/null; wait' EXIT
 
 until [ "$(grep -c ^http "$LOGS/servers.txt")" = "$GPUS" ]; do
   kill -0 "$servers" 2>/dev/null || { cat "$LOGS/serve.log" >&2; exit 1; }
-  sleep 5
+  sleep 1
 done
 COEVOLVE_SERVERS=$(cut -d' ' -f1 "$LOGS/servers.txt" | paste -sd,)
 export COEVOLVE_SERVERS
