@@ -29,9 +29,11 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
     _check_embedder(settings.memory)
     check_evaluation(settings.evaluation, environment)
     if trains:
+        from graph.run.servers import check_sampling
         from training.preflight import check_policy
 
         check_policy(settings.policy, settings.training)
+        check_sampling(settings)
 
 
 def _check_tasks(initial: str | None) -> None:

@@ -18,9 +18,6 @@ from environments.command import OneSentence, exit_statuses
 if TYPE_CHECKING:
     from types import FrameType
 
-    from graph.settings import RunSettings
-    from training.rollout.serving import ServedPolicy
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -69,6 +66,7 @@ def main(
 
     from environments.base import InputError
     from graph.recipe import load_recipe
+    from graph.run.servers import served_policy
     from memory.processes import watch_parent
     from training.rollout.serving import (
         LOOPBACK,
@@ -108,19 +106,6 @@ def main(
             for server in servers:
                 print(f"{server.url} pid {server.pid} log {server.log}", flush=True)
             watch_servers(servers)
-
-
-def served_policy(settings: RunSettings) -> ServedPolicy:
-    """Return what servers of a run serve: its initial policy, with room for an episode of training or evaluation."""
-    from training.rollout.serving import ServedPolicy
-
-    lora = settings.policy.lora
-    return ServedPolicy(
-        settings.policy.path,
-        settings.policy.dtype,
-        max(settings.training.max_tokens, settings.evaluation.max_tokens or 0),
-        None if lora is None else lora.rank,
-    )
 
 
 def _devices(text: str) -> tuple[int, ...]:
