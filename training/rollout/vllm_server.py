@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
@@ -91,6 +91,13 @@ class _Member:
             task.cancel()
 
 
+class _Loaded(NamedTuple):
+    """What one process loaded: the version, and of each server why it is out, what it holds, its model and its base."""
+
+    want: str
+    servers: tuple[tuple[str | None, str | None, str, str | None], ...]
+
+
 class _Loop:
     """An event loop in a thread of its own."""
 
@@ -127,6 +134,8 @@ class VllmServers(Sampler):
         weights: what the servers are loaded with.
         tolerance: of the canary, in nats.
         transport: in place of the network, for tests.
+        first: of several processes that train together, this one loads the servers.
+        by_first: calls a function in that process alone, and returns its result in all.
     """
 
     def __init__(
@@ -135,7 +144,11 @@ class VllmServers(Sampler):
         weights: PolicyWeights,
         tolerance: float,
         transport: httpx.AsyncBaseTransport | None = None,
+        first: bool = True,
+        by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
     ) -> None:
+        self._first = first
+        self._by_first = by_first
         self._way = settings.way(weights.adapter)
         self._weights = weights
         self._tolerance = tolerance
@@ -147,7 +160,7 @@ class VllmServers(Sampler):
         self._scored: dict[tuple[float, tuple[int, ...]], Scores] = {}
         self._canaries: list[float] = []
         self._groups: dict[str, _Member] = {}
-        self._attempts = 4 * len(settings.servers) + 4
+        self._attempts = 4 * len(settings.addresses) + 4
         self._counts = EngineFigures()
         self._counting = threading.Lock()
         self._since: float | None = None
@@ -164,7 +177,7 @@ class VllmServers(Sampler):
                 ),
                 asyncio.Semaphore(settings.concurrency),
             )
-            for url in settings.servers
+            for url in settings.addresses
         ]
 
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
@@ -208,6 +221,18 @@ class VllmServers(Sampler):
         Raises EngineFailure where none can be loaded, and where one answers unlike the trainer's forward pass.
         """
         began = self._waited()
+        loaded: _Loaded = self._by_first(lambda: self._publish(version))
+        if not self._first:
+            self._want = loaded.want
+            self._groups.clear()
+            for member, state in zip(self._members, loaded.servers, strict=True):
+                member.out, member.holds, member.base, member.base_version = state
+                member.faults = member.bad = 0
+        self._add(load=time.perf_counter() - began)
+        self._since = time.perf_counter()
+
+    def _publish(self, version: int) -> _Loaded:
+        """Write the weights and load every server with them."""
         self._loads += 1
         self._want = f"{self._session}-{self._loads}-step-{version}"
         self._scored.clear()
@@ -215,10 +240,10 @@ class VllmServers(Sampler):
         self._path = str(self._weights.write(self._want))
         self._loop.wait(self._load_all())
         self._add(canary=max(self._canaries, default=0.0))  # servers are compared at the same time
-        # What the servers have read is theirs; one that could not be asked might still be reading its folder.
+        # A server that failed may still be reading the folder of the wanted version.
         self._weights.discard({self._want, *(member.holds for member in self._members if member.holds is not None)})
-        self._add(load=time.perf_counter() - began)
-        self._since = time.perf_counter()
+        servers = tuple((one.out, one.holds, one.base, one.base_version) for one in self._members)
+        return _Loaded(self._want, servers)
 
     def figures(self) -> EngineFigures:
         """Return what the servers did so far."""
@@ -231,7 +256,7 @@ class VllmServers(Sampler):
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             for member in self._members:
-                if self._way == "lora" and member.out is None and member.holds is not None:
+                if self._first and self._way == "lora" and member.out is None and member.holds is not None:
                     try:
                         await member.server.unload_adapter(member.holds)
                     except ServerFault as fault:
@@ -360,6 +385,9 @@ class VllmServers(Sampler):
         """Load a server that has other weights than the wanted ones, unless another message has done so."""
         async with member.lock:
             if member.out is not None or member.holds != held:
+                return
+            if not self._first:
+                member.leave(f"another process of the trainer has to load it: {fault}")
                 return
             member.holds = None
             if member.reloads >= RELOADS:
