@@ -298,7 +298,7 @@ def _servers(settings: RunSettings) -> dict[str, Any]:
     if sampling.engine != "vllm_server":
         return {}
     return {
-        "servers": sampling.servers,
+        "servers": sampling.addresses,
         "server_concurrency": sampling.concurrency,
         "server_timeout": sampling.request_timeout,
         "server_load_timeout": sampling.load_timeout,

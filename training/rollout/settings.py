@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
+from environments.base import InputError
 from memory.settings import Section
+from training.rollout.serving import ServerSettings
 
-__all__ = ["Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+__all__ = ["SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+
+SERVERS_VARIABLE = "COEVOLVE_SERVERS"
+"""Variable that names servers, separated by commas: those that a run started, or of a job whose machines change."""
 
 Engine = Literal["in_process", "vllm_server", "vllm_colocate"]
 WeightsWay = Literal["lora", "folder", "nccl"]
@@ -19,6 +25,7 @@ ServerUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@\s]+(/[^?
 
 _ONLY: dict[str, tuple[str, ...]] = {
     "servers": ("vllm_server",),
+    "start": ("vllm_server",),
     "weights": ("vllm_server",),
     "folder": ("vllm_server",),
     "request_timeout": ("vllm_server",),
@@ -40,7 +47,13 @@ class SamplingSettings(Section):
         "trainer's process, which has to have it installed (ours)",
     )
     servers: tuple[ServerUrl, ...] = Field(
-        (), max_length=1024, description="vllm_server: addresses of the servers, as http://host:8000 (ours)"
+        (),
+        max_length=1024,
+        description="vllm_server: addresses of the servers, as http://host:8000; none: those of start, else those that "
+        "the variable COEVOLVE_SERVERS names, separated by commas (ours)",
+    )
+    start: ServerSettings | None = Field(
+        None, description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)"
     )
     weights: WeightsWay | None = Field(
         None,
@@ -98,14 +111,33 @@ class SamplingSettings(Section):
     def _has_servers(self) -> Self:
         if self.engine != "vllm_server":
             return self
-        if not self.servers:
-            raise ValueError("engine vllm_server needs 'servers': name the address of one at least")
+        if self.servers and self.start is not None:
+            raise ValueError("'servers' names servers that run and 'start' starts others: remove one of them")
         twice = [url for place, url in enumerate(self.servers) if url in self.servers[:place]]
         if twice:
             raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
         if self.weights == "nccl" and self.folder is not None:
             raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
         return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the servers, also of those that the run started.
+
+        They may differ from one start of a run to the next. Raises InputError where none are named.
+        """
+        if self.servers:
+            return self.servers
+        named = tuple(filter(None, (part.strip() for part in os.environ.get(SERVERS_VARIABLE, "").split(","))))
+        if not named:
+            how = "it is for coevolve evolve alone" if self.start is not None else "set sampling.servers or .start"
+            raise InputError(f"sampling.engine is vllm_server and no server is named: {how}, or {SERVERS_VARIABLE}")
+        try:
+            return TypeAdapter(tuple[ServerUrl, ...]).validate_python(named)
+        except ValidationError:
+            raise InputError(
+                f"{SERVERS_VARIABLE}={','.join(named)}: name addresses as http://host:8000, separated by commas"
+            ) from None
 
     def way(self, lora: bool) -> WeightsWay:
         """Return how weights reach the servers; ``lora``: the policy trains an adapter."""

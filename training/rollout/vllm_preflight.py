@@ -16,7 +16,7 @@ from training.settings import PolicySettings, TrainingSettings
 if TYPE_CHECKING:
     from training.rollout.vllm_client import VllmServer
 
-__all__ = ["check_sampling"]
+__all__ = ["check_engine"]
 
 OLDEST = (0, 30)
 """The first release of vLLM with token-in, token-out requests that name the weights of each token."""
@@ -30,7 +30,7 @@ _ROUTES: dict[WeightsWay, dict[str, str]] = {
 """What a server must answer for a way of new weights, and what it is started with to do so."""
 
 
-def check_sampling(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:
+def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:
     """Raise InputError for an engine that is not installed, and for a server that a round could not use.
 
     That is one that cannot be reached, is of another release than the others or too old, lacks a request that is
@@ -50,9 +50,11 @@ def check_sampling(sampling: SamplingSettings, policy: PolicySettings, training:
         _check_nccl()
     elif sampling.folder is not None:
         _check_folder(Path(sampling.folder))
+    if sampling.start is not None:  # they are started with what is needed
+        return
     releases = asyncio.run(_check_all(sampling, way, training.max_tokens))
     if len(set(releases)) > 1:
-        told = ", ".join(f"{url} is {release}" for url, release in zip(sampling.servers, releases, strict=True))
+        told = ", ".join(f"{url} is {release}" for url, release in zip(sampling.addresses, releases, strict=True))
         raise InputError(f"sampling.servers: the servers are of several releases of vLLM ({told}): start equal ones")
 
 
@@ -81,7 +83,7 @@ async def _check_all(sampling: SamplingSettings, way: WeightsWay, tokens: int) -
         vllm_client.VllmServer(
             url, request_timeout=vllm_client.CONTROL_SECONDS, load_timeout=vllm_client.CONTROL_SECONDS
         )
-        for url in sampling.servers
+        for url in sampling.addresses
     ]
     try:
         return await asyncio.gather(*(_check_one(server, way, tokens) for server in servers))

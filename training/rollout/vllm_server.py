@@ -160,7 +160,7 @@ class VllmServers(Sampler):
         self._scored: dict[tuple[float, tuple[int, ...]], Scores] = {}
         self._canaries: list[float] = []
         self._groups: dict[str, _Member] = {}
-        self._attempts = 4 * len(settings.servers) + 4
+        self._attempts = 4 * len(settings.addresses) + 4
         self._counts = EngineFigures()
         self._counting = threading.Lock()
         self._since: float | None = None
@@ -177,7 +177,7 @@ class VllmServers(Sampler):
                 ),
                 asyncio.Semaphore(settings.concurrency),
             )
-            for url in settings.servers
+            for url in settings.addresses
         ]
 
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:

@@ -15,7 +15,7 @@ from graph.settings import RunSettings
 from training.grpo.round import RoundSettings
 from training.rollout import vllm_client
 from training.rollout.settings import SamplingSettings
-from training.rollout.vllm_preflight import check_sampling
+from training.rollout.vllm_preflight import check_engine
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
 A, B = "http://a:1", "http://b:2"
@@ -32,7 +32,7 @@ def served(**given: object) -> SamplingSettings:
         ({"correction": "none"}, "'correction' is for engine vllm_server and vllm_colocate"),
         ({"memory": 0.5}, "'memory' is for engine vllm_colocate"),
         ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine vllm_server, vllm_colocate"),
-        ({"engine": "vllm_server"}, "needs 'servers'"),
+        ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
         ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
         ({"engine": "vllm_server", "servers": ("a:1",)}, "pattern"),
         ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "pattern"),
@@ -86,7 +86,7 @@ def sets(**values: object) -> Callable[[FakeServer], None]:
 
 def test_servers_as_they_should_be_pass_and_nothing_is_changed(servers: FakeVllm) -> None:
     for policy in (PolicySettings(), PolicySettings(lora=LoraSettings())):
-        check_sampling(served(), policy, TrainingSettings())
+        check_engine(served(), policy, TrainingSettings())
     asked = {path for server in servers.servers.values() for path, _ in server.requests}
     assert "/health" in asked
     assert not any(body for server in servers.servers.values() for _, body in server.requests)
@@ -111,26 +111,26 @@ def test_a_server_that_a_round_could_not_use_is_refused(
     fault(servers[B])
     policy = PolicySettings(lora=LoraSettings() if lora else None)
     with pytest.raises(InputError, match=f"sampling.servers: .*{told}") as refused:
-        check_sampling(served(), policy, TrainingSettings())
+        check_engine(served(), policy, TrainingSettings())
     assert B in str(refused.value)
 
 
 def test_an_engine_that_is_not_installed_is_refused(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.rollout.vllm_preflight.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"vllm_colocate needs vLLM in the trainer's own environment"):
-        check_sampling(SamplingSettings(engine="vllm_colocate"), PolicySettings(), TrainingSettings())
+        check_engine(SamplingSettings(engine="vllm_colocate"), PolicySettings(), TrainingSettings())
 
 
 def test_weights_from_gpu_to_gpu_are_refused_without_one(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match=r"sampling.weights: nccl .* this machine has none: set folder"):
-        check_sampling(served(weights="nccl"), PolicySettings(), TrainingSettings())
+        check_engine(served(weights="nccl"), PolicySettings(), TrainingSettings())
 
 
 def test_a_folder_below_a_file_is_refused(servers: FakeVllm, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"sampling.folder: .* cannot be written"):
-        check_sampling(served(folder=str(tmp_path / "file" / "x")), PolicySettings(), TrainingSettings())
+        check_engine(served(folder=str(tmp_path / "file" / "x")), PolicySettings(), TrainingSettings())
 
 
 def test_preflight_of_a_run_asks_its_servers(servers: FakeVllm) -> None:
