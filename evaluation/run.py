@@ -110,8 +110,9 @@ def main(
     """
     from agents.spending import BudgetReached, RepeatedFailure
     from memory.processes import watch_parent
+    from training.rollout.sampling import EngineFailure
 
-    with exit_statuses(BudgetReached, RepeatedFailure):
+    with exit_statuses(BudgetReached, RepeatedFailure, EngineFailure):
         watch_parent()
         stated = {} if settings is None else read_settings(settings)
         if option:

@@ -19,6 +19,7 @@ from environments.registry import DEFAULT
 from memory.jsonl import complaint
 from memory.settings import Section
 from memory.strict_yaml import read_yaml
+from training.rollout.settings import SamplingSettings
 
 if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint
@@ -187,7 +188,50 @@ class EndpointSettings(Section):
             raise InputError(problem) from None
 
 
-class ScoringSettings(AttemptSettings, EndpointSettings):
+class ServersSettings(Section):
+    """vLLM servers that sample from a local model, which is loaded into them; a run's own evaluations use the run's."""
+
+    servers: tuple[str, ...] = Field(
+        (), description="address of a vLLM server that samples in place of this process, may be repeated (ours)"
+    )
+    server_concurrency: int = Field(
+        32, ge=1, le=4096, description="servers: most messages in flight at one of them (ours)"
+    )
+    server_timeout: float = Field(120.0, gt=0, le=DAY, description="servers: timeout in seconds of one message (ours)")
+    server_load_timeout: float = Field(
+        600.0, gt=0, le=DAY, description="servers: timeout in seconds of one that loads weights (ours)"
+    )
+    server_tolerance: float | None = Field(
+        None,
+        gt=0.0,
+        le=100.0,
+        description="servers: most nats by which a log-probability may differ from the model's own; null: 1e-3, with "
+        "--dtype bfloat16 0.2 (ours)",
+    )
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """The engine that samples. Raises InputError for addresses and options that do not fit."""
+        if not self.servers:
+            given = self._given("server_concurrency", "server_timeout", "server_load_timeout", "server_tolerance")
+            if given:
+                option = f"--{given[0].replace('_', '-')}"
+                raise InputError(f"{option} is for --servers, this process would ignore it: remove it")
+            return SamplingSettings()
+        try:
+            return SamplingSettings(
+                engine="vllm_server",
+                servers=self.servers,
+                concurrency=self.server_concurrency,
+                request_timeout=self.server_timeout,
+                load_timeout=self.server_load_timeout,
+                tolerance=self.server_tolerance,
+            )
+        except ValidationError as error:
+            raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
+
+
+class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -251,13 +295,15 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
 
     def check_model(self) -> None:
         """Raise InputError for options that the model would ignore."""
-        fields, local = EndpointSettings.model_fields, ("device", "dtype", "threads", "thinking")
+        fields = EndpointSettings.model_fields
+        local = ("device", "dtype", "threads", "thinking", *ServersSettings.model_fields)
         names = local if self.served is not None else tuple(fields)
         given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
         if given:
             option = f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
+        _ = self.sampling
 
 
 def read_settings(path: Path) -> dict[str, Any]:

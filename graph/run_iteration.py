@@ -55,8 +55,9 @@ def main(
     stdout = sys.stdout
     from agents.spending import RepeatedFailure
     from memory.processes import ChildFailure, watch_parent
+    from training.rollout.serving import ServerFailure
 
-    with exit_statuses(ChildFailure, RepeatedFailure):
+    with exit_statuses(ChildFailure, RepeatedFailure, ServerFailure):
         watch_parent()
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
@@ -115,6 +116,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     from graph.recipe import load_recipe
     from graph.run.loop import iterate
     from graph.run.progress import Progress
+    from graph.run.servers import run_servers
     from graph.run.stages import Run
 
     directory, settings, resumed = work
@@ -135,7 +137,8 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
             progress.say(f"{directory.root}: an earlier version made this run, its settings are recorded from now on")
         if longest != kept or not recorded:
             directory.save_settings(longest)
-        return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
+        with run_servers(directory, settings, progress):
+            return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
 
 
 def _show(summary: Summary, stdout: TextIO, as_json: bool) -> None:

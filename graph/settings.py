@@ -11,6 +11,7 @@ from environments.base import InputError
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
+from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
 YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
@@ -31,6 +32,7 @@ class RunSettings(Section):
     environment: EnvironmentSettings = EnvironmentSettings()
     policy: PolicySettings = PolicySettings()
     training: TrainingSettings = TrainingSettings()
+    sampling: SamplingSettings = SamplingSettings()
     signals: SignalSettings = SignalSettings()
     roles: RolesSettings = RolesSettings()
     verification: VerificationSettings = VerificationSettings()
@@ -55,6 +57,13 @@ class RunSettings(Section):
             raise ValueError(
                 f"signals.last_steps is {read} and a round has {steps} steps (training.steps): make it {steps} at most"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_reach_the_sampler(self) -> Self:
+        complaint = self.sampling.complaint(self.policy.lora is not None)
+        if complaint is not None:
+            raise ValueError(complaint)
         return self
 
     @model_validator(mode="after")

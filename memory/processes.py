@@ -35,6 +35,7 @@ __all__ = [
     "PARENT_PIPE",
     "ChildFailure",
     "Holder",
+    "end_of_log",
     "exclusive",
     "forget",
     "hold_lock",
@@ -256,14 +257,14 @@ async def run_child(
         except TimeoutError:
             await _end_group(process)
             message = f"{shlex.join(argv)} did not finish within {deadline:g} s and was ended"
-            raise ChildFailure(message, None, _tail(log_path, log_start)) from None
+            raise ChildFailure(message, None, end_of_log(log_path, log_start)) from None
         finally:
             await asyncio.shield(_end_group(process))
     finally:
         os.close(watched)
         os.close(kept)
     if status not in accept:
-        raise ChildFailure(f"{shlex.join(argv)} ended with status {status}", status, _tail(log_path, log_start))
+        raise ChildFailure(f"{shlex.join(argv)} ended with status {status}", status, end_of_log(log_path, log_start))
     return status
 
 
@@ -306,7 +307,8 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _tail(log_path: Path, start: int) -> str:
+def end_of_log(log_path: Path, start: int) -> str:
+    """Return the end of what was written to a log since its byte ``start``, at most ``LOG_TAIL`` bytes of it."""
     with log_path.open("rb") as log:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(start, end - LOG_TAIL))

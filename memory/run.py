@@ -133,6 +133,18 @@ class RunDirectory(Folder):
         read_by=("training.grpo.round",),
         meaning="The policy's checkpoints, `checkpoint-STEP/` each.",
     )
+    servers_path = RunFile(
+        "servers/",
+        "text",
+        written_by=("graph.run.servers",),
+        meaning="Logs of the vLLM servers that the run started, `server-N.log` each.",
+    )
+    served_path = RunFile(
+        "served/",
+        "safetensors",
+        written_by=("training.grpo.round",),
+        meaning="The policy's weights for vLLM servers to read, one folder per version, expendable between rounds.",
+    )
     seed_path = RunFile(
         f"{SEED_STAGE}/",
         "memory.run_files.StageDirectory",
@@ -214,6 +226,7 @@ class RunDirectory(Folder):
     def _parts(self) -> tuple[Path, ...]:
         """Return the files and folders that only a run has, beside its settings and locks."""
         folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
+        folders += (self.served_path, self.servers_path)
         return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
 
     @classmethod

@@ -27,8 +27,9 @@ def main(
     from memory.processes import watch_parent
     from training.grpo.record import RoundFailure
     from training.grpo.round import run_round
+    from training.rollout.sampling import EngineFailure
 
-    with exit_statuses(RoundFailure):
+    with exit_statuses(RoundFailure, EngineFailure):
         watch_parent()
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:

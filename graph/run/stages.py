@@ -289,7 +289,22 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         thinking=settings.policy.thinking,
         options=settings.environment.for_evaluation,
         **stated,
+        **_servers(settings),
     )
+
+
+def _servers(settings: RunSettings) -> dict[str, Any]:
+    """Return which servers sample in a run's own evaluations: those of its rollouts."""
+    sampling = settings.sampling
+    if sampling.engine != "vllm_server":
+        return {}
+    return {
+        "servers": sampling.addresses,
+        "server_concurrency": sampling.concurrency,
+        "server_timeout": sampling.request_timeout,
+        "server_load_timeout": sampling.load_timeout,
+        "server_tolerance": sampling.tolerance,
+    }
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import operator
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import Field
 
 from environments.base import Record
 from memory.records import StopReason, Task, Trajectory, count_stops
+from training.rollout.sampling import EngineFigures
 from training.seal.failure_profile import SealFigures
 
 # What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
@@ -43,6 +44,13 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+class SamplingGap(Record):
+    """Differences in nats of the sampler's log-probabilities to the trainer's, over the tokens of one step."""
+
+    mean: float
+    largest: float
+
+
 class StepRecord(Record):
     """One GRPO step. ``step`` is global, from 1; means are over rollouts without an infrastructure error.
 
@@ -59,6 +67,8 @@ class StepRecord(Record):
 
     ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
     no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
+
+    ``measured``: how far the engine was from the trainer; written where importance sampling corrects for it.
     """
 
     step: int
@@ -76,13 +86,15 @@ class StepRecord(Record):
     discarded: int = Field(default=0, exclude_if=operator.not_)
     discarded_tasks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
+    measured: SamplingGap | None = Field(default=None, exclude_if=_is_none)
 
 
 class RoundSeconds(Record):
     """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints.
 
     ``seal``: SEAL's diagnosis of the rollouts, its next state, and the weights of advantages; in no other stage, and
-    written where there is any.
+    written where there is any. ``engine``: what an engine beside the trainer did; its seconds are part of the rollouts,
+    but for ``idle``, which are those of the other stages.
     """
 
     load: float = 0.0
@@ -90,6 +102,7 @@ class RoundSeconds(Record):
     optimisation: float = 0.0
     save: float = 0.0
     seal: float = Field(default=0.0, exclude_if=operator.not_)
+    engine: EngineFigures | None = Field(default=None, exclude_if=_is_none)
 
     @property
     def seal_share(self) -> float:
@@ -107,6 +120,7 @@ class Stopwatch:
     rollouts: float = 0.0
     save: float = 0.0
     seal: float = 0.0
+    engine: Callable[[], EngineFigures | None] = lambda: None
     started: float = field(default_factory=time.perf_counter)
 
     def loaded(self) -> None:
@@ -116,12 +130,14 @@ class Stopwatch:
     def seconds(self) -> RoundSeconds:
         """Return everything so far; what is not loading, rollouts, saving or SEAL's is optimisation."""
         elapsed = time.perf_counter() - self.started
+        before, engine = self.before.engine, self.engine()
         return RoundSeconds(
             load=self.before.load + self.load,
             rollouts=self.before.rollouts + self.rollouts,
             optimisation=self.before.optimisation + elapsed - self.load - self.rollouts - self.save - self.seal,
             save=self.before.save + self.save,
             seal=self.before.seal + self.seal,
+            engine=engine if before is None else before if engine is None else before.plus(engine),
         )
 
 
@@ -169,6 +185,8 @@ class StepLog(Record):
     loss: float | None = None
     grad_norm: float | None = None
     clipped: float | None = None
+    gap: float | None = None
+    largest_gap: float | None = None
 
 
 def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
@@ -198,6 +216,7 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         discarded=sum(trajectory.discarded for trajectory in trajectories),
         discarded_tasks=tuple(dict.fromkeys(one.task_id for one in trajectories if one.discarded)),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
+        measured=None if log.gap is None else SamplingGap(mean=log.gap, largest=log.largest_gap or 0.0),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ from training.grpo.reward import check_reward
 from training.grpo.task_sampler import RoundDraw, round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
+from training.rollout.settings import SamplingSettings
 from training.seal.failure_profile import SealFigures
 from training.seal.seal import RULES, Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
@@ -61,6 +63,7 @@ class RoundSettings(BaseModel):
     environment: EnvironmentSettings
     policy: PolicySettings
     training: TrainingSettings
+    sampling: SamplingSettings = SamplingSettings()
     tasks: TaskSettings
 
 
@@ -180,7 +183,7 @@ class _Round:
             from environments.hosts.environment import open_for_play
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trainer import RoundCallback, train, trainer_config
-            from training.rollout.in_process import InProcessSampler
+            from training.rollout.engines import open_sampler, weights_folder
             from training.rollout.policy import load_starter
 
         settings = self.settings
@@ -191,6 +194,16 @@ class _Round:
         policy = load_starter(settings.policy)
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
+        bfloat16 = settings.policy.dtype == "bfloat16"
+        sampler = open_sampler(
+            settings.sampling,
+            policy,
+            weights_folder(settings.sampling, self.run.root, self.run.served_path),
+            bfloat16=bfloat16,
+            adapter=settings.policy.lora is not None,
+            autocast=bfloat16,
+        )
+        stopwatch.engine = sampler.figures
 
         def keep(trajectories: Sequence[Trajectory]) -> None:
             append_jsonl(self.log, trajectories)
@@ -199,7 +212,7 @@ class _Round:
         rollouts = GroupRollouts(
             plan,
             policy,
-            InProcessSampler(policy.model),
+            sampler,
             environment,
             settings.training,
             keep,
@@ -239,12 +252,14 @@ class _Round:
             self.run.policy_path,
             CHECKPOINT_STEPS,
             on_cpu=policy.model.device.type == "cpu",
-            bfloat16=settings.policy.dtype == "bfloat16",
+            bfloat16=bfloat16,
             lora=settings.policy.lora,
+            correction=settings.sampling.corrected(bfloat16),
         )
         callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
         checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
-        train(config, rollouts, callback, checkpoint, settings.policy.lora)
+        with closing(sampler):
+            train(config, rollouts, callback, checkpoint, settings.policy.lora)
 
     def _keep_lent(self, references: Sequence[Trajectory]) -> None:
         if references:
@@ -305,6 +320,8 @@ class _LoggedUpdate(BaseModel):
     loss: float | None = None
     grad_norm: float | None = None
     clipped: float | None = Field(None, validation_alias="clip_ratio/region_mean")
+    gap: float | None = Field(None, validation_alias="sampling/sampling_logp_difference/mean")
+    largest_gap: float | None = Field(None, validation_alias="sampling/sampling_logp_difference/max")
 
 
 class _TrainerState(BaseModel):
@@ -319,8 +336,14 @@ def _trainer_log(checkpoint: Path, updates: int) -> dict[int, StepLog]:
     for entry in read_json(checkpoint / "trainer_state.json", _TrainerState).log_history:
         if entry.loss is not None:
             logged[-(-entry.step // updates)].append(entry)
-    names = ("kl", "loss", "grad_norm", "clipped")[: 4 if updates > 1 else 3]
-    return {step: StepLog(**{name: _mean(name, entries) for name in names}) for step, entries in logged.items()}
+    names = ("kl", "loss", "grad_norm", "gap", "clipped")[: 5 if updates > 1 else 4]
+    return {
+        step: StepLog(
+            **{name: _mean(name, entries) for name in names},
+            largest_gap=max((one.largest_gap for one in entries if one.largest_gap is not None), default=None),
+        )
+        for step, entries in logged.items()
+    }
 
 
 def _mean(name: str, entries: Sequence[_LoggedUpdate]) -> float | None:

@@ -16,8 +16,13 @@ Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
                    scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
-                   noise of LoRA's dropout, where there is any). The log-probabilities that the sampler reports are
-                   recorded and enter no loss: no importance correction for the sampler.
+                   noise of LoRA's dropout, where there is any).
+Sampler     An engine that rounds otherwise than the trainer samples from another policy, mu. With
+                   ``sampling.correction`` each token's surrogate is multiplied by pi_old / mu, of the token
+                   (``token_*``) or of the rollout (``sequence_*``), with mu as the engine reports it. Ratios above 3
+                   are cut to it (``*_truncate``) or taken as 0 (``*_mask``). The trainer's model then scores pi_old
+                   with one update per step too. Without correction the engine's log-probabilities are recorded and
+                   enter no loss. This is TRL's own correction (its default: sequence_mask; the papers have none).
 Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on, a token whose ratio is beyond
                    the bound that its advantage pushes it to has no gradient but that of the KL term. ``dual_clip``
                    bounds r where A_it < 0.
@@ -94,6 +99,7 @@ from training.grpo.lending import TokenRow, written_logps
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
+from training.rollout.settings import Correction
 from training.settings import LoraSettings, TrainingSettings
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
@@ -126,6 +132,12 @@ class RoundTrainer(GRPOTrainer):
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         super().__init__(rollout_func=self._roll_out, **given)
+        if self.args.vllm_importance_sampling_correction:
+            # TRL corrects for the sampler where it believes that vLLM samples. It would start an engine of its own: the
+            # rollouts have theirs, and load its weights themselves.
+            self.use_vllm = True
+            self.vllm_generation = _LoadedByRollouts()
+            self._last_loaded_step = -1
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
@@ -269,6 +281,13 @@ class RoundTrainer(GRPOTrainer):
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
 
+class _LoadedByRollouts:
+    """What TRL asks for the engine's weights before each step."""
+
+    def sync_weights(self) -> None:
+        """Do nothing: the rollouts load them, and know whether they arrived."""
+
+
 def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:
     """Return the factors of advantages, (rows,), that give each group of ``size`` rows a normaliser of its own.
 
@@ -359,11 +378,12 @@ def trainer_config(
     on_cpu: bool,
     bfloat16: bool = False,
     lora: LoraSettings | None = None,
+    correction: Correction = "none",
 ) -> GRPOConfig:
     """Return TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in plan order.
 
     Checkpoints go to ``policies``, every ``checkpoint_steps`` global steps and at the end. ``bfloat16``: matrix
-    products are computed in it.
+    products are computed in it. ``correction``: importance sampling for the engine that samples.
     """
     # Micro-batches are TRL's own gradient accumulation: the rollouts of a step are drawn together, and their advantages
     # are those of whole groups. With as many of them per generation as per update pi_old is the policy itself. TRL
@@ -390,6 +410,8 @@ def trainer_config(
         epsilon_high=settings.clip_high,
         delta=settings.dual_clip,
         beta=settings.kl,
+        vllm_importance_sampling_correction=correction != "none",
+        vllm_importance_sampling_mode="sequence_mask" if correction == "none" else correction,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_steps * updates,
         **_schedule(settings),

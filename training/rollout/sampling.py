@@ -19,7 +19,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-__all__ = ["EpisodeDriver", "FinishReason", "Sampled", "Sampler", "TokenPrompt"]
+from environments.base import Record
+
+__all__ = ["EngineFailure", "EngineFigures", "EpisodeDriver", "FinishReason", "Sampled", "Sampler", "TokenPrompt"]
+
+
+class EngineFailure(RuntimeError):
+    """The engine of a sampler failed, so that the round or the evaluation ends: dead servers, wrong weights.
+
+    It is never the failure of an episode: that would mask rollouts, and train on what is left of a step.
+    """
 
 
 class FinishReason(StrEnum):
@@ -58,6 +67,42 @@ class Sampled:
     finish_reason: FinishReason
 
 
+class EngineFigures(Record):
+    """What an engine beside the trainer did so far, in messages, tokens, nats and wall seconds.
+
+    ``resampled`` messages were sampled again: the engine gave them up, failed, or had other weights. ``reloads`` are
+    the servers that were found with other weights and loaded again. ``gap`` is the largest difference of a
+    log-probability to the trainer's in the fixed prompts of the canary. ``sampling`` and ``load`` are times in which
+    the trainer waits: for messages, and for weights to be written, read and checked; ``canary`` is part of ``load``.
+    ``idle`` is the time in which the engine waits for the trainer.
+    """
+
+    messages: int = 0
+    tokens: int = 0
+    resampled: int = 0
+    reloads: int = 0
+    gap: float = 0.0
+    sampling: float = 0.0
+    load: float = 0.0
+    canary: float = 0.0
+    idle: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the sampled tokens per second of sampling; 0 where nothing was sampled."""
+        return self.tokens / self.sampling if self.sampling else 0.0
+
+    @property
+    def resampled_share(self) -> float:
+        """Return the share of messages that were sampled again; 0 where nothing was sampled."""
+        return self.resampled / self.messages if self.messages else 0.0
+
+    def plus(self, other: EngineFigures) -> EngineFigures:
+        """Return the figures of both, one after the other."""
+        values = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
+        return EngineFigures(**values | {"gap": max(self.gap, other.gap)})
+
+
 class EpisodeDriver(Protocol):
     """One episode as a sampler sees it; single use.
 
@@ -84,8 +129,8 @@ class EpisodeDriver(Protocol):
 class Sampler(Protocol):
     """Samples the messages of many episodes from one policy.
 
-    An engine that fails (a dead server, a timeout) fails the run: it raises, and never masks an episode as the
-    environment's fault would.
+    An engine that fails (a dead server, a timeout) fails the run: it raises EngineFailure, and never masks an episode
+    as the environment's fault would.
     """
 
     @abstractmethod
@@ -106,3 +151,11 @@ class Sampler(Protocol):
         trainer's weights, or is never trained, inherits this method, which does nothing.
         """
         return
+
+    def close(self) -> None:
+        """Give back what the sampler holds. Optional: one without connections or memory of its own does nothing."""
+        return
+
+    def figures(self) -> EngineFigures | None:
+        """Return what the engine did so far. Optional: None for one that shares the trainer's weights and time."""
+        return None

@@ -1,4 +1,4 @@
-"""A sampler is injected: which one samples is chosen where a round or an evaluation is put together, nowhere else."""
+"""A sampler is injected: which one samples is chosen in one place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from support import ROOT
 
 from training.rollout.sampling import EpisodeDriver, Sampler
 
-CHOOSE = {"training/grpo/round.py", "evaluation/attempts.py"}
+CHOOSE = {"training/rollout/engines.py"}
 ROOMS = ("agents", "environments", "evaluation", "graph", "memory", "training")
 
 
-def test_only_what_puts_a_round_or_an_evaluation_together_names_a_sampler() -> None:
+def test_only_the_choice_of_an_engine_names_a_sampler() -> None:
     naming = {
         str(path.relative_to(ROOT))
         for room in ROOMS

@@ -1,0 +1,94 @@
+"""One real vLLM server of the starter for the tests that need one, and the requests of its HTTP interface."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from environments.checkout import ROOT
+from training.rollout.serving import RunningServer, ServedPolicy, ServerSettings, vllm_servers
+
+STARTER = ROOT / "recipes" / "starter"
+PYTHON = ROOT / ".venvs" / "vllm" / "bin" / "python"
+CONTEXT = 512
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Status(Exception):
+    """An answer with a status of failure."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"{status}: {said[:500]}")
+        self.status = status
+
+
+def ask(server: RunningServer, path: str, body: Any = None, timeout: float = 120.0) -> Any:
+    """POST a body, or GET without one; what was answered, parsed. ``{}`` posts nothing."""
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server.url + path, content, {"Content-Type": "application/json"})
+    try:
+        with _OPENER.open(request, timeout=timeout) as reply:
+            said = reply.read().decode()
+    except urllib.error.HTTPError as error:
+        raise Status(error.code, error.read().decode(errors="replace")) from None
+    try:
+        return json.loads(said)
+    except ValueError:
+        return said
+
+
+def generate(
+    server: RunningServer,
+    ids: Sequence[int],
+    *,
+    model: str = "policy",
+    temperature: float = 0.9,
+    seed: int = 1,
+    most: int = 16,
+    stops: Sequence[int] = (),
+    timeout: float = 120.0,
+) -> dict[str, Any]:
+    """One message: its ``ids``, their ``logprobs``, why it ended, and spans of weights as (version, start, end)."""
+    parameters = {
+        "max_tokens": most,
+        "temperature": temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": seed,
+        "logprobs": 0,
+        "stop_token_ids": list(stops),
+        "ignore_eos": True,
+        "output_kind": 2,
+        "detokenize": False,
+    }
+    body = {"model": model, "token_ids": list(ids), "sampling_params": parameters}
+    choice = ask(server, "/inference/v1/generate", body, timeout)["choices"][0]
+    return {
+        "ids": choice["token_ids"],
+        "logprobs": [one["logprob"] for one in (choice["logprobs"] or {"content": ()})["content"]],
+        "reason": choice["finish_reason"],
+        "versions": [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"] or ()],
+    }
+
+
+def installed_vllm() -> str:
+    """The interpreter of vLLM's environment; whoever asks is skipped where there is none."""
+    if not PYTHON.exists():
+        pytest.skip("vLLM is not installed: make vllm")
+    return str(PYTHON)
+
+
+@pytest.fixture(scope="session")
+def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The starter in float32, with adapters of rank 8 by name."""
+    settings = ServerSettings(python=installed_vllm(), start_timeout=600)
+    served = ServedPolicy(str(STARTER), "float32", CONTEXT, lora_rank=8)
+    with vllm_servers(settings, served, tmp_path_factory.mktemp("vllm")) as servers:
+        yield servers[0]

@@ -1,0 +1,69 @@
+"""Which engine samples: the one place where a sampler is chosen and put together from settings.
+
+Import this module late: it needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.rollout.policy import Policy
+from training.rollout.sampling import Sampler
+from training.rollout.settings import SamplingSettings
+
+__all__ = ["alone", "open_sampler", "weights_folder"]
+
+
+def alone(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    """Call ``act`` in the one process that there is."""
+    return act()
+
+
+def weights_folder(settings: SamplingSettings, run: Path, default: Path) -> Path:
+    """Return where a run's weights are written for servers: ``default``, or its own folder in ``sampling.folder``."""
+    if settings.folder is None:
+        return default
+    # Runs may share the folder, and each removes what is in its own.
+    name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:12]
+    return Path(settings.folder) / f"coevolve-{name}"
+
+
+def open_sampler(
+    settings: SamplingSettings,
+    policy: Policy,
+    folder: Path,
+    *,
+    bfloat16: bool,
+    adapter: bool,
+    autocast: bool = False,
+    stored: Path | None = None,
+    first: bool = True,
+    by_first: Callable[[Callable[[], Any]], Any] = alone,
+) -> Sampler:
+    """Return the sampler that ``settings`` choose for ``policy``; close it when it is not needed any more.
+
+    Args:
+        folder: where weights are written for servers.
+        bfloat16: the policy's matrix products are computed in it.
+        adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
+        autocast: they are computed so by autocast, as in training.
+        stored: a folder that holds the policy's weights, which do not change.
+        first: this process loads servers; of several that train together, one does.
+        by_first: calls a function in the first process alone, and returns its result in all.
+
+    Raises InputError for a model that the engine cannot decode, and for an engine that is not installed.
+    """
+    if settings.engine == "in_process":
+        from training.rollout.in_process import InProcessSampler
+
+        return InProcessSampler(policy.model)
+    from training.rollout.vllm_weights import PolicyWeights
+
+    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=autocast, stored=stored)
+    tolerance = settings.most_difference(bfloat16)
+    from training.rollout.vllm_server import VllmServers
+
+    return VllmServers(settings, weights, tolerance, first=first, by_first=by_first)

@@ -1,0 +1,161 @@
+"""Settings of the engine that samples rollouts and a run's own evaluations."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+from environments.base import InputError
+from memory.settings import Section
+from training.rollout.serving import ServerSettings
+
+__all__ = ["SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+
+SERVERS_VARIABLE = "COEVOLVE_SERVERS"
+"""Variable that names servers, separated by commas: those that a run started, or of a job whose machines change."""
+
+Engine = Literal["in_process", "vllm_server", "vllm_colocate"]
+WeightsWay = Literal["lora", "folder", "nccl"]
+Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+ServerUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@\s]+(/[^?#@\s]*)?$", max_length=500)]
+"""The address of a vLLM server, without the /v1 of its OpenAI interface and without credentials."""
+
+_ONLY: dict[str, tuple[str, ...]] = {
+    "servers": ("vllm_server",),
+    "start": ("vllm_server",),
+    "weights": ("vllm_server",),
+    "folder": ("vllm_server",),
+    "request_timeout": ("vllm_server",),
+    "load_timeout": ("vllm_server",),
+    "concurrency": ("vllm_server",),
+    "memory": ("vllm_colocate",),
+    "correction": ("vllm_server", "vllm_colocate"),
+    "tolerance": ("vllm_server", "vllm_colocate"),
+}
+"""The engines for which a setting has a meaning."""
+
+
+class SamplingSettings(Section):
+    """Which engine samples (ours): the trainer's own model, vLLM servers, or vLLM in the trainer's process."""
+
+    engine: Engine = Field(
+        "in_process",
+        description="in_process: the trainer's model decodes; vllm_server: vLLM servers; vllm_colocate: vLLM in the "
+        "trainer's process, which has to have it installed (ours)",
+    )
+    servers: tuple[ServerUrl, ...] = Field(
+        (),
+        max_length=1024,
+        description="vllm_server: addresses of the servers, as http://host:8000; none: those of start, else those that "
+        "the variable COEVOLVE_SERVERS names, separated by commas (ours)",
+    )
+    start: ServerSettings | None = Field(
+        None, description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)"
+    )
+    weights: WeightsWay | None = Field(
+        None,
+        description="vllm_server: the way of new weights to the servers: lora, an adapter by name; folder, a folder "
+        "that the servers read; nccl, from GPU to GPU (untested); null: lora with policy.lora, else folder (ours)",
+    )
+    folder: str | None = Field(
+        None,
+        description="vllm_server: where weights are written for the servers, the same path on each of their machines; "
+        "null: in the run directory (ours)",
+    )
+    request_timeout: float = Field(
+        120.0,
+        gt=0,
+        le=86_400.0,
+        description="vllm_server: timeout in seconds of one message; a server that takes longer is not asked again in "
+        "the step (ours)",
+    )
+    load_timeout: float = Field(
+        600.0, gt=0, le=86_400.0, description="vllm_server: timeout in seconds of a server that loads weights (ours)"
+    )
+    concurrency: int = Field(
+        32,
+        ge=1,
+        le=4096,
+        description="vllm_server: most messages in flight at one server; on a CPU a burst of prompts beyond the "
+        "server's max_num_batched_tokens ends its process (ours)",
+    )
+    memory: float = Field(
+        0.4, gt=0.0, lt=1.0, description="vllm_colocate: share of the GPU's memory for weights and KV cache (ours)"
+    )
+    correction: Correction | None = Field(
+        None,
+        description="importance sampling by the ratio of the trainer's to the engine's probabilities, by TRL's names; "
+        "null: sequence_mask with policy.dtype bfloat16, else none (ours; TRL: sequence_mask)",
+    )
+    tolerance: float | None = Field(
+        None,
+        gt=0.0,
+        le=100.0,
+        description="most nats by which a log-probability of the engine may differ from the trainer's, for a fixed "
+        "prompt after new weights are loaded; null: 1e-3, with policy.dtype bfloat16 0.2 (ours)",
+    )
+
+    @model_validator(mode="after")
+    def _of_the_engine(self) -> Self:
+        for key, engines in _ONLY.items():
+            if self.engine not in engines and self._given(key):
+                raise ValueError(
+                    f"'{key}' is for engine {' and '.join(engines)}, {self.engine} would ignore it: remove it"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _has_servers(self) -> Self:
+        if self.engine != "vllm_server":
+            return self
+        if self.servers and self.start is not None:
+            raise ValueError("'servers' names servers that run and 'start' starts others: remove one of them")
+        twice = [url for place, url in enumerate(self.servers) if url in self.servers[:place]]
+        if twice:
+            raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
+        if self.weights == "nccl" and self.folder is not None:
+            raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the servers, also of those that the run started.
+
+        They may differ from one start of a run to the next. Raises InputError where none are named.
+        """
+        if self.servers:
+            return self.servers
+        named = tuple(filter(None, (part.strip() for part in os.environ.get(SERVERS_VARIABLE, "").split(","))))
+        if not named:
+            how = "it is for coevolve evolve alone" if self.start is not None else "set sampling.servers or .start"
+            raise InputError(f"sampling.engine is vllm_server and no server is named: {how}, or {SERVERS_VARIABLE}")
+        try:
+            return TypeAdapter(tuple[ServerUrl, ...]).validate_python(named)
+        except ValidationError:
+            raise InputError(
+                f"{SERVERS_VARIABLE}={','.join(named)}: name addresses as http://host:8000, separated by commas"
+            ) from None
+
+    def way(self, lora: bool) -> WeightsWay:
+        """Return how weights reach the servers; ``lora``: the policy trains an adapter."""
+        return self.weights or ("lora" if lora else "folder")
+
+    def most_difference(self, bfloat16: bool) -> float:
+        """Return the tolerance in nats; ``bfloat16``: the policy's matrix products are computed in it."""
+        return self.tolerance if self.tolerance is not None else 0.2 if bfloat16 else 1e-3
+
+    def corrected(self, bfloat16: bool) -> Correction:
+        """Return the correction; ``bfloat16``: the policy's matrix products are computed in it."""
+        if self.engine == "in_process":
+            return "none"
+        return self.correction or ("sequence_mask" if bfloat16 else "none")
+
+    def complaint(self, lora: bool) -> str | None:
+        """Return why the section does not fit a policy that trains an adapter (``lora``) or all weights, else None."""
+        if self.engine == "vllm_server" and self.weights is not None and (self.weights == "lora") != lora:
+            trains = "policy.lora trains an adapter" if lora else "policy.lora is null, so that all weights are trained"
+            return f"sampling.weights is {self.weights} and {trains}: set it to {'lora' if lora else 'folder'}"
+        return None

@@ -1,0 +1,111 @@
+"""The trainer's weights for engines that hold their own: written to a folder, named, and scored for the canary.
+
+A folder is written under a temporary name and renamed, so that whoever sees it sees all of it. Import this module late:
+it needs torch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from environments.command import writing
+from training.rollout.policy import Policy
+
+__all__ = ["PolicyWeights", "Scores"]
+
+
+class Scores(NamedTuple):
+    """Log-probabilities in nats of a message's ids, and of the likeliest id at each of its places."""
+
+    chosen: tuple[float, ...]
+    best: tuple[float, ...]
+
+
+class PolicyWeights:
+    """The weights of ``policy`` as they are now, while it is trained.
+
+    Args:
+        folder: where versions are written, one folder each; nothing else is in it.
+        adapter: the policy's layers hold a LoRA adapter, which alone is written.
+        autocast: matrix products are computed in bfloat16, as the trainer does.
+        stored: a folder that holds these weights already and is never removed; nothing is written then.
+    """
+
+    def __init__(
+        self, policy: Policy, folder: Path, *, adapter: bool, autocast: bool, stored: Path | None = None
+    ) -> None:
+        self.policy = policy
+        self.folder = folder
+        self.adapter = adapter
+        self.autocast = autocast
+        self.stored = stored
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of ids that the policy knows."""
+        return int(self.policy.model.config.get_text_config().vocab_size)
+
+    def write(self, name: str) -> Path:
+        """Write the weights as the folder ``name`` and return its absolute path. Raises StorageError."""
+        if self.stored is not None:
+            return self.stored.resolve()
+        folder = (self.folder / name).resolve()
+        unfinished = folder.with_name(f".{name}")
+        try:
+            with writing(folder):
+                unfinished.mkdir(parents=True)
+                if self.adapter:
+                    self._write_adapter(unfinished)
+                else:
+                    self.policy.model.save_pretrained(unfinished)
+                unfinished.rename(folder)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        return folder
+
+    def _write_adapter(self, folder: Path) -> None:
+        # peft puts its layers into the policy's model in place: the model has its configuration, and the state of its
+        # layers under the names that the wrapped model's have behind base_model.model.
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        model = self.policy.model
+        config = model.peft_config["default"]
+        state = get_peft_model_state_dict(model, adapter_name="default")
+        save_file(
+            {f"base_model.model.{name}": value.detach().cpu().contiguous() for name, value in state.items()},
+            folder / "adapter_model.safetensors",
+            metadata={"format": "pt"},
+        )
+        trained, config.inference_mode = config.inference_mode, True
+        config.save_pretrained(folder)
+        config.inference_mode = trained
+
+    def discard(self, kept: Collection[str]) -> None:
+        """Remove every version but ``kept``, also those that a killed trainer left behind."""
+        if self.stored is not None or not self.folder.is_dir():
+            return
+        for other in self.folder.iterdir():
+            if other.name not in kept and other.is_dir() and not other.is_symlink():
+                shutil.rmtree(other, ignore_errors=True)
+
+    def score(self, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> Scores:
+        """Return what the trainer's forward pass says of ``ids`` after ``prompt``; temperature 0 is taken as 1."""
+        model = self.policy.model
+        device = model.device
+        was_training = model.training
+        model.train(False)
+        try:
+            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
+                logits = model(input_ids=torch.tensor([[*prompt, *ids]], device=device)).logits[0]
+        finally:
+            model.train(was_training)
+        logprobs = torch.log_softmax(logits[len(prompt) - 1 : -1].float() / (temperature or 1.0), dim=-1)
+        chosen = logprobs.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
+        return Scores(tuple(chosen.tolist()), tuple(logprobs.amax(dim=-1).tolist()))
