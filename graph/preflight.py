@@ -31,9 +31,11 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
     if trains:
         from graph.run.servers import check_sampling
         from training.preflight import check_policy
+        from training.rollout.vllm_preflight import check_engine
 
-        check_policy(settings.policy, settings.training)
+        check_policy(settings.policy, settings.training, settings.sampling.engine)
         check_sampling(settings)
+        check_engine(settings.sampling, settings.policy, settings.training)
 
 
 def _check_tasks(initial: str | None) -> None:

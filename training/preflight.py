@@ -15,6 +15,7 @@ from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import policy_folder
+from training.rollout.settings import Engine
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class _Config(BaseModel):
     text_config: _Config | None = None
 
 
-def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
+def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Engine = "in_process") -> None:
     """Raise InputError that names the key of a policy, device or token limit that a round of training would refuse.
 
     For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
@@ -57,7 +58,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
         if not (folder / "tokenizer.json").is_file():
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return
-    _check_rendering(policy, training)
+    _check_rendering(policy, training, engine)
 
 
 def check_attention(config: PretrainedConfig) -> None:
@@ -66,7 +67,7 @@ def check_attention(config: PretrainedConfig) -> None:
     if getattr(config, "sliding_window", None) or layer_types != {"full_attention"}:
         raise InputError(
             f"{config.model_type} has layers without full attention, which the in-process sampler cannot "
-            "decode: choose a model whose layers all attend to everything"
+            "decode: choose a model whose layers all attend to everything, or sampling.engine vllm_server"
         )
 
 
@@ -113,7 +114,7 @@ def _check_config(name: str, path: Path, training: TrainingSettings) -> None:
         )
 
 
-def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None:
+def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine: Engine) -> None:
     """Load tokenizer and template, and make the checks that a round makes."""
     from transformers import AutoConfig
 
@@ -122,7 +123,9 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings) -> None
     from training.rollout.policy import load_rendering
 
     try:
-        check_attention(AutoConfig.from_pretrained(policy_folder(policy.path)))
+        config = AutoConfig.from_pretrained(policy_folder(policy.path))
+        if engine == "in_process":
+            check_attention(config)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -37,7 +37,14 @@ class FakeServer:
         self.fail_next: list[str] = []
         """Faults of the next messages, canaries not counted: abort, mixed, nan, huge, status, tokens, cut, drop."""
         self.fail_load = 0
-        self.posts = {"/collective_rpc", "/inference/v1/generate", "/v1/load_lora_adapter", "/pause"}
+        self.release = "0.32.0"
+        self.posts = {
+            "/collective_rpc",
+            "/inference/v1/generate",
+            "/v1/load_lora_adapter",
+            "/pause",
+            "/update_weight_version",
+        }
         self.loads: list[str] = []
         self.start()
 
@@ -115,7 +122,7 @@ class FakeServer:
         if path == "/health":
             return httpx.Response(200)
         if path == "/version":
-            return httpx.Response(200, json={"version": "0.32.0"})
+            return httpx.Response(200, json={"version": self.release})
         if path == "/weight_info":
             return httpx.Response(200, json={"weight_version": self.version})
         if path == "/v1/models":

@@ -16,7 +16,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from memory.jsonl import complaint
-from training.rollout.vllm_requests import Answer, MessageRequest, read_answer, reply_bytes
+from training.rollout.vllm_requests import EngineAnswer, MessageRequest, read_answer, reply_bytes
 
 __all__ = ["Refused", "ServedModel", "ServerFault", "ServerTimeout", "VllmServer"]
 
@@ -112,7 +112,7 @@ class VllmServer:
         """Close the connections."""
         await self._client.aclose()
 
-    async def generate(self, request: MessageRequest, model: str, attempt: int) -> Answer:
+    async def generate(self, request: MessageRequest, model: str, attempt: int) -> EngineAnswer:
         """Sample one message with ``model``, the served one or an adapter's name."""
         body = {
             "model": model,

@@ -1,8 +1,8 @@
 """What vLLM is asked for one message, and what it may answer: the part that servers and an engine in process share.
 
 A ``Conversation`` is one episode driver with all of its ids. It makes a ``MessageRequest`` for the next message; the
-engine's answer becomes an ``Answer``, which ``check`` holds against the request before the driver sees it. Free of
-torch, httpx and vLLM.
+engine's answer becomes an ``EngineAnswer``, which ``check`` holds against the request before the driver sees it. Free
+of torch, httpx and vLLM.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Toke
 
 __all__ = [
     "Aborted",
-    "Answer",
     "BadAnswer",
     "Conversation",
+    "EngineAnswer",
     "MessageRequest",
     "VersionSpan",
     "WrongWeights",
@@ -97,7 +97,7 @@ class VersionSpan(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """What an engine answered. ``versions`` and ``prompt_tokens`` are None where the engine does not say."""
 
     token_ids: list[int]
@@ -137,7 +137,7 @@ def reply_bytes(max_tokens: int) -> int:
     return 2**18 + 2048 * max_tokens
 
 
-def read_answer(body: bytes) -> Answer:
+def read_answer(body: bytes) -> EngineAnswer:
     """Read what ``/inference/v1/generate`` answered. Raises BadAnswer."""
     try:
         reply = _Reply.model_validate_json(body)
@@ -147,7 +147,7 @@ def read_answer(body: bytes) -> Answer:
     content = [] if choice.logprobs is None else choice.logprobs.content
     if any(one.token_id not in (None, drawn) for one, drawn in zip(content, choice.token_ids, strict=False)):
         raise BadAnswer("the answer's log-probabilities are of other tokens than it holds")
-    return Answer(
+    return EngineAnswer(
         token_ids=choice.token_ids,
         logprobs=[one.logprob for one in content],
         finish_reason=choice.finish_reason,
@@ -156,7 +156,7 @@ def read_answer(body: bytes) -> Answer:
     )
 
 
-def check(answer: Answer, request: MessageRequest, vocabulary: int, version: str | None) -> Sampled:
+def check(answer: EngineAnswer, request: MessageRequest, vocabulary: int, version: str | None) -> Sampled:
     """Return the answer as a sampled message.
 
     Args:
@@ -193,7 +193,7 @@ def check(answer: Answer, request: MessageRequest, vocabulary: int, version: str
     return Sampled(ids, [min(one, 0.0) for one in answer.logprobs], asked, reason)
 
 
-def _check_versions(answer: Answer, version: str) -> None:
+def _check_versions(answer: EngineAnswer, version: str) -> None:
     """Raise WrongWeights where a token is not known to come from ``version``."""
     spans = answer.versions
     if not spans:

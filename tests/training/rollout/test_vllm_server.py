@@ -16,7 +16,7 @@ from support.late import Late
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, FinishReason
 from training.rollout.settings import SamplingSettings
-from training.rollout.vllm_requests import Answer, BadAnswer, MessageRequest, VersionSpan, WrongWeights, check
+from training.rollout.vllm_requests import BadAnswer, EngineAnswer, MessageRequest, VersionSpan, WrongWeights, check
 
 torch = Late("torch")
 
@@ -433,9 +433,9 @@ def test_figures_say_what_was_sampled_and_who_waited(made) -> None:
 REQUEST = MessageRequest([1, 2, 3], 4, 0.9, 0, (7,), "g", "k")
 
 
-def answer(ids: list[int], **given: object) -> Answer:
+def answer(ids: list[int], **given: object) -> EngineAnswer:
     spans = [VersionSpan(version="v", start=0, end=len(ids))]
-    return Answer(
+    return EngineAnswer(
         **{"token_ids": ids, "logprobs": [-1.0] * len(ids), "finish_reason": "length", "versions": spans} | given
     )
 
@@ -460,7 +460,7 @@ def test_a_stop_id_in_the_last_place_is_a_stop_whatever_the_server_calls_it() ->
         (answer([5, 7], prompt_tokens=2), "3 tokens were sent and 2 read"),
     ],
 )
-def test_an_answer_that_cannot_be_is_none(given: Answer, told: str) -> None:
+def test_an_answer_that_cannot_be_is_none(given: EngineAnswer, told: str) -> None:
     with pytest.raises(BadAnswer, match=told):
         check(given, REQUEST, 40, "v")
 

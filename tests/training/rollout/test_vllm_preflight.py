@@ -1,0 +1,142 @@
+"""What is refused of an engine's settings and servers before a run writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from support.fake_vllm import FakeServer, FakeVllm
+
+from environments.base import InputError
+from graph.settings import RunSettings
+from training.grpo.round import RoundSettings
+from training.rollout import vllm_client
+from training.rollout.settings import SamplingSettings
+from training.rollout.vllm_preflight import check_engine
+from training.settings import LoraSettings, PolicySettings, TrainingSettings
+
+A, B = "http://a:1", "http://b:2"
+
+
+def served(**given: object) -> SamplingSettings:
+    return SamplingSettings.model_validate({"engine": "vllm_server", "servers": (A, B)} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"servers": (A,)}, "'servers' is for engine vllm_server, in_process would ignore it"),
+        ({"correction": "none"}, "'correction' is for engine vllm_server and vllm_colocate"),
+        ({"memory": 0.5}, "'memory' is for engine vllm_colocate"),
+        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine vllm_server, vllm_colocate"),
+        ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
+        ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
+        ({"engine": "vllm_server", "servers": ("a:1",)}, "pattern"),
+        ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "pattern"),
+        ({"engine": "vllm_server", "servers": (A,), "weights": "nccl", "folder": "x"}, "nccl would ignore it"),
+        ({"engine": "vllm"}, "'in_process', 'vllm_server' or 'vllm_colocate'"),
+    ],
+)
+def test_settings_that_an_engine_would_ignore_are_refused(given: dict[str, object], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        SamplingSettings.model_validate(given)
+
+
+@pytest.mark.parametrize(("weights", "lora"), [("folder", True), ("nccl", True), ("lora", False)])
+def test_the_way_of_weights_fits_what_is_trained(weights: str, lora: bool) -> None:
+    policy = PolicySettings(lora=LoraSettings() if lora else None)
+    with pytest.raises(ValidationError, match=f"sampling.weights is {weights} and "):
+        RunSettings(policy=policy, sampling=served(weights=weights))
+
+
+def test_null_follows_the_policy() -> None:
+    assert served().way(lora=True) == "lora"
+    assert served().way(lora=False) == "folder"
+    assert (served().most_difference(bfloat16=False), served().most_difference(bfloat16=True)) == (1e-3, 0.2)
+    assert (served().corrected(bfloat16=False), served().corrected(bfloat16=True)) == ("none", "sequence_mask")
+    assert served(correction="token_mask").corrected(bfloat16=False) == "token_mask"
+    assert SamplingSettings().corrected(bfloat16=True) == "none", "the trainer's own model samples"
+
+
+def test_a_run_of_an_earlier_version_samples_as_it_did() -> None:
+    settings = RunSettings().model_dump()
+    del settings["sampling"]
+    assert RunSettings.model_validate(settings).sampling.engine == "in_process"
+    assert RoundSettings.model_validate(settings).sampling == SamplingSettings()
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> FakeVllm:
+    monkeypatch.setattr(FakeServer, "start", lambda self: vars(self).update(version="default", adapters={}))
+    fakes = FakeVllm(Path(), A, B)
+    monkeypatch.setattr(vllm_client, "VllmServer", partial(vllm_client.VllmServer, transport=fakes.transport))
+    return fakes
+
+
+def lacks(path: str) -> Callable[[FakeServer], None]:
+    return lambda server: server.posts.discard(path)
+
+
+def sets(**values: object) -> Callable[[FakeServer], None]:
+    return lambda server: vars(server).update(values)
+
+
+def test_servers_as_they_should_be_pass_and_nothing_is_changed(servers: FakeVllm) -> None:
+    for policy in (PolicySettings(), PolicySettings(lora=LoraSettings())):
+        check_engine(served(), policy, TrainingSettings())
+    asked = {path for server in servers.servers.values() for path, _ in server.requests}
+    assert "/health" in asked
+    assert not any(body for server in servers.servers.values() for _, body in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lora", "told"),
+    [
+        (sets(down=True), False, "does not answer as a healthy vLLM server"),
+        (sets(redirect=True), False, "does not answer as a healthy vLLM server"),
+        (sets(release="0.29.1"), False, "is vLLM 0.29.1: 0.30 or later"),
+        (sets(release="0.31.0"), False, "several releases of vLLM"),
+        (sets(positions=100), False, "100 positions and training.max_tokens is 512"),
+        (lacks("/inference/v1/generate"), False, "no /inference/v1/generate: start it with --enable-scale-out"),
+        (lacks("/collective_rpc"), False, "no /collective_rpc: start it with VLLM_SERVER_DEV_MODE=1"),
+        (lacks("/v1/load_lora_adapter"), True, "no /v1/load_lora_adapter: .*--enable-lora"),
+    ],
+)
+def test_a_server_that_a_round_could_not_use_is_refused(
+    fault: Callable[[FakeServer], None], lora: bool, told: str, servers: FakeVllm
+) -> None:
+    fault(servers[B])
+    policy = PolicySettings(lora=LoraSettings() if lora else None)
+    with pytest.raises(InputError, match=f"sampling.servers: .*{told}") as refused:
+        check_engine(served(), policy, TrainingSettings())
+    assert B in str(refused.value)
+
+
+def test_an_engine_that_is_not_installed_is_refused(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.rollout.vllm_preflight.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"vllm_colocate needs vLLM in the trainer's own environment"):
+        check_engine(SamplingSettings(engine="vllm_colocate"), PolicySettings(), TrainingSettings())
+
+
+def test_weights_from_gpu_to_gpu_are_refused_without_one(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(InputError, match=r"sampling.weights: nccl .* this machine has none: set folder"):
+        check_engine(served(weights="nccl"), PolicySettings(), TrainingSettings())
+
+
+def test_a_folder_below_a_file_is_refused(servers: FakeVllm, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"sampling.folder: .* cannot be written"):
+        check_engine(served(folder=str(tmp_path / "file" / "x")), PolicySettings(), TrainingSettings())
+
+
+def test_preflight_of_a_run_asks_its_servers(servers: FakeVllm) -> None:
+    from graph.preflight import check_run
+
+    servers[A].down = True
+    settings = RunSettings.model_validate({"evaluation": {"set": None}, "sampling": served().model_dump()})
+    with pytest.raises(InputError, match="http://a:1 does not answer"):
+        check_run(settings)
