@@ -10,6 +10,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from pydantic import Field
+
 from environments.base import Record
 from memory.run import PolicyDirectory, read_json, write_json
 from training.grpo.record import RoundSeconds
@@ -20,13 +22,17 @@ KEPT_ROUNDS = 3
 
 
 class RoundCheckpoint(Record):
-    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``."""
+    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``.
+
+    ``processes`` wrote it; the key is written where there were several.
+    """
 
     iteration: int
     step: int
     last_step: int
     log_bytes: int
     seconds: RoundSeconds
+    processes: int = Field(default=1, exclude_if=lambda count: count == 1)
 
 
 def checkpoint_folder(policies: Path, step: int) -> Path:
