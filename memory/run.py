@@ -67,6 +67,9 @@ __all__ = [
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
 """Settings that a resumed run may have higher values of."""
 
+MAY_CHANGE = frozenset({"training.launch"})
+"""Settings of where a run computes, not of what: a resumed run may have others in its settings.yaml."""
+
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
@@ -326,7 +329,12 @@ def _sha256(plain: object) -> str:
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
-    """Return the first changed dotted key with both values; None where only raised ``MAY_RISE`` values differ."""
+    """Return the first changed dotted key with both values.
+
+    None where only raised ``MAY_RISE`` values and ``MAY_CHANGE`` values differ.
+    """
+    if prefix in MAY_CHANGE:
+        return None
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
