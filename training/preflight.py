@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
+from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import policy_folder
 from training.settings import PolicySettings, TrainingSettings
@@ -38,6 +39,8 @@ def check_policy(policy: PolicySettings, training: TrainingSettings) -> None:
     """
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
+    if training.launch is not None:
+        check_launch(training.launch, policy)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():

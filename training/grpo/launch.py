@@ -17,15 +17,16 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.base import InputError
+from environments.checkout import ROOT
 from environments.command import MISTAKE, StorageError, storage_refusal
 from memory.processes import search_path
 from memory.strict_yaml import read_yaml
-from training.grpo.ranks import started_by_launcher
+from training.grpo.ranks import Sharding, started_by_launcher
 from training.grpo.record import RoundFailure
 from training.settings import LaunchSettings, PolicySettings
 
@@ -33,8 +34,6 @@ __all__ = ["Ended", "check_launch", "failure_of", "launch_round", "sharding"]
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
-
-Sharding = Literal["fsdp", "deepspeed"]
 
 
 class _Config(BaseModel):
@@ -53,12 +52,26 @@ class _Config(BaseModel):
 _TYPES: Mapping[str, Sharding | None] = {"MULTI_GPU": None, "FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
 
 
-def _config(launch: LaunchSettings) -> _Config | None:
+def config_file(launch: LaunchSettings) -> Path | None:
+    """Return accelerate's configuration; a relative path is the project's own where the working directory has none.
+
+    Raises InputError where neither has it.
+    """
     if launch.config is None:
         return None
-    path = Path(launch.config)
-    if not path.is_file():
-        raise InputError(f"training.launch.config: {path} cannot be read, there is no such file: name one of accelerate's")
+    places = [Path(launch.config), ROOT / launch.config]
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise InputError(
+            f"training.launch.config: {launch.config} cannot be read, there is no such file: name one of recipes/launch/"
+        )
+    return found
+
+
+def _config(launch: LaunchSettings) -> _Config | None:
+    path = config_file(launch)
+    if path is None:
+        return None
     try:
         return _Config.model_validate(read_yaml(path))
     except ValidationError as error:
@@ -205,7 +218,7 @@ def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
 def _accelerate(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
     from accelerate.commands.launch import launch_command, launch_command_parser
 
-    options = ["--config_file", str(launch.config), "--log_dir", logs]
+    options = ["--config_file", str(config_file(launch)), "--log_dir", logs]
     options += ["--num_processes", str(launch.processes), "--num_machines", str(launch.machines)]
     if launch.machines == 1:
         options += ["--main_process_port", "0"]  # any free one

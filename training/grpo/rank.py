@@ -75,7 +75,7 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
     import torch
 
     on_cpu = settings.policy.device == "cpu" or not torch.cuda.is_available()
-    ranks = join(launch, on_cpu, sharding(launch) is not None)
+    ranks = join(launch, on_cpu, sharding(launch))
     run_round(root, iteration, resume, lambda line: print(line.model_dump_json(), flush=True), ranks)
     torch.distributed.destroy_process_group()
 

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from environments.base import EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
@@ -29,9 +29,12 @@ from training.settings import LaunchSettings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ALONE", "LostRanks", "Ranks", "join", "places_of", "started_by_launcher", "whole_state"]
+__all__ = ["ALONE", "LostRanks", "Ranks", "Sharding", "join", "places_of", "started_by_launcher", "whole_state"]
 
 Item = TypeVar("Item")
+
+Sharding = Literal["fsdp", "deepspeed"]
+"""How weights are divided among processes."""
 
 _KINDS: Mapping[str, type[Exception]] = {
     "mistake": InputError,
@@ -63,7 +66,7 @@ class _Failure:
 class Ranks:
     """One of ``count`` processes that train together, number ``index`` from 0; alone unless ``group`` is given.
 
-    ``sharded``: no process has all weights (FSDP, ZeRO-3).
+    ``sharding``: how the weights are divided among them (FSDP, DeepSpeed); None where each has all of them.
     """
 
     def __init__(
@@ -72,11 +75,11 @@ class Ranks:
         count: int = 1,
         group: torch.distributed.ProcessGroup | None = None,
         deadline: float = 0.0,
-        sharded: bool = False,
+        sharding: Sharding | None = None,
     ) -> None:
         self.index = index
         self.count = count
-        self.sharded = sharded
+        self.sharding = sharding
         self._group = group
         self._deadline = deadline
 
@@ -106,6 +109,17 @@ class Ranks:
                 distributed.broadcast_object_list(shared, src=0, group=self._group)
             item = shared[0]
         return item  # type: ignore[return-value]
+
+    def most(self, number: int) -> int:
+        """Return the largest ``number`` of all ranks, on all of them. Raises LostRanks."""
+        if self.count == 1:
+            return number
+        import torch
+
+        largest = torch.tensor(number)
+        with self._deadline_of_all():
+            torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=self._group)
+        return int(largest)
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -182,7 +196,7 @@ def started_by_launcher() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
-def join(launch: LaunchSettings, on_cpu: bool, sharded: bool) -> Ranks:
+def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None) -> Ranks:
     """Join the other processes of a launch, and return this one's place among them.
 
     The state of accelerate is made here, before the trainer makes its own of the same process group. Raises
@@ -207,7 +221,7 @@ def join(launch: LaunchSettings, on_cpu: bool, sharded: bool) -> Ranks:
             f"{state.distributed_type.value}: each would train alone; set policy.device to cpu where there is no GPU"
         )
     group = distributed.new_group(backend="gloo", timeout=wait)
-    return Ranks(state.process_index, count, group, launch.deadline, sharded)
+    return Ranks(state.process_index, count, group, launch.deadline, sharding)
 
 
 def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from memory.tasks import load_tasks, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
     RoundCheckpoint,
+    check_written_by,
     checkpoint_folder,
     complete_checkpoint,
     discard_after,
@@ -186,6 +187,8 @@ class _Round:
             self.log.unlink(missing_ok=True)
         if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+        if start.checkpoint is not None:
+            check_written_by(Path(start.checkpoint), self.ranks)
         self._cut(self.lent_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -210,7 +213,9 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(open_environment(settings.environment))
         check_reward(environment, plan.steps[0][0], settings.training)
-        policy = load_starter(settings.policy)
+        # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
+        device = "cpu" if self.ranks.sharding else settings.policy.device
+        policy = load_starter(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
 
@@ -257,6 +262,7 @@ class _Round:
                 log_bytes=self.log.stat().st_size,
                 seconds=stopwatch.seconds(),
                 processes=self.ranks.count,
+                sharding=self.ranks.sharding,
             )
             folder = checkpoint_folder(self.run.policy_path, step)
             complete_checkpoint(folder, mark, policy.card)
@@ -267,7 +273,7 @@ class _Round:
             plan,
             self.run.policy_path,
             CHECKPOINT_STEPS,
-            on_cpu=policy.model.device.type == "cpu",
+            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
             bfloat16=settings.policy.dtype == "bfloat16",
             lora=settings.policy.lora,
         )

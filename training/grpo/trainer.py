@@ -107,7 +107,7 @@ SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_
 LAST_OF_DECAY = 0.1
 """Share of the learning rate that remains after its decay."""
 
-_STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
+_STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -270,6 +270,12 @@ class RoundTrainer(GRPOTrainer):
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
+        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
+        ranks = self.rollouts.ranks
+        for _ in range(ranks.most(len(logps)) - len(logps) if ranks.sharding else 0):
+            row = order[:1]
+            scored, _, _ = score(model, input_ids[row], attention_mask[row], logits_to_keep, None, compute_entropy)
+            logps[0] = logps[0] + 0.0 * scored.sum()
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
@@ -484,9 +490,9 @@ def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
     """
     accelerator = trainer.accelerator
     sharded = bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
-    if accelerator.num_processes != ranks.count or sharded != ranks.sharded:
+    if accelerator.num_processes != ranks.count or sharded != bool(ranks.sharding):
         raise RoundFailure(
-            f"training.launch asks for {ranks.count} processes with {'sharded' if ranks.sharded else 'whole'} weights, "
+            f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "
             f"and accelerate made {accelerator.num_processes} of type {accelerator.distributed_type.value}: check "
             "training.launch.config and that every process has a GPU"
         )
