@@ -42,6 +42,7 @@ __all__ = [
     "holder",
     "run_child",
     "run_to_end",
+    "search_path",
     "shared",
     "watch_parent",
 ]
@@ -244,7 +245,7 @@ async def run_child(
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log if on_line is None else asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **_search_path(), **(env or {}), PARENT_PIPE: str(watched)},
+                env={**os.environ, **search_path(), **(env or {}), PARENT_PIPE: str(watched)},
                 pass_fds=(watched,),
                 process_group=0,
             )
@@ -268,7 +269,7 @@ async def run_child(
     return status
 
 
-def _search_path() -> dict[str, str]:
+def search_path() -> dict[str, str]:
     """Variables that let a child import this process's checkout, and modules of the working directory behind it.
 
     Python puts the working directory first for ``-m``: a user's own package ``training`` there would replace ours.

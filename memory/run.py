@@ -67,8 +67,8 @@ __all__ = [
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
 """Settings that a resumed run may have higher values of."""
 
-MAY_CHANGE = ("environment.hosts", "environment.host_deadline")
-"""Settings that a resumed run may have other values of: where it plays changes no record."""
+MAY_CHANGE = frozenset({"environment.hosts", "environment.host_deadline", "training.launch"})
+"""Settings of where a run plays and computes, not of what: a resumed run may have others in its settings.yaml."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
@@ -343,14 +343,19 @@ def _sha256(plain: object) -> str:
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
-    """Return the first changed dotted key with both values, those apart that a resumed run may raise or change."""
+    """Return the first changed dotted key with both values.
+
+    None where only raised ``MAY_RISE`` values and ``MAY_CHANGE`` values differ.
+    """
+    if prefix in MAY_CHANGE:
+        return None
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
             if found := _changed(before.get(key, _ABSENT), now.get(key, _ABSENT), name):
                 return found
         return None
-    if before == now or prefix in MAY_CHANGE or (prefix in MAY_RISE and _risen(before, now)):
+    if before == now or (prefix in MAY_RISE and _risen(before, now)):
         return None
     return prefix, before, now
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
+from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import policy_folder
 from training.rollout.settings import Engine
@@ -39,6 +40,8 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Eng
     """
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
+    if training.launch is not None:
+        check_launch(training.launch, policy)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():

@@ -21,16 +21,24 @@ def main(
 ) -> None:
     """Train F steps of GRPO on the tasks of ITERATION; write a policy, trajectories and round.json to RUN.
 
-    One JSON line per step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
+    With training.launch it starts the round's processes and ends when they have. One JSON line per step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
     mistake, 3 when the process that started it is gone, 1 when training failed.
     """
     from memory.processes import watch_parent
+    from memory.run import RunDirectory
+    from training.grpo.launch import launch_round
     from training.grpo.record import RoundFailure
-    from training.grpo.round import run_round
+    from training.grpo.round import RoundSettings, run_round
     from training.rollout.sampling import EngineFailure
 
     with exit_statuses(RoundFailure, EngineFailure):
         watch_parent()
+        directory = RunDirectory.open(run)
+        settings = directory.settings(RoundSettings)
+        launch, threads = settings.training.launch, settings.training.threads
+        if launch is not None and not directory.iteration(iteration).round.exists():
+            launch_round(run, iteration, resume, launch, settings.policy, threads)
+            return
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:
         sys.stderr.write(f"iteration {iteration} already has its round: nothing to do\n")

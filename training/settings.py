@@ -54,6 +54,44 @@ class PolicySettings(Section):
     lora: LoraSettings | None = Field(None, description="train a LoRA adapter; null trains all weights")
 
 
+class LaunchSettings(Section):
+    """Several processes that train a round together, started by accelerate's launcher (ours; the papers have no form).
+
+    A step's groups are divided among them, and rollouts, records and weights are those of one process but for float
+    order.
+    """
+
+    processes: int = Field(2, ge=2, le=4096, description="processes in all, over all machines: one per GPU (ours)")
+    machines: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="machines; on each of several the command is started with MASTER_ADDR, MASTER_PORT and NODE_RANK "
+        "set (ours)",
+    )
+    config: str | None = Field(
+        None,
+        description="file of accelerate's configuration (recipes/launch/): FSDP2 or DeepSpeed ZeRO; null: each process "
+        "has all weights (DDP) (ours)",
+    )
+    deadline: float = Field(
+        1800.0,
+        ge=1.0,
+        le=1e6,
+        description="seconds that a process waits for the others before the round fails: more than rollouts of one "
+        "step differ between processes (ours; torch's own default)",
+    )
+
+    @model_validator(mode="after")
+    def _machines_are_alike(self) -> Self:
+        if self.processes % self.machines:
+            raise ValueError(
+                f"processes is {self.processes} and machines {self.machines}, which get equally many: make processes a "
+                "multiple of machines"
+            )
+        return self
+
+
 class ExperimentalTraining(Section):
     """What groups without a signal are replaced by or lent (ours): not shown to help, off by default."""
 
@@ -190,7 +228,7 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=MOST_ROLLOUTS,
-        description="rollouts per forward and backward pass; null: all of an update (ours)",
+        description="rollouts per forward and backward pass of one process; null: all of an update (ours)",
     )
     gradient_checkpointing: bool = Field(
         False, description="recompute activations instead of keeping them: less memory, a third more time (ours)"
@@ -206,7 +244,15 @@ class TrainingSettings(Section):
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
     )
+    launch: LaunchSettings | None = Field(
+        None, description="train in several processes, on several GPUs or machines; null: in one (ours)"
+    )
     experimental: ExperimentalTraining = ExperimentalTraining()
+
+    @property
+    def processes(self) -> int:
+        """The processes that train a round together."""
+        return 1 if self.launch is None else self.launch.processes
 
     @model_validator(mode="after")
     def _decay_follows_the_warmup(self) -> Self:
@@ -247,17 +293,41 @@ class TrainingSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _processes_share_an_update(self) -> Self:
+        if self.launch is None:
+            return self
+        groups, processes = self.tasks_per_step // self.updates_per_step, self.launch.processes
+        if groups % processes:
+            whole = "a step" if self.updates_per_step == 1 else "an update (tasks_per_step / updates_per_step)"
+            raise ValueError(
+                f"launch.processes is {processes} and {whole} has {groups} tasks, whose groups stay whole: make "
+                "tasks_per_step a multiple of launch.processes x updates_per_step"
+            )
+        for key, used in (
+            ("experimental.dynamic_sampling", self.experimental.dynamic_sampling is not None),
+            ("experimental.lend_reference", self.experimental.lend_reference != "none"),
+        ):
+            if used:
+                raise ValueError(
+                    f"'{key}' chooses among the groups of a whole step, which several processes divide: remove it, or "
+                    "remove launch"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _micro_batches_fill_an_update(self) -> Self:
         rows = self.tasks_per_step * self.rollouts_per_task
         if rows > MOST_ROLLOUTS:
             raise ValueError(
                 f"a step has {rows} rollouts (tasks_per_step x rollouts_per_task): make it {MOST_ROLLOUTS} at most"
             )
-        if self.micro_batch is not None and rows // self.updates_per_step % self.micro_batch:
+        if self.micro_batch is not None and rows // (self.updates_per_step * self.processes) % self.micro_batch:
             whole, product = "a step", "tasks_per_step x rollouts_per_task"
             if self.updates_per_step > 1:
                 whole, product = "an update", f"{product} / updates_per_step"
-            rows //= self.updates_per_step
+            if self.processes > 1:
+                whole, product = f"{whole} of one process", f"{product} / launch.processes"
+            rows //= self.updates_per_step * self.processes
             raise ValueError(
                 f"micro_batch is {self.micro_batch} and {whole} has {rows} rollouts ({product}): make it a divisor of "
                 "that"

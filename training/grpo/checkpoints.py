@@ -10,8 +10,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from environments.base import Record
+from pydantic import Field
+
+from environments.base import InputError, Record
 from memory.run import PolicyDirectory, read_json, write_json
+from training.grpo.ranks import Ranks, Sharding
 from training.grpo.record import RoundSeconds
 from training.rollout.policy import PolicyCard
 
@@ -20,13 +23,19 @@ KEPT_ROUNDS = 3
 
 
 class RoundCheckpoint(Record):
-    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``."""
+    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``.
+
+    ``processes`` wrote it, and the weights were divided among them as ``sharding`` says; keys that are not the default
+    are written.
+    """
 
     iteration: int
     step: int
     last_step: int
     log_bytes: int
     seconds: RoundSeconds
+    processes: int = Field(default=1, exclude_if=lambda count: count == 1)
+    sharding: Sharding | None = Field(default=None, exclude_if=lambda kind: kind is None)
 
 
 def checkpoint_folder(policies: Path, step: int) -> Path:
@@ -45,6 +54,30 @@ def newest_checkpoint(policies: Path, iteration: int) -> RoundCheckpoint | None:
     """Return the mark of the newest complete checkpoint of the round of ``iteration``; None if there is none."""
     marks = [mark for mark in _marks(policies).values() if mark is not None and mark.iteration == iteration]
     return max(marks, key=lambda mark: mark.step, default=None)
+
+
+def check_written_by(folder: Path, ranks: Ranks) -> None:
+    """Raise InputError for a checkpoint whose optimizer these processes could not read (ours).
+
+    Each way to divide the weights has files of its own for it, and the trainer begins with a fresh optimizer, without a
+    word, where it finds none. Those of DDP and FSDP fit any number of processes, DeepSpeed's only the one that wrote
+    them. The order of floating-point sums is that of the number, so that records are equal up to it.
+    """
+    path = PolicyDirectory(folder).mark
+    mark = read_json(path, RoundCheckpoint) if path.is_file() else None
+    if mark is None:
+        return
+    was, now = (kind or "whole weights" for kind in (mark.sharding, ranks.sharding))
+    if was != now:
+        raise InputError(
+            f"{folder} was written with {was} and training.launch.config now says {now}, whose optimizer has other "
+            "files: put training.launch back as it was"
+        )
+    if mark.sharding == "deepspeed" and mark.processes != ranks.count:
+        raise InputError(
+            f"{folder} was written by {mark.processes} processes of DeepSpeed, whose optimizer only as many can read: "
+            f"set training.launch.processes to {mark.processes}, it is {ranks.count}"
+        )
 
 
 def discard_after(policies: Path, step: int) -> None:

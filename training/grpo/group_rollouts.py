@@ -19,12 +19,13 @@ from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
 from training.grpo.lending import TokenRow, groups_to_lend, place_in, written_logps
+from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
-from training.seal.seal import Seal, TurnsOfTokens
+from training.seal.seal import Seal, SealHandover, TurnsOfTokens
 from training.settings import TrainingSettings
 
 Redraw = Callable[[int, int, Collection[str]], Sequence[Task]]
@@ -92,6 +93,7 @@ class GroupRollouts:
         stopwatch: Stopwatch,
         seal: Seal | None = None,
         redraw: Redraw = lambda step, count, taken: (),
+        ranks: Ranks = ALONE,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -103,6 +105,7 @@ class GroupRollouts:
         self.stopwatch = stopwatch
         self.seal = seal
         self.redraw = redraw
+        self.ranks = ranks
         self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = EpisodeLimits(
             max_new_tokens=settings.max_new_tokens,
@@ -122,16 +125,21 @@ class GroupRollouts:
         began = time.perf_counter()
         self.sampler.load_weights(done)
         environment = self.environment if self.seal is None else self.seal.environment
-        groups = self._play(step, prompts, trainer, environment)
-        everything = [one.trajectory for group in groups for one in group]
-        causes = [t.infrastructure_error for t in everything if t.infrastructure_error is not None]
-        if len(causes) == len(everything):
-            raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
+        with self.ranks.agreeing():
+            groups = self._play(step, prompts, trainer, environment, self._samples(step, prompts))
+        whole = self._of_all_ranks(step, groups)
+        with self.ranks.agreeing():
+            everything = [one.trajectory for group in groups for one in group] if whole is None else list(whole)
+            causes = [t.infrastructure_error for t in everything if t.infrastructure_error is not None]
+            if len(causes) == len(everything) and self.ranks.first:
+                raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
         groups, replaced = self._with_signals(step, groups, trainer, environment)
         results = [one.result for group in groups for one in group]
         trajectories = tuple(one.trajectory for group in groups for one in group)
-        self.keep(_in_order((*everything, *replaced), trajectories))
-        diagnosing = self._diagnose(step, trajectories)
+        with self.ranks.agreeing():
+            if self.ranks.first:
+                self.keep(_in_order((*everything, *replaced), trajectories if whole is None else whole))
+        diagnosing = self._diagnose(step, trajectories if whole is None else whole)
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [_row(result, filler).cut_to(self.settings.max_trained_tokens) for result in results]
         rewards = [trajectory.reward for trajectory in trajectories]
@@ -148,11 +156,67 @@ class GroupRollouts:
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
         return batch
 
-    def _play(self, step: int, prompts: Sequence[str], trainer: GRPOTrainer, environment: Environment) -> list[_Group]:
-        """Play the groups of ``prompts``, task ids, each K times in a row."""
+    def prompts(self) -> list[str]:
+        """Return the tasks of all steps, by id, in the order in which the processes are to be given them."""
+        if self.ranks.count == 1:
+            return [task.id for step in self.plan.steps for task in step]
+        steps = range(self.plan.first_step, self.plan.last_step + 1)
+        return [task.id for step in steps for places in self._places(step) for task in self._at(step, places)]
+
+    def _places(self, step: int) -> tuple[tuple[int, ...], ...]:
+        """Return for each rank the places in the plan of the groups that it plays in ``step``."""
+        order: Sequence[int] = range(len(self._at(step)))
+        updates = self.settings.updates_per_step
+        if self.ranks.count > 1 and updates > 1:
+            order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
+        return tuple(places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count))
+
+    def _at(self, step: int, places: Sequence[int] | None = None) -> list[Task]:
+        tasks = self.plan.steps[step - self.plan.first_step]
+        return list(tasks) if places is None else [tasks[place] for place in places]
+
+    def _samples(self, step: int, prompts: Sequence[str]) -> list[int]:
+        """Return the sample index of each row, counted over all processes.
+
+        Raises RoundFailure when the trainer hands over others than the plan's tasks: steps would be skipped or mixed.
+        """
+        if self.ranks.count == 1:
+            return _occurrences(prompts)
+        size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
+        expected = [task.id for task in self._at(step, own) for _ in range(size)]
+        if list(prompts) != expected:
+            raise RoundFailure(
+                f"the trainer gave rank {self.ranks.index} {len(prompts)} rollouts in step {step}, of other tasks than "
+                "the plan's: it divides a step in another way than training.launch"
+            )
+        samples = _occurrences([task.id for task in self._at(step) for _ in range(size)])
+        return [sample for place in own for sample in samples[place * size : (place + 1) * size]]
+
+    def _of_all_ranks(self, step: int, groups: Sequence[_Group]) -> tuple[Trajectory, ...] | None:
+        """Return the trajectories of a step from all processes, in the plan's order, on the first; else None."""
+        if self.ranks.count == 1:
+            return None
+        gathered = self.ranks.gather([[one.trajectory for one in group] for group in groups])
+        if gathered is None:
+            return None
+        by_place = {
+            place: group
+            for places, played in zip(self._places(step), gathered, strict=True)
+            for place, group in zip(places, played, strict=True)
+        }
+        return tuple(one for place in sorted(by_place) for one in by_place[place])
+
+    def _play(
+        self,
+        step: int,
+        prompts: Sequence[str],
+        trainer: GRPOTrainer,
+        environment: Environment,
+        samples: Sequence[int],
+    ) -> list[_Group]:
+        """Play the groups of ``prompts``, task ids, each K times in a row; ``samples`` are their indexes."""
         began = time.perf_counter()
         # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
-        samples = _occurrences(prompts)
         requests = [
             EpisodeRequest(
                 task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
@@ -189,7 +253,7 @@ class GroupRollouts:
             taken |= {task.id for task in tasks}
             self.tasks.update((task.id, task) for task in tasks)
             prompts = [task.id for task in tasks for _ in range(self.settings.rollouts_per_task)]
-            for group in self._play(step, prompts, trainer, environment):
+            for group in self._play(step, prompts, trainer, environment, _occurrences(prompts)):
                 further += [one.trajectory for one in group]
                 if _has_signal(group):
                     learnt[silent.pop(0)] = group
@@ -207,7 +271,17 @@ class GroupRollouts:
         if self.seal is None:
             return 0.0
         began = time.perf_counter()
-        self.seal.take_in(step, trajectories, self.tasks)
+        if self.ranks.count == 1:
+            self.seal.take_in(step, trajectories, self.tasks)
+        else:
+            size = self.settings.rollouts_per_task
+            seal, places = self.seal, self._places(step)[self.ranks.index]
+
+            def by_first() -> SealHandover:
+                seal.take_in(step, trajectories, self.tasks)
+                return seal.handover()
+
+            seal.go_on(self.ranks.by_first(by_first), [place * size + k for place in places for k in range(size)])
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds
@@ -293,6 +367,20 @@ class GroupRollouts:
                 completion_tokens=sampled,
             ),
         )
+
+
+def drawn_order(groups: int, run_seed: int, update: int) -> list[int]:
+    """Return the order in which the updates of a step take its ``groups``; ``update`` are those done before it.
+
+    It is the order that one process draws after the random state of the step is set.
+    """
+    generator = torch.Generator().manual_seed(step_seed(run_seed, update))
+    return torch.randperm(groups, generator=generator).tolist()  # type: ignore[no-any-return]
+
+
+def step_seed(run_seed: int, update: int) -> int:
+    """Return the seed of the random state in the update after ``update`` others."""
+    return derive_seed(run_seed, "step", update) % 2**32
 
 
 def _has_signal(group: _Group) -> bool:

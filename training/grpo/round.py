@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,12 +22,14 @@ from memory.tasks import load_tasks, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
     RoundCheckpoint,
+    check_written_by,
     checkpoint_folder,
     complete_checkpoint,
     discard_after,
     discard_superseded,
     newest_checkpoint,
 )
+from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import (
     RoundPlan,
     RoundProgress,
@@ -77,23 +79,33 @@ class RoundStart(Record):
 
 
 def run_round(
-    root: Path, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+    root: Path, iteration: int, resume: bool, report: Callable[[RoundProgress], None], ranks: Ranks = ALONE
 ) -> tuple[RoundRecord, bool]:
     """Train the round of ``iteration`` in the run directory ``root``; return its record, and whether it existed before.
 
     ``report`` is called after every step. ``resume`` continues a killed round from its newest checkpoint, else from its
-    beginning, with the trajectory log cut back to that point. Raises InputError for a user's mistake, RoundFailure when
+    beginning, with the trajectory log cut back to that point. Every one of several ``ranks`` calls this: the first
+    holds the lock and writes, and all return its record. Raises InputError for a user's mistake, RoundFailure when
     training cannot continue, EnvironmentFault.
     """
     run = RunDirectory.open(root)
-    with hold_lock(run.round_lock_path, end_orphan=resume):
+    with ExitStack() as held:
+        with ranks.agreeing():
+            if ranks.first:
+                held.enter_context(hold_lock(run.round_lock_path, end_orphan=resume))
         record_path = run.iteration(iteration).round
-        if record_path.exists():
+
+        def begin() -> RoundRecord | None:
+            if not record_path.exists():
+                return None
             if not resume:
                 raise InputError(f"{record_path} exists, iteration {iteration} has its round: use --resume or the next")
-            return read_json(record_path, RoundRecord), True
-        record = _Round(run, iteration, resume, report).finish()
-        write_json(record_path, record)
+            return read_json(record_path, RoundRecord)
+
+        if (finished := ranks.by_first(begin)) is not None:
+            return finished, True
+        record = _Round(run, iteration, resume, report, ranks).finish()
+        ranks.by_first(lambda: write_json(record_path, record))
         return record, False
 
 
@@ -101,15 +113,21 @@ class _Round:
     """The unfinished round of one iteration; the run's lock is held."""
 
     def __init__(
-        self, run: RunDirectory, iteration: int, resume: bool, report: Callable[[RoundProgress], None]
+        self,
+        run: RunDirectory,
+        iteration: int,
+        resume: bool,
+        report: Callable[[RoundProgress], None],
+        ranks: Ranks = ALONE,
     ) -> None:
         self.run = run
+        self.ranks = ranks
         self.iteration = iteration
         self.report = report
         self.log = run.iteration(iteration).trajectories
         self.lent_log = run.iteration(iteration).lent
         self.seal_log = run.iteration(iteration).seal
-        if self.log.exists() and not resume:
+        if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
         check_policy_path(self.settings.policy.path)
@@ -121,7 +139,7 @@ class _Round:
 
     def finish(self) -> RoundRecord:
         """Train the steps that are left, and compute the round's record from the files on disk."""
-        start = self._start()
+        start = self.ranks.by_first(self._start)
         settings = self.settings.training
         draw = round_draw(
             self.run,
@@ -133,6 +151,10 @@ class _Round:
         )
         if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start, draw)
+        return self.ranks.by_first(self._record)
+
+    def _record(self) -> RoundRecord:
+        settings = self.settings.training
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         assert mark is not None
         assert mark.step == mark.last_step
@@ -167,6 +189,8 @@ class _Round:
             self.log.unlink(missing_ok=True)
         if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+        if start.checkpoint is not None:
+            check_written_by(Path(start.checkpoint), self.ranks)
         self._cut(self.lent_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -191,7 +215,9 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(open_for_play(settings.environment))
         check_reward(environment, plan.steps[0][0], settings.training)
-        policy = load_starter(settings.policy)
+        # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
+        device = "cpu" if self.ranks.sharding else settings.policy.device
+        policy = load_starter(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
         bfloat16 = settings.policy.dtype == "bfloat16"
@@ -220,9 +246,12 @@ class _Round:
             stopwatch,
             seal,
             draw.others,
+            self.ranks,
         )
 
         def on_step(step: int) -> None:
+            if not self.ranks.first:
+                return
             done = step_record(step, latest, StepLog())
             self.report(
                 RoundProgress(
@@ -235,12 +264,17 @@ class _Round:
             )
 
         def on_checkpoint(step: int) -> None:
+            self.ranks.by_first(lambda: complete(step))
+
+        def complete(step: int) -> None:
             mark = RoundCheckpoint(
                 iteration=self.iteration,
                 step=step,
                 last_step=plan.last_step,
                 log_bytes=self.log.stat().st_size,
                 seconds=stopwatch.seconds(),
+                processes=self.ranks.count,
+                sharding=self.ranks.sharding,
             )
             folder = checkpoint_folder(self.run.policy_path, step)
             complete_checkpoint(folder, mark, policy.card)
@@ -251,7 +285,7 @@ class _Round:
             plan,
             self.run.policy_path,
             CHECKPOINT_STEPS,
-            on_cpu=policy.model.device.type == "cpu",
+            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
             bfloat16=bfloat16,
             lora=settings.policy.lora,
             correction=settings.sampling.corrected(bfloat16),

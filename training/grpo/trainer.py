@@ -94,8 +94,9 @@ from environments.base import EnvironmentFault, InputError
 from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, StepBatch, verdict_reward
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, step_seed, verdict_reward
 from training.grpo.lending import TokenRow, written_logps
+from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
@@ -113,7 +114,7 @@ SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_
 LAST_OF_DECAY = 0.1
 """Share of the learning rate that remains after its decay."""
 
-_STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
+_STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -166,13 +167,16 @@ class RoundTrainer(GRPOTrainer):
         # TRL names the folder by its own count, of updates. Nothing that counts is there: later steps are not done yet.
         written = checkpoint_folder(policies, done)
         folder = checkpoint_folder(policies, steps_done(self.args, done))
+        ranks = self.rollouts.ranks
         try:
-            with writing(folder):
+            with ranks.agreeing(), writing(folder):
                 super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
-                if written != folder:
+            with ranks.agreeing():
+                if written != folder and ranks.first:
                     written.rename(folder)
         except Exception:
-            shutil.rmtree(written, ignore_errors=True)
+            if ranks.first:
+                shutil.rmtree(written, ignore_errors=True)
             raise
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
@@ -191,6 +195,8 @@ class RoundTrainer(GRPOTrainer):
             size = self.rollouts.settings.rollouts_per_task
             # Tasks of one kind stand together in a plan: the order of groups is drawn, by the step's random state.
             order = torch.randperm(len(scored["advantages"]) // size)
+            if self.rollouts.ranks.count > 1:
+                order = torch.arange(len(order))  # they were played in the order of drawn_order
             rows = (order[:, None] * size + torch.arange(size)).flatten().to(scored["advantages"].device)
             drawn = {name: value[rows] if value.ndim > 0 else value for name, value in scored.items()}
             self._parts = split_tensor_dict(drawn, parts)
@@ -213,9 +219,9 @@ class RoundTrainer(GRPOTrainer):
             self.rollouts.stopwatch.seal += time.perf_counter() - began
         if self.rollouts.settings.loss == "group_tokens":
             sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
-            scale = per_group(
-                sampled.sum(dim=1), inputs_of_step["num_items_in_batch"], self.rollouts.settings.rollouts_per_task
-            )
+            # The number of tokens is that of all processes, which average their gradients.
+            total = inputs_of_step["num_items_in_batch"] / self.rollouts.ranks.count
+            scale = per_group(sampled.sum(dim=1), total, self.rollouts.settings.rollouts_per_task)
             advantages = inputs_of_step["advantages"]
             inputs_of_step["advantages"] = advantages * scale.reshape(-1, *[1] * (advantages.ndim - 1))
         return inputs_of_step
@@ -277,6 +283,12 @@ class RoundTrainer(GRPOTrainer):
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
+        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
+        ranks = self.rollouts.ranks
+        for _ in range(ranks.most(len(logps)) - len(logps) if ranks.sharding else 0):
+            row = order[:1]
+            scored, _, _ = score(model, input_ids[row], attention_mask[row], logits_to_keep, None, compute_entropy)
+            logps[0] = logps[0] + 0.0 * scored.sum()
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
@@ -347,7 +359,7 @@ class RoundCallback(TrainerCallback):
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""
         # Each batch is permuted: a resumed round must permute as an undisturbed one does.
-        set_seed(derive_seed(self.plan.run_seed, "step", state.global_step) % 2**32)
+        set_seed(step_seed(self.plan.run_seed, state.global_step))
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         """Report a finished step. Raises RoundFailure for a loss or gradient that is not finite, before it is saved."""
@@ -389,13 +401,18 @@ def trainer_config(
     # are those of whole groups. With as many of them per generation as per update pi_old is the policy itself. TRL
     # calls an update a step: whatever the settings count in steps is given to it times the updates of one.
     updates = settings.updates_per_step
-    rows = len(plan.steps[0]) * settings.rollouts_per_task // updates
+    rows = len(plan.steps[0]) * settings.rollouts_per_task // (updates * settings.processes)
     together = settings.micro_batch or rows
     return GRPOConfig(
         output_dir=str(policies),
         # The global step that ends the round: the trainer continues from the last checkpoint's. A schedule over it
         # would jump with every round, so that a decay counts the run's steps instead (create_scheduler).
         max_steps=plan.last_step * updates,
+        # Rows are scored in as many forwards as they need, which differs between processes, and DDP would synchronise
+        # buffers in each: they hold no statistics in a language model.
+        ddp_broadcast_buffers=False,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=1800 if settings.launch is None else math.ceil(settings.launch.deadline),
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
         steps_per_generation=rows // together * updates,
@@ -462,7 +479,7 @@ def train(
     adapter = None if lora is None else lora_config(lora, rollouts.policy.model)
     if adapter is not None:
         set_seed(config.seed)  # peft draws the adapter's first weights
-    prompts = [task.id for step in rollouts.plan.steps for task in step]
+    prompts = rollouts.prompts()
     trainer = RoundTrainer(
         rollouts,
         model=rollouts.policy.model,
@@ -475,16 +492,34 @@ def train(
     )
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
+    check_processes(trainer, rollouts.ranks)
     rollouts.stopwatch.loaded()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     except RuntimeError as error:
+        if rollouts.ranks.count > 1 and not isinstance(error, RoundFailure) and lost_in_a_collective(error):
+            raise LostRanks(f"rank {rollouts.ranks.index} lost the other processes ({_first_line(error)})") from error
         if isinstance(error, RoundFailure | EnvironmentFault) or "can't allocate memory" not in str(error):
             raise
         raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     return trainer
+
+
+def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
+    """Raise RoundFailure when the trainer's processes are not those that were started, or divide weights otherwise.
+
+    accelerate trains in one process, without a word, where it finds no accelerator for what it was configured to do.
+    """
+    accelerator = trainer.accelerator
+    sharded = bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+    if accelerator.num_processes != ranks.count or sharded != bool(ranks.sharding):
+        raise RoundFailure(
+            f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "
+            f"and accelerate made {accelerator.num_processes} of type {accelerator.distributed_type.value}: check "
+            "training.launch.config and that every process has a GPU"
+        )
 
 
 def check_state(checkpoint: Path) -> None:
@@ -504,5 +539,8 @@ def check_state(checkpoint: Path) -> None:
 
 
 def _out_of_memory(step: int, error: BaseException) -> str:
-    first_line = str(error).strip().partition("\n")[0]
-    return f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({first_line})"
+    return f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({_first_line(error)})"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

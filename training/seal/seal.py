@@ -29,7 +29,7 @@ from training.seal.interface import InterfaceState, learning_interface, update
 from training.seal.labels import TurnCause, TurnLabel
 from training.seal.settings import SealSettings
 
-__all__ = ["Seal", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
+__all__ = ["Seal", "SealHandover", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
 
 
 RULES = 2
@@ -60,6 +60,13 @@ class TurnsOfTokens(NamedTuple):
 
     mask: Sequence[int]
     begins: Sequence[int]
+
+
+class SealHandover(NamedTuple):
+    """What the process that took in a step gives the others: the state after it, and a diagnosis per trajectory."""
+
+    state: SealState
+    diagnoses: tuple[Diagnosis | None, ...]
 
 
 def first_state(settings: SealSettings) -> SealState:
@@ -145,6 +152,15 @@ class Seal:
         profile = failure_profile(self._diagnoses, trajectories)
         self.state = next_state(self.state, profile, self.settings)
         self._keep(SealStep(step=step, profile=profile, state=self.state))
+
+    def handover(self) -> SealHandover:
+        """Return what the last ``take_in`` came to, for other processes of the round."""
+        return SealHandover(self.state, self._diagnoses)
+
+    def go_on(self, given: SealHandover, rows: Sequence[int]) -> None:
+        """Take over a step that another process took in; ``rows`` are the trajectories that this one weighs."""
+        self.state = given.state
+        self._diagnoses = tuple(given.diagnoses[row] for row in rows)
 
     def weigh(
         self,

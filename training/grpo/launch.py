@@ -1,0 +1,263 @@
+"""Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
+
+``training.run_round`` becomes the launcher itself: it watches its own parent, the processes are its children and print
+to its stdout, and they watch it (``training.grpo.rank``). So a round in several processes is to everything above it the
+one child process that it is without ``training.launch``. With ``config`` it is ``accelerate launch --config_file``, else
+``torchrun``; both are called as functions, because the commands lose what a process said and how it ended.
+
+Import torch late: the checks of this module are made before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from environments.base import InputError
+from environments.checkout import ROOT
+from environments.command import MISTAKE, StorageError, storage_refusal
+from memory.processes import search_path
+from memory.strict_yaml import read_yaml
+from training.grpo.ranks import Sharding, started_by_launcher
+from training.grpo.record import RoundFailure
+from training.settings import LaunchSettings, PolicySettings
+
+__all__ = ["Ended", "check_launch", "failure_of", "launch_round", "sharding"]
+
+RANK = "training.grpo.rank"
+"""The module that each process runs."""
+
+
+class _Config(BaseModel):
+    """The part of accelerate's configuration file that is checked; accelerate reads the rest."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    distributed_type: str = "NO"
+    num_processes: int | None = None
+    num_machines: int | None = None
+    mixed_precision: str = "no"
+    fsdp_config: dict[str, Any] = {}
+    deepspeed_config: dict[str, Any] = {}
+
+
+_TYPES: Mapping[str, Sharding | None] = {"MULTI_GPU": None, "FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
+
+
+def config_file(launch: LaunchSettings) -> Path | None:
+    """Return accelerate's configuration; a relative path is the project's own where the working directory has none.
+
+    Raises InputError where neither has it.
+    """
+    if launch.config is None:
+        return None
+    places = [Path(launch.config), ROOT / launch.config]
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise InputError(
+            f"training.launch.config: {launch.config} cannot be read, there is no such file: name one of recipes/launch/"
+        )
+    return found
+
+
+def _config(launch: LaunchSettings) -> _Config | None:
+    path = config_file(launch)
+    if path is None:
+        return None
+    try:
+        return _Config.model_validate(read_yaml(path))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"])) or "the file"
+        raise InputError(f"training.launch.config: {path}: {key}: {wrong['msg']}") from None
+
+
+def sharding(launch: LaunchSettings) -> Sharding | None:
+    """Return how the processes divide the weights; None where each has all of them."""
+    config = _config(launch)
+    return None if config is None else _TYPES.get(config.distributed_type)
+
+
+def check_launch(launch: LaunchSettings, policy: PolicySettings, in_process_sampler: bool = True) -> None:
+    """Raise InputError that names the key for which the processes could not train together.
+
+    ``in_process_sampler``: rollouts are sampled from the trainer's own model, which must then be whole.
+    """
+    if launch.machines > 1:
+        machine_of()
+    config = _config(launch)
+    if config is None:
+        return
+    where = f"training.launch.config: {launch.config}"
+    if config.distributed_type not in _TYPES:
+        raise InputError(
+            f"{where} has distributed_type {config.distributed_type}, with which accelerate would not start several "
+            f"processes that train together: make it one of {', '.join(_TYPES)}, or leave config null on the CPU"
+        )
+    for key, wanted in (("num_processes", launch.processes), ("num_machines", launch.machines)):
+        given = getattr(config, key)
+        if given is not None and given != wanted:
+            name = key.removeprefix("num_")
+            raise InputError(f"{where} has {key} {given} and training.launch.{name} is {wanted}: make them equal")
+    precision = "bf16" if policy.dtype == "bfloat16" else "no"
+    if config.mixed_precision != precision:
+        raise InputError(
+            f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it {precision}"
+        )
+    kind = _TYPES[config.distributed_type]
+    if kind is None:
+        return
+    if policy.device == "cpu":
+        raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
+    if in_process_sampler and (kind == "fsdp" or _stage(config) == 3):
+        raise InputError(
+            f"{where} shards weights, and the in-process sampler needs all of them in each process: sample with vLLM "
+            "(sampling.engine), or take a configuration of DDP"
+        )
+    if kind == "fsdp":
+        for key, value, why in (
+            ("fsdp_version", 2, "FSDP1 is not supported"),
+            ("fsdp_state_dict_type", "FULL_STATE_DICT", "a checkpoint has to hold the policy's whole weights"),
+        ):
+            if config.fsdp_config.get(key) != value:
+                raise InputError(f"{where}: fsdp_config.{key} is {config.fsdp_config.get(key)}, {why}: make it {value}")
+    elif find_spec("deepspeed") is None:
+        raise InputError(f"{where} asks for DeepSpeed, which is not installed: run pip install deepspeed, or take FSDP2")
+    elif _stage(config) == 3 and not config.deepspeed_config.get("zero3_save_16bit_model"):
+        raise InputError(
+            f"{where}: deepspeed_config.zero3_save_16bit_model is not true, a checkpoint has to hold the policy's whole "
+            "weights: set it"
+        )
+
+
+def _stage(config: _Config) -> int:
+    stage = config.deepspeed_config.get("zero_stage", 0)
+    return stage if isinstance(stage, int) else 0
+
+
+class Machine(NamedTuple):
+    """This machine among several: its number from 0, and where the first one listens."""
+
+    number: int
+    address: str
+    port: int
+
+
+def machine_of(environment: Mapping[str, str] | None = None) -> Machine:
+    """Return this machine's place by NODE_RANK, MASTER_ADDR and MASTER_PORT, as torchrun and schedulers name them.
+
+    Raises InputError that names one which is missing or not a number.
+    """
+    variables = os.environ if environment is None else environment
+    try:
+        return Machine(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
+    except KeyError as missing:
+        raise InputError(
+            f"training.launch.machines: {missing.args[0]} is not set: on every machine set NODE_RANK (0 on the first), "
+            "MASTER_ADDR and MASTER_PORT (the first machine's, reached by all), and start the command"
+        ) from None
+    except ValueError:
+        raise InputError("training.launch.machines: NODE_RANK and MASTER_PORT are numbers: correct them") from None
+
+
+def launch_round(
+    root: Path, iteration: int, resume: bool, launch: LaunchSettings, policy: PolicySettings, threads: int
+) -> None:
+    """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
+
+    They inherit stdout and stderr; the first one prints the lines of progress. When one fails, or is killed, the others
+    are ended. Raises InputError and StorageError where that was its cause, RoundFailure otherwise, SystemExit after a
+    signal to this process.
+    """
+    if started_by_launcher():
+        raise InputError(
+            "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one already: "
+            f"start it without one, or run python -m {RANK} RUN ITERATION under yours"
+        )
+    check_launch(launch, policy)
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    os.environ.update(search_path())
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
+    with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
+        try:
+            if launch.config is None:
+                _torchrun(launch, logs, words)
+            else:
+                _accelerate(launch, logs, words)
+        except ChildFailedError as failed:
+            ended = [Ended(rank, one.exitcode, one.message) for rank, one in sorted(failed.failures.items())]
+            raise failure_of(ended) from None
+        except SignalException as stopped:
+            raise SystemExit(128 + stopped.sigval) from None
+
+
+def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
+    from torch.distributed.run import get_args_parser, run
+
+    options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes // launch.machines)]
+    if launch.machines == 1:
+        options.append("--standalone")
+    else:
+        machine = machine_of()
+        options += ["--nnodes", str(launch.machines), "--node-rank", str(machine.number)]
+        options += ["--master-addr", machine.address, "--master-port", str(machine.port)]
+    run(get_args_parser().parse_args([*options, "--module", *words]))
+
+
+def _accelerate(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
+    from accelerate.commands.launch import launch_command, launch_command_parser
+
+    options = ["--config_file", str(config_file(launch)), "--log_dir", logs]
+    options += ["--num_processes", str(launch.processes), "--num_machines", str(launch.machines)]
+    if launch.machines == 1:
+        options += ["--main_process_port", "0"]  # any free one
+    else:
+        machine = machine_of()
+        options += ["--machine_rank", str(machine.number), "--main_process_ip", machine.address]
+        options += ["--main_process_port", str(machine.port), "--same_network"]
+    launch_command(launch_command_parser().parse_args([*options, "--module", *words]))
+
+
+class Ended(NamedTuple):
+    """How one process ended: its exit status (negative: the signal), and what it wrote to its failure file."""
+
+    rank: int
+    status: int
+    told: object
+
+
+def failure_of(ended: Sequence[Ended]) -> Exception:
+    """Return the exception for processes that failed: the cause of the first that has one of its own.
+
+    A process that only lost the others is not the cause while another one is known.
+    """
+    told = [one for one in ended if isinstance(one.told, Mapping)]
+    for one in told:
+        assert isinstance(one.told, Mapping)
+        sentence = str(one.told.get("message"))
+        if one.told.get("lost"):
+            continue
+        if storage_refusal(sentence):
+            return StorageError(sentence)
+        return InputError(sentence) if one.status == MISTAKE else RoundFailure(sentence)
+    # The launcher ends the others with SIGTERM, and lists them, too.
+    killed = sorted((one for one in ended if one.status < 0), key=lambda one: one.status == -signal.SIGTERM)
+    if killed and not (told and killed[0].status == -signal.SIGTERM):
+        rank, status, _ = killed[0]
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        return RoundFailure(f"rank {rank} was ended by {name}, and the others with it: go on with --resume")
+    if told:
+        assert isinstance(told[0].told, Mapping)
+        return RoundFailure(str(told[0].told.get("message")))
+    return RoundFailure(f"rank {ended[0].rank} ended with status {ended[0].status}: its reason is above, in the log")
