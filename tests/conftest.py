@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from support.installed_appworld import installed_appworld
+from support.preloaded import preloaded_process, through
 from xdist.scheduler import LoadFileScheduling
 
 from environments.appworld.client import AppWorldEngine
@@ -38,6 +41,8 @@ FIRST = (
     "evaluation/test_run_appworld.py",
     "benchmarks/test_appworld_worlds.py",
 )
+PRELOADED = "COEVOLVE_TESTS_PRELOADED_AT"
+"""Where the workers find the one preloaded process of a session: its address."""
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
 _started: list[str] = []
 
@@ -48,6 +53,14 @@ def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_note_programs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the preloaded process in the process that the others are workers of."""
+    if not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        os.environ[PRELOADED] = stack.enter_context(preloaded_process())
+        config.add_cleanup(stack.close)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -96,6 +109,13 @@ def engine(installation: Installation) -> Iterator[AppWorldEngine]:
     """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
     with AppWorldEngine(installation, EngineLimits(execute=30, grace=10.0, megabytes=256)) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def preloaded() -> Iterator[None]:
+    """Let the project's commands start with their packages imported while tests of the module run."""
+    with through(os.environ[PRELOADED]):
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,8 +25,9 @@ from support.killing import (
     start,
     wait_for,
 )
+from support.preloaded import alone
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 GONE = 5.0  # seconds in which every process of a killed run must have ended
 
@@ -40,11 +41,13 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """Under another order of hashes than all that is compared with it, which forks of one process have in common."""
     folder = tmp_path_factory.mktemp("undisturbed")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE)
     log = folder / "log"
-    assert finish(command(folder / "run", recipe), log, PYTHONHASHSEED="1") == 0, log.read_text()
+    with alone():
+        assert finish(command(folder / "run", recipe), log, PYTHONHASHSEED="1") == 0, log.read_text()
     summary = json.loads((folder / "run" / "iterations" / "000" / "summary.json").read_text())
     assert summary["contexts"]["new"] >= 3, "too few branches to be killed between"
     assert summary["admitted"] >= 3
@@ -70,7 +73,9 @@ def told(path: Path, text: str) -> Callable[[], bool]:
 
 
 @pytest.fixture(scope="module")
-def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, float]]]:
+def chain(
+    preloaded: None, undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[tuple[str, float]]]:
     """A run killed in each stage before the graph, one after the other, always gone on with; what was measured.
 
     The fixture ends where the graph is about to begin: the tests of the graph's points start from copies.
@@ -92,7 +97,7 @@ def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     measured = []
     for victim, name, condition in points:
         options = ["--resume"] if measured else []
-        process = start(command(root, undisturbed.recipe, *options), log, PYTHONHASHSEED=str(len(measured)))
+        process = start(command(root, undisturbed.recipe, *options), log)
         assert wait_for(condition, process), f"{name}: {log.read_text()}"
         pids = kill(process, victim)
         if victim == "child":

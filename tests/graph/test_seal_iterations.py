@@ -54,7 +54,7 @@ evaluation: {{set: null}}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def runs(preloaded: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Three iterations, killed right before the second and gone on with."""
     folder = tmp_path_factory.mktemp("seal")
     make_guided_policy(folder / "policy", TASKS, EMPTY)

@@ -20,7 +20,7 @@ def train(run: RunDirectory, iteration: int, *flags: str) -> list[RoundProgress]
         log_path=run.root / "round.log",
         deadline=120,
         on_line=lines.append,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={"OMP_NUM_THREADS": "1"},
     )
     asyncio.run(child)
     return [RoundProgress.model_validate_json(line) for line in lines]

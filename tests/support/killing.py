@@ -1,6 +1,6 @@
 """Starts the real command on a run, kills its processes, and compares what two runs left behind.
 
-``python killing.py END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process that
+``python -m support.killing END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process that
 comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL), or
 ``full``, the disk takes no more from then on.
 """
@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]  # spelt out: this file is a script too
+from support import ROOT
 
 RECIPE = """
 seed: 3
@@ -78,7 +78,7 @@ def arguments(root: Path, recipe: Path, *options: str) -> list[str]:
 
 def ended_at(end: str, hook: str, number: int, *options: str) -> list[str]:
     """The command in a process that comes to such an end."""
-    return [sys.executable, str(Path(__file__)), end, hook, str(number), *options]
+    return [sys.executable, "-m", "support.killing", end, hook, str(number), *options]
 
 
 def limited(kibibytes: int, argv: list[str]) -> list[str]:
@@ -88,6 +88,7 @@ def limited(kibibytes: int, argv: list[str]) -> list[str]:
 
 def start(argv: list[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
     """Start a command in a process group of its own; stdout and stderr go to ``log``."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT / "tests"))))
     with log.open("ab") as output:
         return subprocess.Popen(
             argv,
@@ -95,7 +96,7 @@ def start(argv: list[str], log: Path, **environment: str) -> subprocess.Popen[by
             stdout=output,
             stderr=output,
             process_group=0,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **environment},
         )
 
 

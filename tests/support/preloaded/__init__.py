@@ -1,0 +1,59 @@
+"""Start commands with their packages imported: see process.py. Tests ask for it with the fixture ``preloaded``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from support.preloaded.handing_over import ADDRESS
+
+__all__ = ["ADDRESS", "alone", "preloaded_process", "through"]
+
+HERE = Path(__file__).parent
+PADDING = 4000
+VARIABLES = {"HF_HUB_OFFLINE": "1", "LANGGRAPH_STRICT_MSGPACK": "true", "OMP_NUM_THREADS": "1"}
+"""What packages read when they are imported is equal for all: the process imports them once."""
+
+
+@contextmanager
+def preloaded_process() -> Iterator[str]:
+    """Run the process, which imports nothing large before its first command; its address."""
+    with TemporaryDirectory(prefix="preloaded-") as folder, socket.socket(socket.AF_UNIX) as listening:
+        address = f"{folder}/socket"
+        listening.bind(address)
+        listening.listen(64)
+        argv = [sys.executable, str(HERE / "process.py"), str(listening.fileno()), "." * PADDING]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], process_group=0) as process:
+            try:
+                yield address
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+
+
+@contextmanager
+def through(address: str) -> Iterator[None]:
+    """Run the commands of the project that this process starts by forks of the preloaded process."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = os.environ.get("PYTHONPATH")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(HERE), path))))
+        patch.setenv(ADDRESS, address)
+        for name, value in VARIABLES.items():
+            patch.setenv(name, value)
+        yield
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let commands that are started in the block import everything themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(ADDRESS, raising=False)
+        yield

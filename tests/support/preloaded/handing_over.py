@@ -1,0 +1,63 @@
+"""Hand the command of an interpreter over to the preloaded process (process.py)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+ADDRESS = "COEVOLVE_TESTS_PRELOADED"
+PACKAGES = ("agents", "evaluation", "graph", "support", "training")
+FIXED = ("CUDA_", "HF_", "LANGGRAPH_", "OMP_", "PYTHON", "TOKENIZERS_", "TRANSFORMERS_")
+FREE = ("HF_HUB_DISABLE_TELEMETRY", "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE")
+FORWARDED = ("SIGHUP", "SIGINT", "SIGTERM")
+
+
+def fixed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Python reads when it starts, and packages when they are imported."""
+    return {name: value for name, value in environment.items() if name.startswith(FIXED) and name not in FREE}
+
+
+def suitable(argv: Sequence[str]) -> bool:
+    """Return whether this is code (-c) or a module (-m) of the project."""
+    return argv[1:2] == ["-c"] or (argv[1:2] == ["-m"] and argv[2].partition(".")[0] in PACKAGES)
+
+
+def hand_over(address: str) -> None:
+    """Run the command in a fork of the preloaded process and end as it ends; return if that process refuses it."""
+    import array
+    import json
+    import resource
+    import signal
+    import socket
+
+    inherited = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    inherited = [one for one in inherited if os.get_inheritable(one)]
+    command = {
+        "argv": sys.orig_argv,
+        "folder": os.getcwd(),
+        "path": sys.path if sys.flags.safe_path else [os.getcwd(), *sys.path],
+        "environment": dict(os.environ),
+        "fixed": fixed(os.environ),
+        "files": inherited,
+        "file_size": resource.getrlimit(resource.RLIMIT_FSIZE),
+    }
+    message = json.dumps(command).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", inherited).tobytes())
+        server.sendmsg([len(message).to_bytes(4, "big")], [rights])
+        server.sendall(message)
+        answers = server.makefile()
+        child = int(answers.readline() or 0)
+        if not child:
+            return
+        for name in FORWARDED:
+            signal.signal(getattr(signal, name), lambda number, _: os.kill(child, number))
+        status = int(answers.readline())
+    if os.WIFSIGNALED(status):
+        end = os.WTERMSIG(status)
+        if end != signal.SIGKILL:
+            signal.signal(end, signal.SIG_DFL)
+        os.kill(os.getpid(), end)
+    os._exit(os.waitstatus_to_exitcode(status))
