@@ -228,6 +228,8 @@ class _Round:
             bfloat16=bfloat16,
             adapter=settings.policy.lora is not None,
             autocast=bfloat16,
+            first=self.ranks.first,
+            by_first=self.ranks.by_first,
         )
         stopwatch.engine = sampler.figures
 
