@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -138,11 +140,19 @@ class StudyPlan(BaseModel):
     limit: int | None = None
     arms: tuple[StudyArm, ...]
 
-    def settings_of(self, arm: StudyArm) -> Tree:
-        """Return the settings of an arm's run, by today's names. Raises InputError for a missing base."""
+    @cached_property
+    def shared(self) -> Tree:
+        """The settings that all arms share, by today's names. Raises InputError for a missing base."""
         tree = read_recipe(self.base)
         give_todays_names(tree)
-        for key, value in (*self.settings.items(), *arm.overrides.items()):
+        for key, value in self.settings.items():
+            put(tree, key, value)
+        return tree
+
+    def settings_of(self, arm: StudyArm) -> Tree:
+        """Return the settings of an arm's run. Raises InputError for a missing base."""
+        tree = copy.deepcopy(self.shared)
+        for key, value in arm.overrides.items():
             put(tree, key, value)
         return tree
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.settings import ExplorationSettings
 from environments.base import InputError
-from evaluation.papers import estimate as module
 from evaluation.papers.catalogue import Part, Preparation, StudyPlan, load_catalogue
 from evaluation.papers.estimate import Rates, billions_of, estimate, gpu_gib, money
 from evaluation.papers.machine import (
@@ -152,12 +150,6 @@ def test_money_needs_the_prices_of_what_is_used() -> None:
     assert money(10, 3e6, 1e6, priced) == pytest.approx(20 + 3 + 4)
     assert money(0, 3e6, 1e6, priced.model_copy(update={"price_gpu_hour": None})) == pytest.approx(7)
     assert money(10, 3e6, 1e6, priced.model_copy(update={"price_prompt": None})) is None
-
-
-def test_defaults_of_exploration_are_the_roles_own() -> None:
-    exploration = ExplorationSettings()
-    assert (exploration.rounds, exploration.steps) == (module.ROUNDS, module.STEPS)
-    assert exploration.drafts_per_context == module.DRAFTS
 
 
 def test_recorded_rates_have_sources_and_the_papers_numbers() -> None:
