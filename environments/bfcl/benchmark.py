@@ -123,7 +123,7 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated.text import render_task
+        from environments.bfcl.templated.wordings import render_task
 
         return render_task(environment, task, "train", rng)
 

@@ -18,12 +18,11 @@ from environments.command import MISTAKE, OneSentence, exit_statuses
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evaluation.papers.catalogue import Catalogue, PaperItem, Part, Preparation
+    from evaluation.papers.catalogue import Catalogue, PaperItem, Part, Preparation, StudyPlan
     from evaluation.papers.estimate import Estimate, Rates
     from evaluation.papers.machine import Machine
 
 Split = Literal["dev", "test"]
-FIRST_SEED: dict[Split, int] = {"dev": 100, "test": 0}
 DAY = 24 * 3600.0
 _POLICY = re.compile(r"\{policy:([a-z0-9-]+)\}")
 
@@ -144,11 +143,15 @@ class _Papers:
     """The catalogue on this machine, for one split."""
 
     def __init__(self, catalogue: Catalogue, rates: Rates, folders: Folders, split: Split) -> None:
+        from evaluation.study.recipe import FIRST_SEED
+
+        self._first_seed = FIRST_SEED[split]
         self._catalogue = catalogue
         self._rates = rates
         self._folders = folders
         self._split: Split = split
         self._machine: Machine | None = None
+        self._plans: dict[Path, StudyPlan] = {}
 
     def report(self, item: PaperItem) -> ItemReport:
         """Return what an item takes and what this machine lacks for it."""
@@ -165,7 +168,6 @@ class _Papers:
 
     def refusals(self, item: PaperItem, part: Part) -> tuple[str, ...]:
         """Return one sentence for each thing that a part lacks on this machine."""
-        from evaluation.papers.catalogue import load_plan
         from evaluation.papers.machine import analysis_refusals, evaluation_refusals, set_size, study_refusals
 
         def available(environment: str, name: str) -> None:
@@ -173,7 +175,7 @@ class _Papers:
 
         found: tuple[str, ...] = ()
         if part.recipe is not None:
-            plan = load_plan(part.recipe)
+            plan = self._plan(part.recipe)
             found = study_refusals(plan, plan.sets[self._split], part, self._here(), available)
         if item.kind == "evaluation":
             found = evaluation_refusals(part, self._here(), available)
@@ -202,6 +204,14 @@ class _Papers:
                 return status
         return 0
 
+    def _plan(self, recipe: Path) -> StudyPlan:
+        """Return a study's recipe, which is read once."""
+        from evaluation.papers.catalogue import load_plan
+
+        if recipe not in self._plans:
+            self._plans[recipe] = load_plan(recipe)
+        return self._plans[recipe]
+
     def _here(self) -> Machine:
         if self._machine is None:
             from evaluation.papers.machine import this_machine
@@ -210,12 +220,11 @@ class _Papers:
         return self._machine
 
     def _estimate(self, part: Part) -> Estimate | None:
-        from evaluation.papers.catalogue import load_plan
         from evaluation.papers.estimate import estimate
 
         if part.recipe is None:
             return None
-        plan = load_plan(part.recipe)
+        plan = self._plan(part.recipe)
         try:
             return estimate(plan, plan.sets[self._split], self._tasks, self._rates, part.prepare)
         except InputError:
@@ -254,7 +263,7 @@ class _Papers:
 
     def _filled(self, argument: str, part: Part, missing_is_shown: bool) -> str:
         """Return an argument with its placeholders replaced. Raises InputError for a run without a checkpoint."""
-        values = {"{output}": str(self._folders.results), "{seed}": str(FIRST_SEED[self._split])}
+        values = {"{output}": str(self._folders.results), "{seed}": str(self._first_seed)}
         if part.of is not None:
             output, work = self._folders.of(part.of)
             values |= {"{raw}": str(output / "raw"), "{runs}": str(work)}
@@ -276,7 +285,7 @@ class _Papers:
 
     def _run_of(self, part: Part, arm: str) -> Path:
         assert part.of is not None
-        return self._folders.of(part.of)[1] / f"{arm}-{FIRST_SEED[self._split]}" / "run"
+        return self._folders.of(part.of)[1] / f"{arm}-{self._first_seed}" / "run"
 
     def _maker(self, part: Part) -> str:
         """Return the item whose study makes what the part reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -140,11 +140,19 @@ class StudyPlan(BaseModel):
     limit: int | None = None
     arms: tuple[StudyArm, ...]
 
-    def settings_of(self, arm: StudyArm) -> Tree:
-        """Return the settings of an arm's run, by today's names. Raises InputError for a missing base."""
-        tree = _copy_of(self.base)
+    @cached_property
+    def shared(self) -> Tree:
+        """The settings that all arms share, by today's names. Raises InputError for a missing base."""
+        tree = recipe_at(self.base)
         give_todays_names(tree)
-        for key, value in (*self.settings.items(), *arm.overrides.items()):
+        for key, value in self.settings.items():
+            put(tree, key, value)
+        return tree
+
+    def settings_of(self, arm: StudyArm) -> Tree:
+        """Return the settings of an arm's run. Raises InputError for a missing base."""
+        tree = copy.deepcopy(self.shared)
+        for key, value in arm.overrides.items():
             put(tree, key, value)
         return tree
 
@@ -169,7 +177,7 @@ def load_plan(path: Path) -> StudyPlan:
         raise InputError(f"{path}: {complaint(error)}") from None
 
 
-def _copy_of(path: Path) -> Tree:
+def recipe_at(path: Path) -> Tree:
     """Return the sections of a recipe. Raises InputError for a file that is not a recipe."""
     found = find_recipe(path)
     try:

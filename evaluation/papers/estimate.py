@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-from agents.settings import requests_per_context
+from pydantic import BaseModel
+
+from agents.settings import ExplorationSettings, RolesSettings, requests_per_context
 from environments.base import Record
 from environments.registry import DEFAULT
 from evaluation.papers.catalogue import MeasuredRates, Preparation, RecordedRates, StudyPlan, Tree, value_of
@@ -33,9 +35,6 @@ FORMULAS = {
     "money": "GPU hours, prompt tokens and completion tokens times the prices that were given",
 }
 """How each figure is computed (ours)."""
-
-ROUNDS, STEPS, DRAFTS, VALIDATOR_STEPS = 4, 8, 3, 30
-"""Defaults of ``roles.exploration`` and ``roles.validator_actions``, which a recipe may leave out."""
 
 _BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![\w])")
 
@@ -155,10 +154,9 @@ def _load(tree: Tree, seeds: int, untrained: bool, attempts: int, rates: Rates) 
 
 def rollouts_of(tree: Tree) -> int:
     """Return the rollouts of one run."""
-    fields = TrainingSettings.model_fields
     product = int(value_of(tree, "iterations", 1))
     for name in ("steps", "tasks_per_step", "rollouts_per_task"):
-        product *= int(value_of(tree, f"training.{name}", fields[name].default))
+        product *= int(_setting(tree, f"training.{name}", TrainingSettings))
     return product
 
 
@@ -188,21 +186,23 @@ def environment_of(tree: Tree) -> str:
 
 def policy_of(tree: Tree) -> str:
     """Return the initial policy of a run."""
-    return str(value_of(tree, "policy.path", PolicySettings.model_fields["path"].default))
+    return str(_setting(tree, "policy.path", PolicySettings))
+
+
+def _setting(tree: Tree, key: str, section: type[BaseModel]) -> Any:  # noqa: ANN401 - any setting
+    """Return a setting by its dotted key, the default of its section where the recipe leaves it out."""
+    return value_of(tree, key, section.model_fields[key.rpartition(".")[2]].default)
 
 
 def _requests(tree: Tree, rates: Rates) -> int:
     """Return the requests of one run's chat roles: its evolutions, and D_0 where exploration makes it."""
-    per_iteration = value_of(
-        tree, "signals.contexts_per_iteration", SignalSettings.model_fields["contexts_per_iteration"].default
-    )
+    per_iteration = _setting(tree, "signals.contexts_per_iteration", SignalSettings)
     contexts = rates.signals_per_evolution if per_iteration is None else float(per_iteration)
     reflects = value_of(tree, "signals.contexts", "signals") == "signals"
     evolved = ceil(int(value_of(tree, "iterations", 1)) * contexts) * _per_context(tree, reflects)
     if value_of(tree, "tasks.initial") is not None:
         return evolved
-    count = value_of(tree, "tasks.initial_count", TaskSettings.model_fields["initial_count"].default)
-    return evolved + _first(tree, int(count), rates)
+    return evolved + _first(tree, int(_setting(tree, "tasks.initial_count", TaskSettings)), rates)
 
 
 def _preparation(one: Preparation, rates: Rates) -> int:
@@ -214,16 +214,18 @@ def _first(tree: Tree, count: int, rates: Rates) -> int:
 
 
 def _per_context(tree: Tree, reflects: bool) -> int:
-    exploration = "roles.exploration"
+    def exploration(name: str) -> int:
+        return int(_setting(tree, f"roles.exploration.{name}", ExplorationSettings))
+
     roles = ("reflector", "explorer", "abstractor", "validator")
     verified = value_of(tree, "verification.enabled", True)
     return requests_per_context(
         [name for name in roles if value_of(tree, f"roles.{name}.kind") == "chat"],
         reflects=reflects,
-        rounds=int(value_of(tree, f"{exploration}.rounds", ROUNDS)),
-        steps=int(value_of(tree, f"{exploration}.steps", STEPS)),
-        drafts=int(value_of(tree, f"{exploration}.drafts_per_context", DRAFTS)),
-        validator_steps=int(value_of(tree, "roles.validator_actions", VALIDATOR_STEPS)) if verified else 0,
+        rounds=exploration("rounds"),
+        steps=exploration("steps"),
+        drafts=exploration("drafts_per_context"),
+        validator_steps=int(_setting(tree, "roles.validator_actions", RolesSettings)) if verified else 0,
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from agents.settings import KEY_VARIABLE
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from evaluation.papers.catalogue import Part, StudyPlan, Tree, value_of
@@ -13,7 +14,6 @@ from evaluation.papers.estimate import environment_of, gpu_gib, policy_of
 from memory.settings import OFFICIAL
 
 VLLM = Path(".venvs") / "vllm" / "bin" / "python"
-KEY_VARIABLE = "OPENAI_API_KEY"
 ADDRESS_VARIABLE = "OPENAI_BASE_URL"
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -72,7 +72,7 @@ def _of_study(
             yield from _of_tasks(tree, part)
             trained.append(tree)
         for name in sets:
-            yield from _told(available, environment_of(tree), name)
+            yield from _missing_set(available, environment_of(tree), name)
     yield from _of_roles(trained, machine)
     yield from _of_vllm(part, machine)
 
@@ -124,7 +124,7 @@ def _of_vllm(part: Part, machine: Machine) -> Iterator[str]:
         yield f"{VLLM} is missing: run `make vllm`"
 
 
-def _told(available: Availability, environment: str, name: str) -> Iterator[str]:
+def _missing_set(available: Availability, environment: str, name: str) -> Iterator[str]:
     try:
         available(environment, name)
     except InputError as error:
@@ -136,7 +136,7 @@ def evaluation_refusals(part: Part, machine: Machine, available: Availability) -
     missing = [f"{name} is not set: set it" for name in part.variables if name not in machine.variables]
     if part.gpu and not machine.gpus:
         missing.append("it is scored on a GPU and this machine has none: run it on a machine with GPUs")
-    found = [one for name in part.sets if part.environment for one in _told(available, part.environment, name)]
+    found = [one for name in part.sets if part.environment for one in _missing_set(available, part.environment, name)]
     return (*missing, *found, *_of_vllm(part, machine))
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from environments.appworld import benchmark
 from environments.appworld.benchmark import BENCHMARK, UNTOLD
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.evaluation_sets import METRICS, Panel, SetEnvironment
+from environments.appworld.evaluation_sets import METRICS, OfficialSet, SetEnvironment
 from environments.appworld.installation import Installation
 from environments.appworld.start import Start
 from environments.base import InputError, TaskSpec
@@ -137,7 +137,7 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
         return SimpleNamespace(installation=world, api_docs={}, at_once=None, open=remember)
 
     world.full.joinpath("data", "api_docs").mkdir()
-    everybody, panel = AppWorldEnvironment(engine=engine()), Panel(name="test_normal", ids=SPLITS["test_normal"])
+    everybody, panel = AppWorldEnvironment(engine=engine()), OfficialSet(name="test_normal", ids=SPLITS["test_normal"])
     theirs = SetEnvironment(panel, engine=engine())
     everybody._reads = theirs._reads = frozenset()
     for task_id in SPLITS["test_normal"]:

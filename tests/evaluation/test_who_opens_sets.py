@@ -15,7 +15,7 @@ PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.ev
 OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
 TEST_SPLITS = {"test_normal", "test_challenge"}
 # Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
-NAME_TEST_SPLITS = {"environments/appworld/panels.py", "environments/appworld/made_world/tasks.py"}
+NAME_TEST_SPLITS = {"environments/appworld/evaluation_sets.py", "environments/appworld/made_world/tasks.py"}
 
 
 def sources(room: str) -> list[Path]:
@@ -49,7 +49,7 @@ def test_only_evaluation_opens_panels() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr in OPENERS
     }
-    assert openers >= {"evaluation/panels.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
+    assert openers >= {"evaluation/sets.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
     assert all(path.startswith("evaluation/") for path in openers), openers
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.text import render_task
+from environments.bfcl.templated.wordings import render_task
 from memory.records import Task
 from memory.run import write_jsonl
 from training.rollout.policy import Policy, load_policy

@@ -9,7 +9,7 @@ from typing import Any
 
 from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.text import render_task
+from environments.bfcl.templated.wordings import render_task
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.records import StageSeconds

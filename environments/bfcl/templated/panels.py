@@ -39,8 +39,9 @@ from environments.bfcl.templated.slices import (
     human_slices,
     slice_task,
 )
-from environments.bfcl.templated.text import caused_errors, render_turns
+from environments.bfcl.templated.wordings import render_turns
 from environments.command import exit_statuses
+from environments.task_text import caused_errors
 from environments.verification.fingerprints import (
     SUFFIX,
     call_sequence,

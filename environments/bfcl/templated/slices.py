@@ -9,8 +9,7 @@ from itertools import pairwise, product
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.bfcl.docs import tool_names
 from environments.bfcl.official import CategoryTask, load_category, split_of
-from environments.bfcl.templated.text import forced_calls, render_turns
-from environments.bfcl.templated.wordings import Wordings
+from environments.bfcl.templated.wordings import Wordings, forced_calls, render_turns
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import verify
 

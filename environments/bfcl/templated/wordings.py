@@ -1,4 +1,4 @@
-"""Write one call in the wording of its shape, for training or for evaluation sets.
+"""Write calls in the wordings of their shapes, and user turns of them, for training or for evaluation sets.
 
 Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are for evaluation sets, the
 other six for training (our choice): a wording of an evaluation set is never used in training, but each of its words
@@ -12,21 +12,29 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import string
+from collections.abc import Sequence
 from itertools import product
 from typing import Literal
 
 from pydantic import JsonValue
 
-from environments.base import InputError, ToolCall
+from environments import task_text
+from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.bfcl.templated import file_wordings, vehicle_wordings
 from environments.bfcl.templated.shapes import Case, Suffix
+from environments.task_text import Spec
 
 Wordings = Literal["train", "panel"]
 
 CASES = {**file_wordings.CASES, **vehicle_wordings.CASES}
 SUFFIXES = {**file_wordings.SUFFIXES, **vehicle_wordings.SUFFIXES}
 CONSTANTS = vehicle_wordings.CONSTANTS
+
+# "No such file or directory" does not name a file to make, and may be caused by the user's text; echo's "No such file"
+# means that a file must be made first.
+_FILE_TO_MAKE = re.compile(r"No such file(?! or directory)")
 
 
 def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
@@ -102,3 +110,28 @@ def _literal(function: str, parameter: str, value: JsonValue) -> str:
     ):
         return json.dumps(value, ensure_ascii=False)
     raise InputError(f"no words for {parameter}={value!r} of {function}: give text, a number or a list of texts")
+
+
+def forced_calls(environment: Environment, spec: TaskSpec) -> tuple[tuple[bool, ...], ...]:
+    """Return, for each turn and call of the reference, whether a precondition forces it (``environments.task_text``).
+
+    An error that a file has to be made names that file. Raises InputError for a task that the environment cannot open
+    or a tool that it does not have.
+    """
+    return task_text.forced_calls(environment, spec, lambda error: _FILE_TO_MAKE.search(error) is not None)
+
+
+def render_task(environment: Environment, spec: Spec, wordings: Wordings, rng: random.Random) -> Spec:
+    """Return ``spec`` with its user turns written, in wordings drawn with ``rng``; equal arguments give equal text.
+
+    Raises InputError for a call that has no wording, a turn without calls, and like ``forced_calls``.
+    """
+    return render_turns(spec, forced_calls(environment, spec), wordings, rng)
+
+
+def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], wordings: Wordings, rng: random.Random) -> Spec:
+    """Write user turns like ``render_task`` where ``forced`` is known already, without replays.
+
+    Raises InputError for a call that has no wording and for a turn without a clause.
+    """
+    return task_text.render_turns(spec, forced, lambda call, drawn: clause(call, wordings, drawn), rng)

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from agents.settings import ExplorationSettings
 from environments.base import InputError
-from evaluation.papers import estimate as module
 from evaluation.papers import machine
-from evaluation.papers.catalogue import Part, Preparation, StudyPlan, load_catalogue, read_mapping
+from evaluation.papers.catalogue import Part, Preparation, StudyPlan, load_catalogue, recipe_at
 from evaluation.papers.estimate import Rates, billions_of, estimate, gpu_gib, money
 from evaluation.papers.machine import (
     Machine,
@@ -155,12 +153,6 @@ def test_money_needs_the_prices_of_what_is_used() -> None:
     assert money(10, 3e6, 1e6, priced.model_copy(update={"price_prompt": None})) is None
 
 
-def test_defaults_of_exploration_are_the_roles_own() -> None:
-    exploration = ExplorationSettings()
-    assert (exploration.rounds, exploration.steps) == (module.ROUNDS, module.STEPS)
-    assert exploration.drafts_per_context == module.DRAFTS
-
-
 def test_recorded_rates_have_sources_and_the_papers_numbers() -> None:
     rates = load_catalogue().rates
     for seconds, name in ((45_144, "bfcl"), (100_596, "appworld")):
@@ -267,9 +259,9 @@ def test_torch_is_asked_for_gpus_where_a_driver_is(monkeypatch: pytest.MonkeyPat
 def test_a_recipe_is_read_again_once_it_changed(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("seed: 1")
-    assert read_mapping(path) == {"seed": 1}
+    assert recipe_at(path) == {"seed": 1}
     path.write_text("seed: 12")
-    assert read_mapping(path) == {"seed": 12}
+    assert recipe_at(path) == {"seed": 12}
     path.unlink()
     with pytest.raises(InputError, match="cannot read this recipe"):
-        read_mapping(path)
+        recipe_at(path)

@@ -23,7 +23,8 @@ from environments.bfcl.templated.panels import (
     set_names,
 )
 from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks
-from environments.bfcl.templated.text import caused_errors, forced_calls
+from environments.bfcl.templated.wordings import forced_calls
+from environments.task_text import caused_errors
 from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, read_publication, sets_folder
 from environments.verification.verify import verify
 

@@ -11,8 +11,8 @@ from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.slices import TEMPLATED_CLASSES
-from environments.bfcl.templated.text import caused_errors, forced_calls, render_task, render_turns
-from environments.task_text import CONNECTIVES
+from environments.bfcl.templated.wordings import forced_calls, render_task, render_turns
+from environments.task_text import CONNECTIVES, caused_errors
 from memory.records import Draft
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
