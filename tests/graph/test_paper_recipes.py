@@ -69,6 +69,7 @@ SMALL = (
 KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_TOP_PAD_": "200000000"}
 PAPER_BFCL, PAPER_APPWORLD = "recipes/paper-bfcl.yaml", "recipes/paper-appworld.yaml"
 COEVOLVE_SEAL, AS_RELEASED = "recipes/seal-bfcl/coevolve-seal.yaml", "recipes/seal-bfcl/seal-as-released.yaml"
+SEAL = "recipes/seal-bfcl/seal.yaml"
 EXPLORATION = ("roles.exploration.rounds=2", "roles.exploration.steps=5")
 
 LIMIT = "training.max_episode_steps=11"
@@ -165,6 +166,12 @@ def as_released(table: FaultyServer, tmp_path_factory: pytest.TempPathFactory) -
     return evolve(tmp_path_factory.mktemp("released"), *given)
 
 
+@pytest.fixture(scope="module")
+def seal(table: FaultyServer, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """SEAL by the paper's text: a fixed rho, an interface that follows the failure profile, scripted roles."""
+    return evolve(tmp_path_factory.mktemp("seal"), SEAL, "qwen2_5", knows(SEAL), table, LIMIT)
+
+
 def knows(recipe: str) -> Table:
     """A table with the references of official tasks that the first step draws, said turn by turn.
 
@@ -193,7 +200,8 @@ def first_draw(shipped: RunSettings) -> tuple[Task, ...]:
     return draw_steps(tasks, 1, PER_STEP, shipped.tasks.evolved_share, seed)[0]
 
 
-RUNS = ("paper_bfcl", "paper_appworld", "coevolve_seal", "as_released")
+RUNS = ("paper_bfcl", "paper_appworld", "coevolve_seal", "as_released", "seal")
+SCRIPTED = ("as_released", "seal")
 
 
 @pytest.fixture(params=RUNS)
@@ -312,7 +320,7 @@ def test_signals_are_those_of_the_definition_and_patterns_those_that_were_called
     assert marked
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "as_released"])
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in SCRIPTED])
 def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -383,22 +391,24 @@ def test_d_0_is_the_chat_explorers(name: str, request: pytest.FixtureRequest) ->
     }
 
 
-@pytest.mark.parametrize("name", ["coevolve_seal", "as_released"])
+@pytest.mark.parametrize("name", ["coevolve_seal", *SCRIPTED])
 def test_d_0_is_the_official_tasks(name: str, request: pytest.FixtureRequest) -> None:
     made = request.getfixturevalue(name)
     assert Counter(one.origin for one in tasks_at(load_tasks(made.run), 0)) == {"official": 180}
     assert {one.task_id for one in rollouts(made, 0)} == {one.id for one in first_draw(made.shipped)}
 
 
-def test_up_to_half_of_the_second_step_is_of_evolved_tasks_and_none_in_seals_main_run(
-    coevolve_seal: SimpleNamespace, as_released: SimpleNamespace
+@pytest.mark.parametrize("name", ["coevolve_seal", *SCRIPTED])
+def test_up_to_half_of_the_second_step_is_of_evolved_tasks_and_none_in_seals_own_runs(
+    name: str, request: pytest.FixtureRequest
 ) -> None:
-    assert coevolve_seal.summaries[0].admitted > 0
-    half = min(PER_STEP // 2, coevolve_seal.summaries[0].admitted)
-    for made, expected in ((coevolve_seal, half), (as_released, 0)):
-        origins = {one.id: one.origin for one in load_tasks(made.run)}
-        drawn = {one.task_id for one in rollouts(made, 1)}
-        assert sum(origins[task] == "evolved" for task in drawn) == expected
+    made, expected = request.getfixturevalue(name), 0
+    if name == "coevolve_seal":
+        assert made.summaries[0].admitted > 0
+        expected = min(PER_STEP // 2, made.summaries[0].admitted)
+    origins = {one.id: one.origin for one in load_tasks(made.run)}
+    drawn = {one.task_id for one in rollouts(made, 1)}
+    assert sum(origins[task] == "evolved" for task in drawn) == expected
 
 
 def test_the_limit_of_steps_ends_episodes_and_says_so(made: SimpleNamespace) -> None:
@@ -428,11 +438,13 @@ def strange_messages(made: SimpleNamespace) -> list[tuple[bool, bool]]:
     return found
 
 
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "paper_appworld"])
 def test_a_message_with_one_wrong_call_is_refused_whole_in_seals_recipes_alone(
-    paper_bfcl: SimpleNamespace, coevolve_seal: SimpleNamespace, as_released: SimpleNamespace
+    name: str, request: pytest.FixtureRequest
 ) -> None:
-    assert set(strange_messages(paper_bfcl)) == {(True, False)}
-    assert set(strange_messages(coevolve_seal) + strange_messages(as_released)) == {(False, True)}
+    made = request.getfixturevalue(name)
+    strict = made.settings.training.seal is not None
+    assert set(strange_messages(made)) == {(not strict, strict)}
 
 
 def test_prompts_have_seals_cues_where_the_recipe_has_them(made: SimpleNamespace) -> None:
@@ -453,7 +465,7 @@ def test_prompts_have_seals_cues_where_the_recipe_has_them(made: SimpleNamespace
         assert bool(shown) == seal.interface.constraint_cues
 
 
-@pytest.mark.parametrize("name", ["coevolve_seal", "as_released"])
+@pytest.mark.parametrize("name", ["coevolve_seal", *SCRIPTED])
 def test_seals_labels_rho_and_interface_are_recorded_for_each_step(name: str, request: pytest.FixtureRequest) -> None:
     made = request.getfixturevalue(name)
     seal = made.settings.training.seal
@@ -482,11 +494,13 @@ def test_seals_labels_rho_and_interface_are_recorded_for_each_step(name: str, re
     assert "SEAL" in made.summaries[0].labels
 
 
-def test_without_a_chat_role_the_loop_of_seals_main_run_admits_nothing_that_is_drawn(
-    as_released: SimpleNamespace,
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_without_a_chat_role_the_loop_of_seals_runs_admits_nothing_that_is_drawn(
+    name: str, request: pytest.FixtureRequest
 ) -> None:
-    assert all("scripted roles" in one.labels for one in as_released.summaries)
-    assert all(one.contexts.new <= 1 for one in as_released.summaries)
+    made = request.getfixturevalue(name)
+    assert all("scripted roles" in one.labels for one in made.summaries)
+    assert all(one.contexts.new <= 1 for one in made.summaries)
 
 
 def test_the_development_set_is_scored_around_each_round_of_appworld(paper_appworld: SimpleNamespace) -> None:
