@@ -6,6 +6,7 @@ That is done where the connection broke, and within the request's deadline; not 
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -194,6 +195,7 @@ class HostPool:
         self.seconds = seconds
         self._identity_of = identity
         self._identity: Identity | None = None
+        self._turn = itertools.count()
         self._lock = threading.Lock()
         self._meeting = threading.Lock()
 
@@ -269,10 +271,10 @@ class HostPool:
             host.open -= 1
 
     def _by_load(self) -> Iterator[Host]:
-        """Yield each host once, the least loaded first; where all are left out, all of them."""
-        now = time.monotonic()
-        usable = [host for host in self.hosts if host.avoided_until <= now]
-        waiting = usable or list(self.hosts)
+        """Yield each host once, the least loaded first, in turn; where all are left out, all of them."""
+        now, first = time.monotonic(), next(self._turn) % len(self.hosts)
+        in_turn = [*self.hosts[first:], *self.hosts[:first]]
+        waiting = [host for host in in_turn if host.avoided_until <= now] or in_turn
         while waiting:
             with self._lock:
                 chosen = min(waiting, key=lambda host: host.open / (host.capacity or 1))
