@@ -77,6 +77,13 @@ BENCHMARKS = (
         "6 min",
         optional=True,
     ),
+    CatalogueEntry(
+        "agentevolver",
+        "benchmarks.agentevolver",
+        "an environment host of ours, against AgentEvolver's service (COEVOLVE_AGENTEVOLVER names a running one)",
+        "3 min",
+        optional=True,
+    ),
 )
 
 

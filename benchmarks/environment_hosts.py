@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.host_processes import Serving, serving
+from benchmarks.host_processes import HostProcesses, serving
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.base import Action, Environment, Observation, TaskSpec, ToolCall
 from environments.bfcl.official import load_category
@@ -26,7 +26,7 @@ from environments.python_class.episode import PythonEpisode
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 
-__all__ = ["WaitingDepot", "measure", "waiting_depot"]
+__all__ = ["WaitingDepot", "measure", "replay", "waiting_depot"]
 
 HOSTS = 8
 THREADS = 16  # episodes that the client plays at a time
@@ -115,18 +115,18 @@ def _compared(
     return pairs
 
 
-def _play(environment: Environment, tasks: Sequence[TaskSpec], servers: Serving | None) -> _Played:
+def _play(environment: Environment, tasks: Sequence[TaskSpec], servers: HostProcesses | None) -> _Played:
     began, cpu, hosts = time.perf_counter(), _cpu(), servers.cpu() if servers else 0.0
     if servers is None:
-        requests = sum(_replay(environment, task) for task in tasks)
+        requests = sum(replay(environment, task) for task in tasks)
     else:
         with ThreadPoolExecutor(THREADS) as pool:
-            requests = sum(pool.map(lambda task: _replay(environment, task), tasks))
+            requests = sum(pool.map(lambda task: replay(environment, task), tasks))
     wall = time.perf_counter() - began
     return _Played(len(tasks), requests, wall, _cpu() - cpu, servers.cpu() - hosts if servers else 0.0)
 
 
-def _replay(environment: Environment, task: TaskSpec) -> int:
+def replay(environment: Environment, task: TaskSpec) -> int:
     """Replay the task's reference; return the number of calls of the episode's interface."""
     episode = environment.open(task)
     episode.start()

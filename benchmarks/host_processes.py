@@ -17,10 +17,10 @@ import psutil  # type: ignore[import-untyped]
 
 from environments.settings import EnvironmentSettings
 
-__all__ = ["Serving", "serving"]
+__all__ = ["HostProcesses", "serving"]
 
 
-class Serving(NamedTuple):
+class HostProcesses(NamedTuple):
     """Hosts that answer: their URLs, and the processes that they run in."""
 
     urls: Sequence[str]
@@ -37,7 +37,7 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def serving(chosen: EnvironmentSettings, processes: int, hosts: int = 1, capacity: int = 64) -> Iterator[Serving]:
+def serving(chosen: EnvironmentSettings, processes: int, hosts: int = 1, capacity: int = 64) -> Iterator[HostProcesses]:
     """Start ``processes`` with ``hosts`` hosts each, and end them afterwards. Raises RuntimeError where one fails."""
     section = chosen.model_copy(update={"hosts": ()}).model_dump_json()
     argv = [sys.executable, "-m", "benchmarks.host_processes", str(hosts), str(capacity), section]
@@ -52,7 +52,7 @@ def serving(chosen: EnvironmentSettings, processes: int, hosts: int = 1, capacit
             if not line:
                 raise RuntimeError(f"a process of hosts ended with status {process.wait()}")
             urls += json.loads(line)
-        yield Serving(urls, [process.pid for process in started])
+        yield HostProcesses(urls, [process.pid for process in started])
     finally:
         for process in started:
             process.kill()

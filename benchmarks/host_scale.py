@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from agents.live import live_run
 from agents.roles import Abstractor, Explorer
-from benchmarks.host_processes import Serving, serving
+from benchmarks.host_processes import HostProcesses, serving
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.base import Environment, Observation, ObservationStatus, Outcome, StartState, ToolCall
 from environments.hosts.environment import open_for_play
@@ -238,7 +238,7 @@ def _trajectory(task: Task) -> Trajectory:
     )
 
 
-def _opened(servers: Serving) -> list[int]:
+def _opened(servers: HostProcesses) -> list[int]:
     """Return how many episodes each host has opened."""
     import httpx
 

@@ -31,7 +31,7 @@ from environments.base import (
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
-from training.rollout.overlap import Overlap, overlapping
+from training.rollout.overlap import CallsInFlight, overlapping
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 
@@ -199,7 +199,7 @@ class _Rollout(EpisodeDriver):
         request: EpisodeRequest,
         limits: EpisodeLimits,
         over: Callable[[bool], None] = lambda success: None,
-        overlap: Overlap | None = None,
+        overlap: CallsInFlight | None = None,
     ) -> None:
         self._over = over
         self._overlap = overlap

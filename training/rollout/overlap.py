@@ -17,20 +17,20 @@ from typing import Any, TypeVar
 
 from environments.base import Environment, in_flight
 
-__all__ = ["Overlap", "overlapping"]
+__all__ = ["CallsInFlight", "overlapping"]
 
 Result = TypeVar("Result")
 
 
 @contextmanager
-def overlapping(environment: Environment, places: int) -> Iterator[Overlap | None]:
+def overlapping(environment: Environment, places: int) -> Iterator[CallsInFlight | None]:
     """Yield what runs the environment's calls, None for an environment of this process; end with all calls done."""
     threads = min(in_flight(environment), places)
     if threads <= 1:
         yield None
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="rollout") as pool:
-        overlap = Overlap(pool, places)
+        overlap = CallsInFlight(pool, places)
         try:
             yield overlap
         finally:
@@ -38,7 +38,7 @@ def overlapping(environment: Environment, places: int) -> Iterator[Overlap | Non
     overlap.check()
 
 
-class Overlap:
+class CallsInFlight:
     """Runs calls of episodes on the threads of ``pool``, with at most ``places`` episodes open at a time."""
 
     def __init__(self, pool: ThreadPoolExecutor, places: int) -> None:
