@@ -195,9 +195,7 @@ def _services(
     write_jsonl(folder.trajectories, made)
     write_json(
         folder.round,
-        round_record(
-            iteration=0, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
-        ),
+        round_record(iteration=0, policy="made", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()),
     )
     services = assemble(RunDirectory.open(root.resolve()), settings)
     roles = dataclasses.replace(services.roles, explorer=explorer, abstractor=_Draftless())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http import HTTPStatus
 from typing import Any
 
@@ -73,9 +74,11 @@ class Host:
         self.avoided_until = 0.0
         self.why = "it was not asked yet"
         self._answered = float("-inf")
-        headers = {"content-type": "application/json"} | ({} if token is None else {"authorization": f"Bearer {token}"})
+        bearer = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._headers = httpx.Headers({"content-type": "application/json"} | bearer)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_CONNECTION)
-        self._client = httpx.Client(base_url=url, trust_env=False, headers=headers, limits=limits)
+        # The transport without a client around it: cookies, redirects and proxies take a third of a request's time.
+        self._transport = httpx.HTTPTransport(trust_env=False, limits=limits)
 
     def greet(self, identity: Identity) -> None:
         """Ask what it serves, and how many episodes it can have.
@@ -135,17 +138,16 @@ class Host:
         """Return the fault that reports ``what`` happened."""
         return HostLost(f"environment host {self.url}: {what}")
 
-    def close(self) -> None:
-        """Close its connections."""
-        self._client.close()
-
     def _answer(
         self, method: str, path: str, body: bytes | None, deadline: float, seconds: float
     ) -> tuple[int, bytes, str | None]:
         left = max(deadline - time.monotonic(), 0.001)
         parts: list[bytes] = []
         size = 0
-        with self._client.stream(method, path, content=body, timeout=left) as response:
+        timeout = {"timeout": httpx.Timeout(left).as_dict()}
+        request = httpx.Request(method, self.url + path, headers=self._headers, content=body, extensions=timeout)
+        response = self._transport.handle_request(request)
+        with closing(response):
             for part in response.iter_raw():
                 parts.append(part)
                 size += len(part)
