@@ -341,6 +341,14 @@ def test_an_idle_episode_is_released() -> None:
         episode.close()
 
 
+def test_a_host_that_ends_closes_what_is_open() -> None:
+    watched = Watched()
+    with serving(environment=watched) as host:
+        hosted(host.url).open(a_task())
+        assert watched.closed == 0
+    assert watched.closed == 1
+
+
 def test_a_full_host_says_when_to_ask_again_and_an_episode_waits_for_a_place(monkeypatch) -> None:
     monkeypatch.setattr(server, "RETRY_AFTER", b"0")
     with serving(capacity=2) as host:
