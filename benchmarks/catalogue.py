@@ -59,6 +59,18 @@ BENCHMARKS = (
         reads_run=True,
     ),
     CatalogueEntry(
+        "environment-hosts",
+        "benchmarks.environment_hosts",
+        "episodes on eight environment hosts over HTTP, against this process",
+        "4 min",
+    ),
+    CatalogueEntry(
+        "host-scale",
+        "benchmarks.host_scale",
+        "the graph with 10,000 tasks and 1,000 contexts, alone and with episodes on 64 hosts",
+        "10 min",
+    ),
+    CatalogueEntry(
         "appworld",
         "benchmarks.appworld_worlds",
         "eight worlds of our AppWorld worker, against a pool of `appworld serve environment`",
@@ -70,6 +82,13 @@ BENCHMARKS = (
         "benchmarks.vllm_sampler",
         "a vLLM server on CPU, against the sampler in process, at 0.6 M, 50 M and 100 M parameters",
         "10 min",
+        optional=True,
+    ),
+    CatalogueEntry(
+        "agentevolver",
+        "benchmarks.agentevolver",
+        "an environment host of ours, against AgentEvolver's service (COEVOLVE_AGENTEVOLVER names a running one)",
+        "3 min",
         optional=True,
     ),
 )

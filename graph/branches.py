@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
 from typing import Literal, Protocol
+from weakref import WeakSet
 
 from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
@@ -15,7 +17,7 @@ from langgraph.types import Command, Send
 
 from agents.roles import RoleRefused
 from agents.spending import RepeatedFailure
-from environments.base import EnvironmentDefect, EnvironmentFault, InputError
+from environments.base import EnvironmentDefect, EnvironmentFault, InputError, in_flight
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
 from graph.records import Failure
@@ -24,6 +26,9 @@ from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.run import SEED_STAGE, BranchDirectory, iteration_stage, write_json
 
 DEADLINE = "deadline"
+SPARE_THREADS = 8  # beside those that wait for hosts: files are read and written on threads, too
+
+_widened: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 async def send_branches(state: IterationState, runtime: Runtime[RunServices]) -> list[Send] | str:
@@ -37,6 +42,22 @@ async def send_branches(state: IterationState, runtime: Runtime[RunServices]) ->
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:
     """Send a branch for each unguided context."""
     return _sends(SEED_STAGE, state.contexts, runtime.context)
+
+
+async def branches_at_once(services: RunServices, here: int) -> int:
+    """Return how many branches go on at a time, ``here`` where episodes are played in this process.
+
+    On hosts of scripted roles it is at least the number of calls that are worth making at a time. The event loop gets a
+    thread for each of those: by default it has a few more than the machine has cores. Raises EnvironmentFault when no
+    host answers.
+    """
+    most = await asyncio.to_thread(in_flight, services.environment)
+    loop = asyncio.get_running_loop()
+    if most > 1 and loop not in _widened:
+        loop.set_default_executor(ThreadPoolExecutor(most + SPARE_THREADS, thread_name_prefix="asyncio"))
+        _widened.add(loop)
+    # With chat roles, requests to their endpoint are what is limited.
+    return here if services.settings.roles.chat() else max(here, most)
 
 
 def _sends(stage: str, contexts: Iterable[str], services: RunServices) -> list[Send]:

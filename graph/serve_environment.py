@@ -12,6 +12,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, OneSentenceGroup, exit_statuses
+from graph.run.interruption import exit_on_signals
 
 if TYPE_CHECKING:
     from environments.hosts.episodes import HostedEpisodes
@@ -58,10 +59,11 @@ def main(
     not encrypted: use a network of your own, or a tunnel.
 
     Prints the server's URL once it listens, and ends on SIGINT or SIGTERM, when open episodes are released. Exit
-    status: 0; 2 for a user's mistake.
+    status: 130 on SIGINT and 143 on SIGTERM; 2 for a user's mistake.
     """
     from memory.processes import watch_parent
 
+    exit_on_signals()  # uvicorn hands a signal on to this once it has stopped
     with exit_statuses():
         watch_parent()
         token = _token()

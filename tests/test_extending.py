@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import os
 import re
 import shutil
@@ -13,12 +14,18 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from support import ROOT
+from support.contract import EnvironmentContract
+from support.contract_tasks import explored_tasks
+from support.environment_host import serving
 
 from environments.base import Environment, TaskSpec, ToolCall
+from environments.hosts.environment import open_for_play
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.verify import verify
+from graph.serve_environment import _chosen
 from memory.records import FailureContext
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -48,7 +55,7 @@ def opened(name: str, **options: int) -> Environment:
 
 def test_every_block_is_known() -> None:
     assert set(FILES) == {"library.py", "test_library.py", "shelf.py", "reader.py", "uniform.py"}
-    assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml"}
+    assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml", "bash"}
 
 
 def test_an_environment_of_ones_own(examples) -> None:
@@ -70,6 +77,26 @@ def test_an_environment_of_ones_own(examples) -> None:
     contract = examples("test_library").TestLibrary()
     assert contract.make().name == "library"
     assert contract.make_tasks(environment), "the contract finds tasks to play"
+
+
+def test_an_environment_on_other_hosts(examples) -> None:
+    library = examples("library")
+    (command,) = (text.split() for language, text in BLOCKS if language == "bash")
+    options = {name: value for name, value in itertools.pairwise(command) if name.startswith("--")}
+    assert command[:3] == ["coevolve", "environment", "serve"]
+    served = _chosen(None, options["--environment"], [options["--option"]])
+    recipe = next(yaml.safe_load(text) for language, text in BLOCKS if language == "yaml" and "hosts" in text)
+    chosen = EnvironmentSettings.model_validate(recipe["environment"])
+    assert chosen.hosts[0].endswith(f":{options['--port']}")
+    with serving(served) as one, serving(served) as other:
+        environment = open_for_play(chosen.model_copy(update={"hosts": (one.url, other.url)}))
+        environment.check()
+        contract = EnvironmentContract()
+        contract.make = lambda: environment
+        tasks = explored_tasks(library.library())
+        contract.test_the_reference_succeeds(environment, tasks)
+        contract.test_interleaved_episodes_are_independent(environment, tasks)
+        assert min(one.episodes.health().opened, other.episodes.health().opened) > 0
 
 
 def test_a_benchmark_and_its_metric(examples) -> None:

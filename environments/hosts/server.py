@@ -176,7 +176,8 @@ async def _live(episodes: HostedEpisodes, pool: ThreadPoolExecutor, receive: Rec
 def listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens on ``address``; port 0 is any that is free. Raises InputError."""
     try:
-        return socket.create_server((address, port), backlog=1024)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return socket.create_server((address, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise InputError(f"--port {port}: {address} cannot be listened on ({error}): name another one") from error
 
@@ -202,8 +203,9 @@ class HostServer:
         )
         address, port = listening.getsockname()[:2]
         self.episodes = episodes
-        self.url = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
-        """The base URL that clients name."""
+        named = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, f"[{address}]" if ":" in address else address)
+        self.url = f"http://{named}:{port}"
+        """The base URL that clients on this machine name."""
         self._listening = listening
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name="environment-host", daemon=True)

@@ -78,12 +78,13 @@ async def _evolve(
     from langgraph.errors import GraphDrained
     from langgraph.runtime import RunControl
 
+    from graph.branches import branches_at_once
     from graph.iteration import iteration_graph
     from graph.state import IterationState
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, services.settings.roles.concurrency)
+    config = _config(iteration, await branches_at_once(services, services.settings.roles.concurrency))
     begun = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
         None if begun else IterationState(iteration=iteration),
@@ -108,8 +109,8 @@ async def _evolve(
         raise
 
 
-def _config(iteration: int, branches_at_once: int) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": branches_at_once}
+def _config(iteration: int, at_once: int) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": at_once}
 
 
 async def _has_begun(

@@ -7,7 +7,10 @@ task's reference, written in the policy's own format: its ids take the path of s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from pydantic import Field
 
@@ -18,6 +21,7 @@ from environments.base import (
     Episode,
     InputError,
     MalformedCall,
+    Observation,
     Outcome,
     Record,
     ToolCall,
@@ -27,8 +31,12 @@ from environments.base import (
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
+from training.rollout.overlap import CallsInFlight, overlapping
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+
+_Played = Sequence[Observation] | UserTurn | None
+"""What the environment answered to a message: None when the episode is over."""
 
 
 class EpisodeLimits(Record):
@@ -109,12 +117,19 @@ def run_episodes(
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    rollouts = [_Rollout(policy, environment, request, limits, over) for request in requests]
-    try:
-        sampler.run(rollouts, temperature=temperature, concurrency=_concurrency(environment, limits))
-    finally:
-        for rollout in rollouts:
-            rollout.close()
+    concurrency = _concurrency(environment, limits)
+    with overlapping(environment, concurrency) as overlap:
+        rollouts = [_Rollout(policy, environment, request, limits, over, overlap) for request in requests]
+        if overlap is not None:
+            for rollout, entering in zip(rollouts, overlap.open_in_order([one.enter for one in rollouts]), strict=True):
+                rollout.entering = entering
+        try:
+            sampler.run(rollouts, temperature=temperature, concurrency=concurrency)
+        finally:
+            if overlap is not None:
+                overlap.stop()
+            for rollout in rollouts:
+                rollout.close()
     return tuple(rollout.result() for rollout in rollouts)
 
 
@@ -184,8 +199,14 @@ class _Rollout(EpisodeDriver):
         request: EpisodeRequest,
         limits: EpisodeLimits,
         over: Callable[[bool], None] = lambda success: None,
+        overlap: CallsInFlight | None = None,
     ) -> None:
         self._over = over
+        self._overlap = overlap
+        self.entering: Future[UserTurn] | None = None
+        """What ``enter`` returns, where that is called before the sampler asks for it."""
+        self._playing: tuple[Sampled, Future[_Played]] | None = None
+        self._closing = False
         self.seed = request.seed
         self._task = request.task
         self._environment = environment
@@ -209,11 +230,23 @@ class _Rollout(EpisodeDriver):
         if not self._opened:
             self._opened = True
             self._next = self._open()
+        if self._playing is not None:
+            (message, played), self._playing = self._playing, None
+            self._next = self._answer(message, played.result)
         return self._next
 
     def act(self, message: Sampled) -> None:
-        """Execute one message."""
-        self._next = self._answer(message)
+        """Execute one message; on a thread where the environment plays on other machines, until ``observe``."""
+        play = self._take(message)
+        if self._overlap is None:
+            self._next = self._answer(message, play)
+        else:
+            self._playing = message, self._overlap.submit(play)
+
+    def enter(self) -> UserTurn:
+        """Open the episode and return its first turn."""
+        self._episode = self._environment.open(self._task)
+        return self._episode.start()
 
     def play_reference(self) -> None:
         """Write the reference, whatever is answered; a message longer than its room is cut off like a sampled one."""
@@ -235,8 +268,7 @@ class _Rollout(EpisodeDriver):
     def _open(self) -> TokenPrompt | None:
         """Open the episode and render its first prompt."""
         try:
-            self._episode = self._environment.open(self._task)
-            turn = self._episode.start()
+            turn = self.enter() if self.entering is None else self.entering.result()
         except EnvironmentFault as fault:
             self._fail(fault)
             turn = UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools)
@@ -252,21 +284,34 @@ class _Rollout(EpisodeDriver):
             )
         return TokenPrompt(self._prompt, room)
 
-    def _answer(self, message: Sampled) -> TokenPrompt | None:
-        """Execute one message; return the environment's answer, or None when the episode is over."""
+    def _take(self, message: Sampled) -> Callable[[], _Played]:
+        """Append one message; return what plays it in the environment."""
         so_far = len(self._prompt) + len(self._completion)
         if message.context != so_far:
             raise AssertionError(f"the sampler read {message.context} tokens, the episode has {so_far}")
         self._append(message.ids, message.logprobs, 1)
         self._messages += 1
         read = self._dialogue.parse(message.ids)
+        return partial(self._play, read)
+
+    def _play(self, read: Sequence[Action] | EndTurn) -> _Played:
+        """Play what was read of a message; where that ends the episode, with its outcome."""
+        played: _Played = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
+        if played is None:
+            self._outcome = self._live().outcome()
+        return played
+
+    def _answer(self, message: Sampled, play: Callable[[], _Played]) -> TokenPrompt | None:
+        """Play one message; return the environment's answer, or None when the episode is over."""
         try:
-            suffix = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
+            played = play()
+            suffix = None if played is None else self._rendered(played)
             if suffix is not None and (limit := self._limit_reached(message, suffix)) is not None:
                 self._turns[-1].stop_reason = limit
                 suffix = None
-            if suffix is None:
                 self._outcome = self._live().outcome()
+            if suffix is None:
+                assert self._outcome is not None
                 # Close at once: episodes that wait to be opened may need what this one holds.
                 self.close()
                 self._over(self._outcome.success)
@@ -276,6 +321,13 @@ class _Rollout(EpisodeDriver):
             return None
         self._append(suffix, [0.0] * len(suffix), 0)
         return TokenPrompt(suffix, self._room(0))
+
+    def _rendered(self, played: Sequence[Observation] | UserTurn) -> list[int]:
+        """Return the ids of observations, or of a user turn, which begins here."""
+        if not isinstance(played, UserTurn):
+            return self._dialogue.observe(played)
+        self._turns.append(_Turn(played, [], begins=len(self._completion)))
+        return self._dialogue.next_turn(played, self._environment.tools(played.tools))
 
     def result(self) -> EpisodeResult:
         """Return what happened."""
@@ -301,11 +353,21 @@ class _Rollout(EpisodeDriver):
         )
 
     def close(self) -> None:
-        """Release the episode."""
+        """Release the episode. Idempotent."""
+        if self._overlap is None:
+            self._leave()
+        elif self.entering is not None and not self.entering.cancelled() and not self._closing:
+            self._closing = True
+            self._overlap.close(self._leave)
+
+    def _leave(self) -> None:
+        """Close the episode, after what still plays it."""
+        playing: list[Future[Any] | None] = [self.entering, None if self._playing is None else self._playing[1]]
+        wait([future for future in playing if future is not None])
         if self._episode is not None:
             self._episode.close()
 
-    def _execute(self, actions: Sequence[Action]) -> list[int] | None:
+    def _execute(self, actions: Sequence[Action]) -> Sequence[Observation] | None:
         """Execute the message's actions in order; None when the turn's actions are used up before the last one."""
         turn = self._turns[-1]
         observations = []
@@ -318,16 +380,12 @@ class _Rollout(EpisodeDriver):
             observation = self._live().step(action)
             turn.steps.append(Step(action=action, observation=observation))
             observations.append(observation)
-        return self._dialogue.observe(observations)
+        return observations
 
-    def _end_turn(self) -> list[int] | None:
+    def _end_turn(self) -> UserTurn | None:
         self._turns[-1].ended = True
         self._turns[-1].stop_reason = StopReason.END_OF_TURN
-        following: UserTurn | None = self._live().end_turn()
-        if following is None:
-            return None
-        self._turns.append(_Turn(following, [], begins=len(self._completion)))
-        return self._dialogue.next_turn(following, self._environment.tools(following.tools))
+        return self._live().end_turn()
 
     def _limit_reached(self, message: Sampled, suffix: Sequence[int]) -> StopReason | None:
         """Return the limit that leaves no further message after ``message`` and its answer, if any."""

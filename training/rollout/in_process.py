@@ -182,15 +182,19 @@ class _Row:
         self.cached, self.waiting = length, self.prompt[length:]
 
     def take(self, token: int, logprob: float) -> bool:
-        """Add one sampled token to the message; return False when it ended the episode."""
+        """Add one sampled token to the message; hand a message that it ends to the episode, and return whether so."""
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.waiting.append(token)
         stopped = token in self.driver.stop_ids
         if not stopped and len(self.ids) < self.max_new_tokens:
-            return True
+            return False
         reason = FinishReason.STOP if stopped else FinishReason.LENGTH
         self.driver.act(Sampled(self.ids, self.logprobs, self.context, reason))
+        return True
+
+    def hear(self) -> bool:
+        """Append the answer to the message that has ended; return False when the episode is over."""
         prompt = self.driver.observe()
         if prompt is not None:
             self.observe(prompt)
@@ -358,7 +362,9 @@ class InProcessSampler(Sampler):
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
         drawn = zip(ready, tokens.tolist(), chosen, strict=True)
-        return [i for i, token, logprob in drawn if not live[i].take(token, logprob)]
+        ended = [i for i, token, logprob in drawn if live[i].take(token, logprob)]
+        # All messages are handed over before the first answer is waited for: other machines play them at a time.
+        return [i for i in ended if not live[i].hear()]
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What goes wrong between a host and its clients: an episode is masked, told why, and never answered with an invention."""
+"""What goes wrong between a host and its clients: an episode is masked, with its cause, and nothing is made up."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_episodes_of_a_host_that_is_gone_are_faults_and_others_go_on_elsewhere()
             lost, kept = environment.open(a_task()), environment.open(a_task())
             assert [gone.episodes.health().open, left.episodes.health().open] == [1, 1], "both hosts are used"
             lost.start(), kept.start()
-        for act in (lambda: lost.step(GATE), lambda: lost.outcome(), lambda: lost.end_turn()):
+        for act in (lambda: lost.step(GATE), lost.outcome, lost.end_turn):
             with pytest.raises(EnvironmentFault, match=gone.url):
                 act()
         lost.close()
@@ -297,7 +297,7 @@ def test_a_host_that_comes_back_as_something_else_is_left_out(monkeypatch: pytes
         assert changed.episodes.health().opened + right.episodes.health().opened == 4
         assert right.episodes.health().opened >= 3
         right.episodes.identity = right.episodes.identity.model_copy(update={"source": "other"})
-        with pytest.raises(InputError, match="serves source .* instead of"):
+        with pytest.raises(InputError, match=r"serves source .* instead of"):
             environment.open(a_task())
 
 
@@ -309,7 +309,7 @@ def test_a_step_that_does_not_return_ends_with_its_deadline_and_keeps_no_other_f
         episode = environment.open(a_task())
         episode.start()
         began = time.monotonic()
-        with pytest.raises(EnvironmentFault, match="did not answer /episodes/ID within 0.3 s"):
+        with pytest.raises(EnvironmentFault, match=r"did not answer /episodes/ID within 0.3 s"):
             episode.step(GATE)
         assert time.monotonic() - began < 10
         episode.close()
@@ -341,6 +341,14 @@ def test_an_idle_episode_is_released() -> None:
         episode.close()
 
 
+def test_a_host_that_ends_closes_what_is_open() -> None:
+    watched = Watched()
+    with serving(environment=watched) as host:
+        hosted(host.url).open(a_task())
+        assert watched.closed == 0
+    assert watched.closed == 1
+
+
 def test_a_full_host_says_when_to_ask_again_and_an_episode_waits_for_a_place(monkeypatch) -> None:
     monkeypatch.setattr(server, "RETRY_AFTER", b"0")
     with serving(capacity=2) as host:
@@ -355,7 +363,7 @@ def test_a_full_host_says_when_to_ask_again_and_an_episode_waits_for_a_place(mon
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "0")
         assert answer.json()["kind"] == "busy"
         monkeypatch.setattr(pool, "QUEUE", -1.0)
-        with pytest.raises(EnvironmentFault, match="no environment host had a place .*2 episodes are open"):
+        with pytest.raises(EnvironmentFault, match=r"no environment host had a place .*2 episodes are open"):
             environment.open(a_task())
         monkeypatch.setattr(pool, "QUEUE", 20.0)
         threading.Timer(0.1, first.close).start()
@@ -520,9 +528,12 @@ def test_an_answer_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch)
     from environments.hosts import episodes
 
     monkeypatch.setattr(episodes, "MAX_REPLY", 10)
-    with serving() as host, closing(hosted(host.url).open(a_task())) as episode:
-        with pytest.raises(EnvironmentFault, match="bytes, more than 10"):
-            episode.start()
+    with (
+        serving() as host,
+        closing(hosted(host.url).open(a_task())) as episode,
+        pytest.raises(EnvironmentFault, match="bytes, more than 10"),
+    ):
+        episode.start()
 
 
 # Real processes

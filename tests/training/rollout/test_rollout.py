@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pytest
 import torch
+from support.environment_host import hosted, serving
 from support.made_policy import environment, made_tasks, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
@@ -23,6 +25,9 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
+from environments.settings import EnvironmentSettings
+from environments.verification.canonical import canonical
+from environments.verification.verify import verify
 from memory.records import StopReason, Task, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
@@ -321,3 +326,88 @@ def test_no_more_episodes_are_open_than_the_environment_can_have() -> None:
     ids = [[result.completion_ids for result in play(tasks, world=world)] for world in (few, environment())]
     assert ids[0] == ids[1]
     assert (few.most, few.open_now) == (2, set())
+
+
+# Episodes on other machines
+
+BFCL = EnvironmentSettings(name="bfcl")
+
+
+class Counting(InProcessSampler):
+    """Notes how many messages were handed over and not yet answered."""
+
+    most = 0
+
+    def run(self, drivers, *, temperature: float, concurrency: int) -> None:
+        waiting: set[int] = set()
+        for place, driver in enumerate(drivers):
+            act, observe = driver.act, driver.observe
+
+            def acted(message, act=act, place=place) -> None:
+                waiting.add(place)
+                self.most = max(self.most, len(waiting))
+                act(message)
+
+            def observed(observe=observe, place=place):
+                waiting.discard(place)
+                return observe()
+
+            driver.act, driver.observe = acted, observed
+        super().run(drivers, temperature=temperature, concurrency=concurrency)
+
+
+def test_rollouts_on_hosts_equal_those_in_the_process() -> None:
+    policy, asked = trained_policy(), requests(made_tasks()[:24])
+    limits = LIMITS.model_copy(update={"batch": 8})
+    sampler = Counting(policy.model)
+    with serving(BFCL, capacity=3) as one, serving(BFCL, capacity=5) as other:
+        served = hosted(one.url, other.url, chosen=BFCL)
+        results = run_episodes(policy, sampler, served, asked, limits, 0.9)
+        assert one.episodes.health().open == other.episodes.health().open == 0, "every episode is released"
+        assert one.episodes.health().opened + other.episodes.health().opened == 24
+        assert min(one.episodes.health().opened, other.episodes.health().opened) > 3, "both play"
+        task = made_tasks()[0]
+        assert verify(task, served, (), ()) == verify(task, environment(), (), ())
+        assert canonical(served, task) == canonical(environment(), task)
+    assert sampler.most > 1, "messages that end in one pass are played at a time"
+    assert results == run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.9)
+    assert {result.outcome.success for result in results if result.outcome} == {True, False}
+
+
+def test_rollouts_on_a_host_that_goes_away_are_masked_and_the_rest_goes_on() -> None:
+    policy, asked = trained_policy(), requests(made_tasks()[:24])
+    limits = LIMITS.model_copy(update={"batch": 8})
+    with serving(BFCL, capacity=64) as left, ExitStack() as stack:
+        gone = stack.enter_context(serving(BFCL, capacity=64))
+        ended = iter(range(100))
+        served = hosted(gone.url, left.url, chosen=BFCL)
+        results = run_episodes(
+            policy,
+            InProcessSampler(policy.model),
+            served,
+            asked,
+            limits,
+            0.9,
+            lambda success: stack.close() if next(ended) == 5 else None,
+        )
+    local = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.9)
+    masked = [result for result in results if result.infrastructure_error is not None]
+    assert 1 <= len(masked) <= 8, "only what was open there is lost"
+    for result in masked:
+        assert result.outcome is None
+        assert gone.url in str(result.infrastructure_error)
+    # Other rows in the batch change log-probabilities in their last digits.
+    for result, other in zip(results, local, strict=True):
+        if result.infrastructure_error is None:
+            assert (result.completion_ids, result.turns) == (other.completion_ids, other.turns)
+            assert (result.outcome, result.mask) == (other.outcome, other.mask)
+
+
+def test_a_task_that_a_host_cannot_open_ends_the_rollouts() -> None:
+    broken = made_tasks()[1].model_copy(update={"classes": ("NoSuchClass",)})
+    asked = requests([made_tasks()[0], broken, *made_tasks()[2:12]])
+    policy = trained_policy()
+    with serving(BFCL, capacity=2) as host:
+        with pytest.raises(InputError, match="NoSuchClass"):
+            run_episodes(policy, InProcessSampler(policy.model), hosted(host.url, chosen=BFCL), asked, LIMITS, 0.9)
+        assert host.episodes.health().open == 0, "what was opened ahead is released"
