@@ -92,7 +92,7 @@ def measured_round(folder: Path, size: Mapping[str, int], options: Sequence[str]
     from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
 
-    policy = folder / "policy"
+    policy = folder / "random"
     make_policy(policy, size)
     settings = load_recipe(QUICKSTART, [*ROUND, *options, f"policy.path={policy}"])
     run = RunDirectory.create(folder / "run", settings)

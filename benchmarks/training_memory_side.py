@@ -37,8 +37,7 @@ def main(root: Path) -> None:
         return score(self, model, ids, attended, *others, **named)
 
     trainer.RoundTrainer._get_per_token_logps_and_entropies = noted
-    from accelerate import Accelerator  # noqa: F401 - what the trainer imports when it is made
-    from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
+    from transformers.models.qwen3 import modeling_qwen3  # noqa: F401 - imported when the model is loaded
 
     baseline = psutil.Process().memory_info().rss
     Path("/proc/self/clear_refs").write_text("5")  # the kernel's highest value begins here

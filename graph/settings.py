@@ -10,7 +10,7 @@ from agents.settings import RolesSettings
 from environments.base import InputError
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
+from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
 YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
@@ -36,6 +36,7 @@ class RunSettings(Section):
     verification: VerificationSettings = VerificationSettings()
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
+    evolution: EvolutionSettings = EvolutionSettings()
     evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
 

@@ -17,14 +17,14 @@ from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
-__all__ = ["NO_RATES", "Forecast", "Rates", "forecast", "measured_rates"]
+__all__ = ["NO_RATES", "Forecast", "RunRates", "forecast", "measured_rates"]
 
 ONCE = ("seed", "evaluation before")
 """Stages that a run has once; every other one is done in each iteration."""
 
 
-class Rates(Record):
-    """Rates of a run: given by the user, or measured in another run. None: not known.
+class RunRates(Record):
+    """RunRates of a run: given by the user, or measured in another run. None: not known.
 
     ``tokens_per_second``: sampled tokens over all seconds of a round, loading and optimisation included.
     ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of all other stages, in the whole run
@@ -42,7 +42,7 @@ class Rates(Record):
     price_per_hour: float | None = None
 
 
-NO_RATES = Rates()
+NO_RATES = RunRates()
 
 
 class Forecast(Record):
@@ -65,7 +65,7 @@ class Forecast(Record):
     money: float | None
 
 
-def measured_rates(run: RunDirectory) -> Rates:
+def measured_rates(run: RunDirectory) -> RunRates:
     """Return the rates of a run's finished rounds. Raises InputError when it has none."""
     rounds: list[RoundRecord] = []
     each, once = [], 0.0
@@ -82,7 +82,7 @@ def measured_rates(run: RunDirectory) -> Rates:
     asked = [one.measured for one in read_requests(run.spending_path) if one.measured.calls]
     seconds = sum(_seconds(one) for one in rounds)
     tokens = sum(one.sampled_tokens for one in rounds)
-    return Rates(
+    return RunRates(
         tokens_per_second=tokens / seconds if seconds else None,
         tokens_per_rollout=tokens / sum(step.rollouts for one in rounds for step in one.steps),
         seconds_once=once,
@@ -93,7 +93,7 @@ def measured_rates(run: RunDirectory) -> Rates:
     )
 
 
-def forecast(settings: RunSettings, rates: Rates) -> Forecast:
+def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
     """Return what a run with ``settings`` takes at those rates; ``Forecast`` has the formulas."""
     training = settings.training
     per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
@@ -131,7 +131,7 @@ def _times(requests: int, tokens: float | None) -> float | None:
     return 0.0 if not requests else None if tokens is None else requests * tokens
 
 
-def _requests(settings: RunSettings, rates: Rates, rollouts: int) -> int:
+def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
     """Return the requests of chat roles at most; a signal marks each rollout of an iteration at most once per kind."""
     roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
     validates = settings.verification.enabled and settings.verification.mode != "deterministic"
@@ -153,7 +153,7 @@ def _requests(settings: RunSettings, rates: Rates, rollouts: int) -> int:
 
 
 def _money(
-    settings: RunSettings, rates: Rates, hours: float | None, prompt: float | None, completion: float | None
+    settings: RunSettings, rates: RunRates, hours: float | None, prompt: float | None, completion: float | None
 ) -> float | None:
     """Return the price; None where an amount or a price that it needs is not known. Of several roles, the dearest."""
     chat = settings.roles.chat().values()

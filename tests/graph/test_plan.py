@@ -11,7 +11,7 @@ from support.commands import run_here
 from support.made_run import make_run
 
 from agents.spending import Request
-from graph.plan import Plan
+from graph.plan import RecipePlan
 from graph.records import Evolution, StageSeconds
 from memory.records import Measured, SignalKind
 from memory.run import read_json, write_json, write_jsonl
@@ -31,10 +31,10 @@ QWEN3_4B = {
 }
 
 
-def planned(*arguments: str) -> Plan:
+def planned(*arguments: str) -> RecipePlan:
     done = run_here("graph.plan", *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    return Plan.model_validate_json(done.stdout)
+    return RecipePlan.model_validate_json(done.stdout)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_policy_of_the_hub_needs_its_configuration_and_downloads_nothing(confi
 def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
     given = ("--recipe", "recipes/paper-bfcl.yaml", "--config", config, "--device", "cuda", "--memory", "78")
     done = run_here("graph.plan", *given, "--json")
-    made = Plan.model_validate_json(done.stdout)
+    made = RecipePlan.model_validate_json(done.stdout)
     assert (done.returncode, made.fits) == (2, False)
     *_, sentence = done.stderr.splitlines()
     assert "does not fit: the trainer needs" in sentence
@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
 
 def test_changes_that_fit_on_cpu_leave_the_update_what_it_was() -> None:
     done = run_here("graph.plan", "--device", "cpu", "--memory", "2", "--json")
-    made = Plan.model_validate_json(done.stdout)
+    made = RecipePlan.model_validate_json(done.stdout)
     assert done.returncode == 2
     assert made.advice[0].startswith("training.micro_batch=")
     assert planned("--device", "cpu", "--memory", "2", "--set", made.advice[0]).fits
