@@ -59,6 +59,18 @@ BENCHMARKS = (
         reads_run=True,
     ),
     CatalogueEntry(
+        "training-memory",
+        "benchmarks.training_memory",
+        "the memory of a round at three sizes of the policy, against coevolve plan",
+        "8 min, whatever the repeats",
+    ),
+    CatalogueEntry(
+        "concurrent-evolution",
+        "benchmarks.concurrent_evolution",
+        "iterations with exploration beside training, against one after the other",
+        "20 min",
+    ),
+    CatalogueEntry(
         "appworld",
         "benchmarks.appworld_worlds",
         "eight worlds of our AppWorld worker, against a pool of `appworld serve environment`",
