@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from benchmarks.rounds_side import Used
-from benchmarks.training_memory import make_policy, prepared, train_rounds
+from benchmarks.training_memory import above_imports, make_policy, prepared, train_rounds
 from environments.base import InputError, Record
 from environments.checkout import INITIAL_POLICY
 from environments.command import FAILURE, OneSentence, check_output, exit_statuses
@@ -207,6 +207,7 @@ def _result(
     lora = settings.policy.lora is not None
     first, last = used[0], used[-1]
     need = memory_of(shape, settings.policy, settings.training, device=device, tokens=first.longest).devices[0]
+    planned = need.peak - PROCESS_BYTES[device] if device == "cuda" else above_imports(need, first.baseline)
     record = read_json(run.iteration(ROUNDS - 1).round, RoundRecord)
     spent = record.measured
     return CaseResult(
@@ -215,7 +216,7 @@ def _result(
         sampled_per_second=record.sampled_tokens / spent.rollouts,
         trained_per_second=last.trained / spent.optimisation,
         memory_gib=(first.peak - first.baseline) / GIB,
-        planned_gib=(need.peak - PROCESS_BYTES[device]) / GIB,
+        planned_gib=planned / GIB,
         context_gib=first.context / GIB,
         mfu=mfu_of(shape, last, spent.optimisation, peak, lora=lora, reference=settings.training.kl > 0),
         seconds=seconds,

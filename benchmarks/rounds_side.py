@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ class Used(Record):
 
 def main(root: Path, rounds: int) -> None:
     """Train the rounds as the command does, in this process."""
-    from training.grpo import trainer
+    trainer: Any = import_module("training.grpo.trainer")  # its private method is watched
     from training.grpo.round import RoundSettings, run_round
 
-    torch: Any = trainer.torch
+    torch = trainer.torch
     lengths: list[int] = []
     score = trainer.RoundTrainer._get_per_token_logps_and_entropies
 

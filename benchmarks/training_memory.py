@@ -23,9 +23,9 @@ from graph.settings import RunSettings
 from memory.processes import run_child
 from memory.run import RunDirectory
 from training.model_shape import shape_of
-from training.plan import PROCESS_BYTES, DeviceNeed, memory_of
+from training.plan import RUN, DeviceNeed, memory_of
 
-__all__ = ["SIZES", "make_policy", "measure", "measured_round", "planned", "prepared", "train_rounds"]
+__all__ = ["SIZES", "above_imports", "make_policy", "measure", "measured_round", "planned", "prepared", "train_rounds"]
 
 SIZES: Mapping[str, Mapping[str, int]] = {
     "0.6 M": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4},
@@ -70,8 +70,7 @@ def measure(repeats: int, sizes: Sequence[str] = tuple(SIZES)) -> Sequence[Measu
             with tempfile.TemporaryDirectory() as folder:
                 settings, used = measured_round(Path(folder), SIZES[size], options)
                 need = planned(settings, used.longest)
-            above = need.peak - PROCESS_BYTES["cpu"]
-            pair = Pair(above / 2**20, (used.peak - used.baseline) / 2**20)
+            pair = Pair(above_imports(need, used.baseline) / 2**20, (used.peak - used.baseline) / 2**20)
             rows.append(
                 of_pairs(
                     f"training memory: {size}{words}",
@@ -114,6 +113,11 @@ async def train_rounds(run: RunDirectory, rounds: int, deadline: float) -> list[
     argv = [sys.executable, "-m", "benchmarks.rounds_side", str(run.root), str(rounds)]
     await run_child(argv, log_path=run.root.with_suffix(".log"), deadline=deadline, on_line=lines.append)
     return [Used.model_validate_json(line) for line in lines[-rounds:]]
+
+
+def above_imports(need: DeviceNeed, imports: int) -> int:
+    """Return what the plan says of the process that trains, on CPU, above its imports."""
+    return need.peak - need.held[RUN] - imports
 
 
 def planned(settings: RunSettings, tokens: int) -> DeviceNeed:

@@ -22,6 +22,7 @@ __all__ = [
     "IN_PROCESS",
     "KV_CACHE",
     "ONE_PROCESS",
+    "RUN",
     "DeviceNeed",
     "Engine",
     "Launch",
@@ -38,11 +39,14 @@ ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
 PREFILL_TOKENS = 8192  # tokens of one pass of the in-process sampler at most (training.rollout.in_process)
 
-PROCESS_BYTES: Mapping[str, int] = {"cpu": 1_000_000_000, "cuda": GIB}
-"""Memory of a training process before it loads a model: on CPU its imports and those of the run's own process beside it
-(0.46 GiB each, measured); on a GPU the CUDA context, its kernels and the allocator's rounding, an assumption."""
+PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
+"""Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
+measured; on a GPU the CUDA context, its kernels and the allocator's rounding, an assumption."""
 
-KV_CACHE = "KV cache"
+RUN_BYTES = 480_000_000
+"""Memory of the run's own process, beside the one that trains, where both are in the same memory (CPU; measured)."""
+
+KV_CACHE, RUN = "KV cache", "the run beside it"
 
 Sharding = Literal["none", "ddp", "fsdp", "zero3"]
 EngineKind = Literal["in_process", "vllm_server", "vllm_colocate"]
@@ -196,6 +200,7 @@ def memory_of(
 
     held = {
         "process": PROCESS_BYTES[device],
+        **({RUN: RUN_BYTES} if device == "cpu" else {}),
         "weights": (shape.parameters * base_bytes + (0 if lora is None else 4 * trained)) // shards,
         "optimizer": 8 * trained // shards,
     }

@@ -12,9 +12,12 @@ from support.made_run import make_run
 
 from agents.spending import Request
 from graph.plan import RecipePlan
+from graph.recipe import QUICKSTART, load_recipe
 from graph.records import Evolution, StageSeconds
+from graph.report.forecast import RunRates, forecast
 from memory.records import Measured, SignalKind
 from memory.run import read_json, write_json, write_jsonl
+from memory.settings import EvolutionSettings
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.plan import GIB
 
@@ -136,6 +139,18 @@ def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None
     assert made.requests == 10 * 3 * 4 * 8 + 100 * 4 * 8
     assert (made.prompt_tokens, made.completion_tokens) == (made.requests * 100, made.requests * 40)
     assert made.money == pytest.approx(made.hours + made.requests * (100 * 1 + 40 * 2) / 1e6)
+
+
+@pytest.mark.parametrize(("graph", "seconds"), [(30.0, 3 * 51.2 + 30), (80.0, 3 * 51.2 + 80 + 2 * (80 - 51.2))])
+def test_exploration_beside_training_costs_what_outlasts_the_round(graph: float, seconds: float) -> None:
+    settings = load_recipe(
+        QUICKSTART, ["iterations=3", "training.steps=1", "training.tasks_per_step=8", "training.max_tokens=800"]
+    )
+    rates = RunRates(tokens_per_second=1000.0, seconds_graph=graph)
+    after = forecast(settings, rates).hours
+    beside = forecast(settings.model_copy(update={"evolution": EvolutionSettings(concurrent=True)}), rates).hours
+    assert after == pytest.approx((3 * 51.2 + 3 * graph) / 3600)
+    assert beside == pytest.approx(seconds / 3600)
 
 
 def test_a_run_without_a_round_has_no_rates(tmp_path: Path) -> None:
