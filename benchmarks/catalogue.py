@@ -68,7 +68,7 @@ BENCHMARKS = (
         "concurrent-evolution",
         "benchmarks.concurrent_evolution",
         "iterations with exploration beside training, against one after the other",
-        "20 min",
+        "15 min",
     ),
     CatalogueEntry(
         "appworld",

@@ -1,4 +1,4 @@
-"""Measures iterations of the quickstart with exploration beside training, against one after the other.
+"""Measures short iterations of the quickstart with exploration beside training, against one after the other.
 
 Both are the real command, interleaved. The records differ, because rounds train on other tasks; the counts of rollouts
 and of explored contexts are equal. What can be saved is the time of the graph, if there is a core for it.
@@ -19,9 +19,10 @@ from memory.run import RunDirectory
 __all__ = ["measure"]
 
 ITERATIONS = 3
+SHORT = ("training.steps=5", "tasks.initial_count=40")  # a quarter of the quickstart's steps, as many contexts
 
 
-def measure(repeats: int, iterations: int = ITERATIONS, options: Sequence[str] = ()) -> Sequence[Measurement]:
+def measure(repeats: int, iterations: int = ITERATIONS, options: Sequence[str] = SHORT) -> Sequence[Measurement]:
     """Measure wall seconds per iteration; ``options`` are settings of both sides."""
     pairs: list[tuple[Command, Command]] = []
     graph: list[float] = []
@@ -39,7 +40,7 @@ def measure(repeats: int, iterations: int = ITERATIONS, options: Sequence[str] =
     computed = median(ours.cpu / other.cpu for ours, other in pairs)
     return [
         of_pairs(
-            "concurrent evolution: quickstart",
+            "concurrent evolution: quickstart, 5 steps",
             f"{iterations} iterations, wall seconds per iteration, exploration beside training / after it",
             [Pair(ours.seconds / iterations, other.seconds / iterations) for ours, other in pairs],
             "s",
