@@ -71,6 +71,18 @@ BENCHMARKS = (
         "10 min",
     ),
     CatalogueEntry(
+        "training-memory",
+        "benchmarks.training_memory",
+        "the memory of a round at three sizes of the policy, against coevolve plan",
+        "8 min, whatever the repeats",
+    ),
+    CatalogueEntry(
+        "concurrent-evolution",
+        "benchmarks.concurrent_evolution",
+        "iterations with exploration beside training, against one after the other",
+        "15 min",
+    ),
+    CatalogueEntry(
         "appworld",
         "benchmarks.appworld_worlds",
         "eight worlds of our AppWorld worker, against a pool of `appworld serve environment`",

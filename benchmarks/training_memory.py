@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
-from benchmarks.training_memory_side import Used
+from benchmarks.rounds_side import Used
 from environments.checkout import INITIAL_POLICY, ROOT
 from graph.recipe import QUICKSTART, load_recipe
 from graph.settings import RunSettings
 from memory.processes import run_child
 from memory.run import RunDirectory
 from training.model_shape import shape_of
-from training.plan import PROCESS_BYTES, DeviceNeed, memory_of
+from training.plan import RUN, DeviceNeed, memory_of
 
-__all__ = ["SIZES", "make_policy", "measure", "measured_round", "planned"]
+__all__ = ["SIZES", "above_imports", "make_policy", "measure", "measured_round", "planned", "prepared", "train_rounds"]
 
 SIZES: Mapping[str, Mapping[str, int]] = {
     "0.6 M": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4},
@@ -70,8 +70,7 @@ def measure(repeats: int, sizes: Sequence[str] = tuple(SIZES)) -> Sequence[Measu
             with tempfile.TemporaryDirectory() as folder:
                 settings, used = measured_round(Path(folder), SIZES[size], options)
                 need = planned(settings, used.longest)
-            above = need.peak - PROCESS_BYTES["cpu"]
-            pair = Pair(above / 2**20, (used.peak - used.baseline) / 2**20)
+            pair = Pair(above_imports(need, used.baseline) / 2**20, (used.peak - used.baseline) / 2**20)
             rows.append(
                 of_pairs(
                     f"training memory: {size}{words}",
@@ -88,21 +87,37 @@ def measure(repeats: int, sizes: Sequence[str] = tuple(SIZES)) -> Sequence[Measu
 
 def measured_round(folder: Path, size: Mapping[str, int], options: Sequence[str] = ()) -> tuple[RunSettings, Used]:
     """Train a round of a random policy of that size; return its settings and the memory that it took."""
+    policy = folder / "random"
+    make_policy(policy, size)
+    run, settings = prepared(folder / "run", [*ROUND, *options, f"policy.path={policy}"])
+    (used,) = asyncio.run(train_rounds(run, 1, DEADLINE))
+    return settings, used
+
+
+def prepared(root: Path, overrides: Sequence[str]) -> tuple[RunDirectory, RunSettings]:
+    """Make a run of the quickstart with ``overrides`` and its first tasks."""
     from graph.run.interruption import Interruption
     from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
 
-    policy = folder / "policy"
-    make_policy(policy, size)
-    settings = load_recipe(QUICKSTART, [*ROUND, *options, f"policy.path={policy}"])
-    run = RunDirectory.create(folder / "run", settings)
+    settings = load_recipe(QUICKSTART, overrides)
+    run = RunDirectory.create(root, settings)
     with Progress() as progress:
         asyncio.run(make_tasks(Run(run, settings, progress, Interruption(), resumed=False)))
+    return run, settings
+
+
+async def train_rounds(run: RunDirectory, rounds: int, deadline: float) -> list[Used]:
+    """Train the first rounds of ``run`` in one process of its own. Raises ChildFailure with the end of its log."""
     lines: list[str] = []
-    argv = [sys.executable, "-m", "benchmarks.training_memory_side", str(run.root)]
-    child = run_child(argv, log_path=folder / "log", deadline=DEADLINE, on_line=lines.append)
-    asyncio.run(child)
-    return settings, Used.model_validate_json(lines[-1])
+    argv = [sys.executable, "-m", "benchmarks.rounds_side", str(run.root), str(rounds)]
+    await run_child(argv, log_path=run.root.with_suffix(".log"), deadline=deadline, on_line=lines.append)
+    return [Used.model_validate_json(line) for line in lines[-rounds:]]
+
+
+def above_imports(need: DeviceNeed, imports: int) -> int:
+    """Return what the plan says of the process that trains, on CPU, above its imports."""
+    return need.peak - need.held[RUN] - imports
 
 
 def planned(settings: RunSettings, tokens: int) -> DeviceNeed:
@@ -113,14 +128,18 @@ def planned(settings: RunSettings, tokens: int) -> DeviceNeed:
 
 
 def make_policy(folder: Path, size: Mapping[str, int], seed: int = 0) -> None:
-    """Write a random Qwen3 of that size, with the tokenizer and the rendering of the starter."""
+    """Write a random Qwen3 of that size, with the tokenizer and the rendering of the starter.
+
+    ``size`` holds keys of its config.json; key heads are half of the heads, and the head dimension is the hidden size
+    over the heads, unless it says otherwise.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     starter = ROOT / INITIAL_POLICY
     config = json.loads((starter / "config.json").read_text())
     heads = size["num_attention_heads"]
-    config |= {**size, "num_key_value_heads": heads // 2, "head_dim": size["hidden_size"] // heads}
+    config |= {"num_key_value_heads": heads // 2, "head_dim": size["hidden_size"] // heads, **size}
     config["layer_types"] = ["full_attention"] * size["num_hidden_layers"]
     torch.manual_seed(seed)
     Qwen3ForCausalLM(Qwen3Config(**config)).save_pretrained(folder)

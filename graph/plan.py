@@ -11,7 +11,7 @@ import typer
 
 from environments.base import InputError, Record
 from environments.command import OneSentence, exit_statuses
-from graph.report.forecast import NO_RATES, Forecast, Rates, forecast, measured_rates
+from graph.report.forecast import NO_RATES, Forecast, RunRates, forecast, measured_rates
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
 from memory.run import RunDirectory
@@ -44,7 +44,7 @@ MOST_ADVICE = 3  # ways out that are named
 PROCESSES = (2, 4, 8, 16, 32, 64)  # that are tried where one does not do
 
 
-class Plan(Record):
+class RecipePlan(Record):
     """What a recipe needs. ``available``: bytes of each device, None where not known; ``fits`` then too."""
 
     policy: str
@@ -96,7 +96,7 @@ def main(
         from graph.recipe import QUICKSTART, load_recipe
 
         settings = load_recipe(recipe or QUICKSTART, list(overrides or []))
-        rates = measured_rates(RunDirectory.open(measured)) if measured is not None else Rates()
+        rates = measured_rates(RunDirectory.open(measured)) if measured is not None else RunRates()
         given = {"tokens_per_second": tokens_per_second, "price_per_hour": price_per_hour}
         rates = rates.model_copy(update={key: value for key, value in given.items() if value is not None})
         on = device or _device(settings)
@@ -127,8 +127,8 @@ def plan_of(
     launch: Launch = ONE_PROCESS,
     engine: Engine = IN_PROCESS,
     tokens: int | None = None,
-    rates: Rates = NO_RATES,
-) -> Plan:
+    rates: RunRates = NO_RATES,
+) -> RecipePlan:
     """Return the plan of a run whose policy has that shape, on devices of ``available`` bytes each (None: unknown).
 
     On a machine without a GPU all processes share one memory: their needs are added.
@@ -146,7 +146,7 @@ def plan_of(
             advice = _ways_out(settings, launch, engine, device, lambda *how: fitting(needs(*how), device, available))
     if engine.kind != "in_process" and available is not None:
         found = found.model_copy(update={"notes": (*found.notes, *_room(found, settings, shape, tokens, available))})
-    return Plan(
+    return RecipePlan(
         policy=settings.policy.path,
         device=device,
         launch=launch,
@@ -302,7 +302,7 @@ def _gpu_bytes() -> int | None:
     return min(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
 
 
-def _refusal(plan: Plan, recipe: str) -> str:
+def _refusal(plan: RecipePlan, recipe: str) -> str:
     assert plan.available is not None
     worst = max(plan.memory.devices, key=lambda need: need.peak * (need.count if plan.device == "cpu" else 1))
     several = f" in {worst.count} processes" if plan.device == "cpu" and worst.count > 1 else ""
@@ -317,7 +317,7 @@ def _gib(size: float) -> str:
     return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"
 
 
-def _print(plan: Plan) -> None:
+def _print(plan: RecipePlan) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -330,7 +330,7 @@ def _print(plan: Plan) -> None:
         console.print(f"no {plan.device} device here: give --memory GIB to know whether it fits", markup=False)
 
 
-def _memory_table(plan: Plan, need: DeviceNeed) -> Table:
+def _memory_table(plan: RecipePlan, need: DeviceNeed) -> Table:
     from rich.table import Table
 
     count = f"{need.count} x " if need.count > 1 else ""

@@ -10,7 +10,7 @@ from agents.settings import RolesSettings
 from environments.base import InputError
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import OFFICIAL, MemorySettings, Section, TaskSettings
+from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, SignalSettings, TrainingSettings
 
@@ -38,6 +38,7 @@ class RunSettings(Section):
     verification: VerificationSettings = VerificationSettings()
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
+    evolution: EvolutionSettings = EvolutionSettings()
     evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
 

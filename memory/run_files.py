@@ -292,7 +292,11 @@ class IterationDirectory(StageDirectory):
         meaning="The finished round of training, with its policy's folder.",
     )
     training_log = RunFile(
-        "training.log", "text", written_by=(_STAGES,), meaning="Output of the process that trained the round."
+        "training.log",
+        "text",
+        written_by=(_STAGES,),
+        read_by=(_LOOP,),
+        meaning="Output of the process that trained the round.",
     )
     panel_after = RunFile(
         "panel_after.json",
@@ -314,7 +318,7 @@ class IterationDirectory(StageDirectory):
         "signals.jsonl",
         "memory.records.Signal",
         written_by=(_EXTRACT,),
-        read_by=(_REFLECT, _FORKS, _CLOSING),
+        read_by=(_REFLECT, _LOOP, _FORKS, _CLOSING),
         meaning="Every signal of weakness in the round, chosen or not.",
     )
     scores = RunFile(

@@ -137,3 +137,13 @@ class TaskSettings(Section):
         if self.initial is not None and self._given("initial_guided"):
             raise ValueError("'initial_guided' is for D_0 by exploration, 'initial' names its tasks: remove it")
         return self
+
+
+class EvolutionSettings(Section):
+    """How the making of new tasks and training take turns."""
+
+    concurrent: bool = Field(
+        False,
+        description="explore, abstract and verify the weaknesses of a round while the next one trains: each round then "
+        "trains on the tasks of one iteration before (ours; the papers do one after the other)",
+    )

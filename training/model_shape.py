@@ -192,7 +192,7 @@ def _by_building(config: dict[str, Any], model_type: str) -> int:
     try:
         made = AutoConfig.for_model(**{**config, "model_type": model_type})
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(made)
+            model = AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"config.json: a model of type {model_type} cannot be built here: {reason}") from None

@@ -22,6 +22,7 @@ __all__ = [
     "IN_PROCESS",
     "KV_CACHE",
     "ONE_PROCESS",
+    "RUN",
     "DeviceNeed",
     "Engine",
     "Launch",
@@ -38,11 +39,14 @@ ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
 PREFILL_TOKENS = 8192  # tokens of one pass of the in-process sampler at most (training.rollout.in_process)
 
-PROCESS_BYTES: Mapping[str, int] = {"cpu": 1_000_000_000, "cuda": GIB}
-"""Memory of a training process before it loads a model: on CPU its imports and those of the run's own process beside it
-(0.46 GiB each, measured); on a GPU the CUDA context, its kernels and the allocator's rounding, an assumption."""
+PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
+"""Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
+measured; on a GPU the CUDA context, its kernels and the allocator's rounding, an assumption."""
 
-KV_CACHE = "KV cache"
+RUN_BYTES = 480_000_000
+"""Memory of the run's own process, beside the one that trains, where both are in the same memory (CPU; measured)."""
+
+KV_CACHE, RUN = "KV cache", "the run beside it"
 
 Sharding = Literal["none", "ddp", "fsdp", "zero3"]
 EngineKind = Literal["in_process", "vllm_server", "vllm_colocate"]
@@ -166,10 +170,11 @@ def memory_of(
     - gradients 4 T, AdamW's two moments 8 T, both float32;
     - reference policy: 4 P where all weights are trained and ``training.kl`` > 0 (TRL loads a copy); none with LoRA,
       whose adapter is switched off, and none without the KL term;
-    - update: L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing each layer's
-      input (h values) and one layer's activations; ``logits_bytes``; gradients beside them where an update has several
-      micro-batches, otherwise the larger of the two, because the gradients of a single backward pass grow as its
-      activations go; bfloat16 copies of float32 weights 2 P (autocast's cache);
+    - update: L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of
+      each layer (h values), and one layer's activations again; the gradients of one layer's activations, counted like
+      these; ``logits_bytes``; gradients beside them where an update has several micro-batches, otherwise the larger of
+      the two, because the gradients of a single backward pass grow as what was kept goes; bfloat16 copies of float32
+      weights 2 P (autocast's cache);
     - sampling in process: ``kv_bytes``, one pass of prompts (4 i + 4 h values for each of 8192 tokens at most), and the
       sampler's logits, 36 V bytes per row (float32 logits and log-probabilities, float64 sums);
     - sharding (fsdp, zero3): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
@@ -195,6 +200,7 @@ def memory_of(
 
     held = {
         "process": PROCESS_BYTES[device],
+        **({RUN: RUN_BYTES} if device == "cpu" else {}),
         "weights": (shape.parameters * base_bytes + (0 if lora is None else 4 * trained)) // shards,
         "optimizer": 8 * trained // shards,
     }
@@ -252,15 +258,16 @@ def _update(
     """Return the memory of one backward pass over ``rows`` rollouts, with gradients that take its place as it goes."""
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
     per_layer = activation_bytes(shape, mixed=mixed, lora=lora)
-    kept = shape.layers * per_layer
+    inputs = shape.layers * shape.hidden * (2 if mixed and lora else 4)
+    kept, one_layer = shape.layers * per_layer, per_layer
     if training.gradient_checkpointing:
-        kept = shape.layers * shape.hidden * (2 if mixed and lora else 4) + per_layer
-    activations = rows * tokens * kept
+        kept, one_layer = inputs, 2 * per_layer
     logits = logits_bytes(shape, rows, tokens, device=device, mixed=mixed)
     update = {
-        "activations": activations,
+        "activations": rows * tokens * kept,
+        "one layer's backward pass": rows * tokens * one_layer,
         "logits": logits,
-        "gradients": max(0, _gradients(trained, launch) - activations - logits),
+        "gradients": max(0, _gradients(trained, launch) - rows * tokens * kept - logits),
     }
     if launch.shards > 1:
         update["gathered weights"] = 2 * shape.largest * (2 if mixed else 4)

@@ -17,41 +17,47 @@ from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
-__all__ = ["NO_RATES", "Forecast", "Rates", "forecast", "measured_rates"]
+__all__ = ["NO_RATES", "Forecast", "RunRates", "forecast", "measured_rates"]
 
 ONCE = ("seed", "evaluation before")
 """Stages that a run has once; every other one is done in each iteration."""
 
+GRAPH = "evolve"
 
-class Rates(Record):
+
+class RunRates(Record):
     """Rates of a run: given by the user, or measured in another run. None: not known.
 
     ``tokens_per_second``: sampled tokens over all seconds of a round, loading and optimisation included.
-    ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of all other stages, in the whole run
-    and in each iteration. ``contexts``: explored in one iteration. ``prompt_tokens`` and ``completion_tokens``: of one
-    request of a chat role. ``price_per_hour``: of all devices together.
+    ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of other stages, in the whole run and
+    in each iteration. ``seconds_graph``: of the graph, in each iteration. ``contexts``: explored in one iteration.
+    ``prompt_tokens`` and ``completion_tokens``: of one request of a chat role. ``price_per_hour``: of all devices
+    together.
     """
 
     tokens_per_second: float | None = None
     tokens_per_rollout: float | None = None
     seconds_once: float = 0.0
     seconds_each: float = 0.0
+    seconds_graph: float = 0.0
     contexts: float | None = None
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
     price_per_hour: float | None = None
 
 
-NO_RATES = Rates()
+NO_RATES = RunRates()
 
 
 class Forecast(Record):
     """What a run takes. None: not known without a rate that is missing.
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
-    or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: (sampled tokens / tokens per second + seconds of
-    the other stages) / 3600. ``requests``: of chat roles, at most (``requests_per_context`` for every context, and for
-    D_0's tasks where exploration makes them, one context each). ``prompt_tokens`` and ``completion_tokens``: requests x
+    or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: sampled tokens / tokens per second, and the
+    seconds of the other stages; with ``evolution.concurrent`` those of the graph only where it outlasts the round and
+    the evaluation beside it, and in the last iteration, which has none. ``requests``: of chat roles, at most
+    (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are counted for
+    it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x
     tokens of a request. ``money``: hours x price of an hour, and the roles' tokens x their prices.
     """
 
@@ -65,10 +71,10 @@ class Forecast(Record):
     money: float | None
 
 
-def measured_rates(run: RunDirectory) -> Rates:
+def measured_rates(run: RunDirectory) -> RunRates:
     """Return the rates of a run's finished rounds. Raises InputError when it has none."""
     rounds: list[RoundRecord] = []
-    each, once = [], 0.0
+    each, graph, once = list[float](), list[float](), 0.0
     contexts: list[int] = []
     while (folder := run.iteration(len(rounds))).round.exists():
         rounds.append(read_json(folder.round, RoundRecord))
@@ -76,24 +82,26 @@ def measured_rates(run: RunDirectory) -> Rates:
         once += sum(spent.get(name, 0.0) for name in ONCE)
         if folder.evolution.exists():
             contexts.append(read_json(folder.evolution, Evolution).new)
-            each.append(sum(seconds for name, seconds in spent.items() if name not in (*ONCE, "train")))
+            each.append(sum(seconds for name, seconds in spent.items() if name not in (*ONCE, "train", GRAPH)))
+            graph.append(spent.get(GRAPH, 0.0))
     if not rounds:
         raise InputError(f"--measured {run.root}: this run has no finished round to take rates from")
     asked = [one.measured for one in read_requests(run.spending_path) if one.measured.calls]
     seconds = sum(_seconds(one) for one in rounds)
     tokens = sum(one.sampled_tokens for one in rounds)
-    return Rates(
+    return RunRates(
         tokens_per_second=tokens / seconds if seconds else None,
         tokens_per_rollout=tokens / sum(step.rollouts for one in rounds for step in one.steps),
         seconds_once=once,
         seconds_each=_mean(each) or 0.0,
+        seconds_graph=_mean(graph) or 0.0,
         contexts=_mean(contexts),
         prompt_tokens=_mean([one.prompt_tokens for one in asked]),
         completion_tokens=_mean([one.completion_tokens for one in asked]),
     )
 
 
-def forecast(settings: RunSettings, rates: Rates) -> Forecast:
+def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
     """Return what a run with ``settings`` takes at those rates; ``Forecast`` has the formulas."""
     training = settings.training
     per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
@@ -101,8 +109,8 @@ def forecast(settings: RunSettings, rates: Rates) -> Forecast:
     tokens = rollouts * (rates.tokens_per_rollout or training.max_tokens)
     hours = None
     if rates.tokens_per_second is not None:
-        others = rates.seconds_once + settings.iterations * rates.seconds_each
-        hours = (tokens / rates.tokens_per_second + others) / 3600
+        training_seconds = tokens / rates.tokens_per_second + settings.iterations * rates.seconds_each
+        hours = (rates.seconds_once + training_seconds + _graph_seconds(settings, rates, training_seconds)) / 3600
     requests = _requests(settings, rates, per_iteration)
     prompt = _times(requests, rates.prompt_tokens)
     completion = _times(requests, rates.completion_tokens)
@@ -118,6 +126,14 @@ def forecast(settings: RunSettings, rates: Rates) -> Forecast:
     )
 
 
+def _graph_seconds(settings: RunSettings, rates: RunRates, training_seconds: float) -> float:
+    """Return the seconds in which a run waits for its graphs: all of theirs, or what a round beside them leaves."""
+    if not settings.evolution.concurrent:
+        return settings.iterations * rates.seconds_graph
+    left = max(0.0, rates.seconds_graph - training_seconds / settings.iterations)
+    return rates.seconds_graph + (settings.iterations - 1) * left
+
+
 def _seconds(record: RoundRecord) -> float:
     spent = record.measured
     return spent.load + spent.rollouts + spent.optimisation + spent.save + spent.seal
@@ -131,7 +147,7 @@ def _times(requests: int, tokens: float | None) -> float | None:
     return 0.0 if not requests else None if tokens is None else requests * tokens
 
 
-def _requests(settings: RunSettings, rates: Rates, rollouts: int) -> int:
+def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
     """Return the requests of chat roles at most; a signal marks each rollout of an iteration at most once per kind."""
     roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
     validates = settings.verification.enabled and settings.verification.mode != "deterministic"
@@ -147,13 +163,15 @@ def _requests(settings: RunSettings, rates: Rates, rollouts: int) -> int:
             solver_steps=roles.solver_attempts * roles.solver_actions,
         )
 
-    contexts = rates.contexts or signals.contexts_per_iteration or rollouts * len(signals.kinds)
+    contexts = rates.contexts
+    if contexts is None:
+        contexts = signals.contexts_per_iteration or rollouts * len(signals.kinds)
     asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
     return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
 
 
 def _money(
-    settings: RunSettings, rates: Rates, hours: float | None, prompt: float | None, completion: float | None
+    settings: RunSettings, rates: RunRates, hours: float | None, prompt: float | None, completion: float | None
 ) -> float | None:
     """Return the price; None where an amount or a price that it needs is not known. Of several roles, the dearest."""
     chat = settings.roles.chat().values()

@@ -17,7 +17,7 @@ from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
 from memory.records import ACCEPTED, SignalKind, StopReason, Trajectory, Verdict
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import load_tasks, task_set, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.failure_profile import SealFigures
@@ -121,7 +121,8 @@ def agreement_of(verdicts: Iterable[Verdict]) -> ValidationAgreement | None:
 
 
 class Summary(Record):
-    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
+    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one, or with exploration beside
+    training for the one after it.
 
     ``signals``: by kind, one for each trajectory that carries it (with ``signals.definition: group`` for each group or
     pattern). ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry any. The last two
@@ -173,7 +174,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
     record = read_json(folder.round, RoundRecord)
     return Summary(
         iteration=iteration,
-        tasks=len(tasks_at(load_tasks(run), iteration)),
+        tasks=len(tasks_at(load_tasks(run), task_set(iteration, settings.evolution.concurrent))),
         admitted=len(evolution.admitted),
         refused=evolution.refused,
         signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
@@ -263,6 +264,8 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     card = PolicyDirectory(run.root / record.policy).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
+    if settings.evolution.concurrent:
+        labels.append("exploration beside training: tasks of one iteration before")
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
     if settings.evaluation.scored is None and not settings.environment.benchmark.published_sets():

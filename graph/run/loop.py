@@ -59,8 +59,10 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
         if not path.exists():
             await _train(run, iteration)
             await score_after(run, iteration)
-            await evolve(run, iteration)
-            write_json(path, summarise(run.directory, run.settings, iteration))
+            if run.settings.evolution.concurrent:
+                await _evolve_beside_training(run, iteration)
+            else:
+                await _evolve(run, iteration)
         yield read_json(path, Summary)
 
 
@@ -79,22 +81,64 @@ def check_ends(run: Run) -> None:
 def check_tasks(run: Run) -> None:
     """Read tasks.jsonl before anything is built on it. Raises InputError for a corrupt line and for missing lines.
 
-    The summary of the newest finished iteration holds the number of tasks that it left.
+    The summaries of finished iterations hold the number of tasks in D_0, and those that each admitted.
     """
     tasks = load_tasks(run.directory)
-    for iteration in reversed(range(run.settings.iterations)):
+    left = None
+    for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration).summary
-        if path.exists():
-            summary = read_json(path, Summary)
-            there, left = len(tasks_at(tasks, iteration + 1)), summary.tasks + summary.admitted
-            if there != left:
-                file = run.directory.tasks_path
-                raise InputError(f"{file} holds {there} tasks of iteration {iteration + 1}, not {left}: restore it")
-            return
+        if not path.exists():
+            break
+        summary = read_json(path, Summary)
+        left = (summary.tasks if left is None else left) + summary.admitted
+        if (there := len(tasks_at(tasks, iteration + 1))) != left:
+            file = run.directory.tasks_path
+            raise InputError(f"{file} holds {there} tasks of iteration {iteration + 1}, not {left}: restore it")
 
 
 async def _train(run: Run, iteration: int) -> None:
-    if not run.directory.iteration(iteration).round.exists():
-        Ledger(run.directory.spending_path, run.settings.roles.budget).check()
+    if not _has_begun(run, iteration):
+        _check_budget(run)
     await score_before(run, iteration)
     await train(run, iteration)
+
+
+async def _evolve(run: Run, iteration: int) -> None:
+    await evolve(run, iteration)
+    write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
+
+
+async def _evolve_beside_training(run: Run, iteration: int) -> None:
+    """Evolve an iteration while the round of the next one trains (``evolution.concurrent``, ours).
+
+    Neither side reads what the other writes. The graph reads the trajectories of ``iteration`` and the tasks and
+    contexts of the iterations before it, which are done; the round trains on D_t, t = ``iteration``, which the graph
+    adds nothing to. So the records do not depend on which side is first, and either goes on by itself after a kill.
+    The budget of the chat roles is checked before the two begin, not again when one of them goes on.
+    """
+    following = iteration + 1
+    if following >= run.settings.iterations:
+        if not run.directory.iteration(iteration).signals.exists():
+            _check_budget(run)
+        await _evolve(run, iteration)
+        return
+    if not run.directory.iteration(iteration).signals.exists() and not _has_begun(run, following):
+        _check_budget(run)
+    # Training first: its log exists before the graph can spend anything.
+    await run.interruption.together(_train_ahead(run, following), _evolve(run, iteration))
+
+
+async def _train_ahead(run: Run, iteration: int) -> None:
+    await score_before(run, iteration)
+    await train(run, iteration)
+    await score_after(run, iteration)
+
+
+def _has_begun(run: Run, iteration: int) -> bool:
+    """Whether the round of an iteration was begun, so that the budget was not spent then."""
+    folder = run.directory.iteration(iteration)
+    return folder.round.exists() or folder.training_log.exists()
+
+
+def _check_budget(run: Run) -> None:
+    Ledger(run.directory.spending_path, run.settings.roles.budget).check()

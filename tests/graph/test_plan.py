@@ -11,10 +11,13 @@ from support.commands import run_here
 from support.made_run import make_run
 
 from agents.spending import Request
-from graph.plan import Plan
+from graph.plan import RecipePlan
+from graph.recipe import QUICKSTART, load_recipe
 from graph.records import Evolution, StageSeconds
+from graph.report.forecast import RunRates, forecast
 from memory.records import Measured, SignalKind
 from memory.run import read_json, write_json, write_jsonl
+from memory.settings import EvolutionSettings
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.plan import GIB
 
@@ -31,10 +34,10 @@ QWEN3_4B = {
 }
 
 
-def planned(*arguments: str) -> Plan:
+def planned(*arguments: str) -> RecipePlan:
     done = run_here("graph.plan", *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    return Plan.model_validate_json(done.stdout)
+    return RecipePlan.model_validate_json(done.stdout)
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_a_policy_of_the_hub_needs_its_configuration_and_downloads_nothing(confi
 def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
     given = ("--recipe", "recipes/paper-bfcl.yaml", "--config", config, "--device", "cuda", "--memory", "78")
     done = run_here("graph.plan", *given, "--json")
-    made = Plan.model_validate_json(done.stdout)
+    made = RecipePlan.model_validate_json(done.stdout)
     assert (done.returncode, made.fits) == (2, False)
     *_, sentence = done.stderr.splitlines()
     assert "does not fit: the trainer needs" in sentence
@@ -92,7 +95,7 @@ def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
 
 def test_changes_that_fit_on_cpu_leave_the_update_what_it_was() -> None:
     done = run_here("graph.plan", "--device", "cpu", "--memory", "2", "--json")
-    made = Plan.model_validate_json(done.stdout)
+    made = RecipePlan.model_validate_json(done.stdout)
     assert done.returncode == 2
     assert made.advice[0].startswith("training.micro_batch=")
     assert planned("--device", "cpu", "--memory", "2", "--set", made.advice[0]).fits
@@ -136,6 +139,18 @@ def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None
     assert made.requests == 10 * 3 * 4 * 8 + 100 * 4 * 8
     assert (made.prompt_tokens, made.completion_tokens) == (made.requests * 100, made.requests * 40)
     assert made.money == pytest.approx(made.hours + made.requests * (100 * 1 + 40 * 2) / 1e6)
+
+
+@pytest.mark.parametrize(("graph", "seconds"), [(30.0, 3 * 51.2 + 30), (80.0, 3 * 51.2 + 80 + 2 * (80 - 51.2))])
+def test_exploration_beside_training_costs_what_outlasts_the_round(graph: float, seconds: float) -> None:
+    settings = load_recipe(
+        QUICKSTART, ["iterations=3", "training.steps=1", "training.tasks_per_step=8", "training.max_tokens=800"]
+    )
+    rates = RunRates(tokens_per_second=1000.0, seconds_graph=graph)
+    after = forecast(settings, rates).hours
+    beside = forecast(settings.model_copy(update={"evolution": EvolutionSettings(concurrent=True)}), rates).hours
+    assert after == pytest.approx((3 * 51.2 + 3 * graph) / 3600)
+    assert beside == pytest.approx(seconds / 3600)
 
 
 def test_a_run_without_a_round_has_no_rates(tmp_path: Path) -> None:

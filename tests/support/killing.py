@@ -42,6 +42,21 @@ evaluation: {limit: 2}
 """
 """A whole iteration in about 15 s, most of it the imports of three processes."""
 
+CONCURRENT_RECIPE = """
+seed: 3
+iterations: 2
+policy: {path: recipes/starter, device: cpu}
+tasks: {initial_count: 8}
+training:
+  {steps: 1, tasks_per_step: 4, rollouts_per_task: 4, temperature: 1.3,
+   max_new_tokens: 24, max_tokens: 300, max_actions: 3}
+signals: {contexts_per_iteration: 4, rare_percent: 100}
+roles: {exploration: {rounds: 1, steps: 6, drafts_per_context: 2}}
+evaluation: {set: null}
+evolution: {concurrent: true}
+"""
+"""Two iterations, the first one's graph beside the second one's round."""
+
 HOOKS = {
     "flushed": ("memory.jsonl", "_flush"),  # a record file is written beside its place, not yet renamed
     "renamed": ("memory.jsonl", "_sync_folder"),  # a record file is in its place

@@ -146,7 +146,9 @@ class RoundRecord(Record):
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
     and ``mixed_groups`` are means over its steps, ``lent``, ``discarded`` and ``stop_reasons`` are sums. ``seal``:
-    SEAL's labels and guidelines in numbers, None where it is off. Equality of runs ignores ``measured``.
+    SEAL's labels and guidelines in numbers, None where it is off. ``task_set`` is the t of the D_t that was trained on,
+    written where it is not the iteration (``evolution.concurrent``); so were the earlier rounds whose scores tasks are
+    drawn by. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -165,6 +167,7 @@ class RoundRecord(Record):
     discarded: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
+    task_set: int | None = Field(default=None, exclude_if=_is_none)
     measured: RoundSeconds
 
 
@@ -230,10 +233,12 @@ def round_record(
     measured: RoundSeconds,
     lent: Sequence[Trajectory] = (),
     seal: SealFigures | None = None,
+    task_set: int | None = None,
 ) -> RoundRecord:
     """Return the record of a round from all of its trajectories, the trainer's log by global step, lent references.
 
-    Only references that succeeded count as lent: the others were played and not learnt from.
+    Only references that succeeded count as lent: the others were played and not learnt from. ``task_set``: the t of the
+    D_t that was trained on, the iteration's own where None.
     """
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
@@ -258,6 +263,7 @@ def round_record(
         discarded=sum(step.discarded for step in steps),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
+        task_set=None if task_set == iteration else task_set,
         measured=measured,
     )
 

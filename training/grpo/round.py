@@ -17,8 +17,8 @@ from environments.settings import EnvironmentSettings
 from memory.processes import hold_lock
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import TaskSettings
-from memory.tasks import load_tasks, tasks_at
+from memory.settings import EvolutionSettings, TaskSettings
+from memory.tasks import load_tasks, task_set, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
     RoundCheckpoint,
@@ -67,6 +67,7 @@ class RoundSettings(BaseModel):
     training: TrainingSettings
     sampling: SamplingSettings = SamplingSettings()
     tasks: TaskSettings
+    evolution: EvolutionSettings = EvolutionSettings()  # settings of earlier versions lack the section
 
 
 class RoundStart(Record):
@@ -131,7 +132,8 @@ class _Round:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
         check_policy_path(self.settings.policy.path)
-        self.tasks = tasks_at(load_tasks(run), iteration)
+        self.task_set = task_set(iteration, self.settings.evolution.concurrent)
+        self.tasks = tasks_at(load_tasks(run), self.task_set)
         if not self.tasks:
             raise InputError(
                 f"{run.tasks_path} holds no task for iteration {iteration}: make D_0 with python -m graph.seed_tasks"
@@ -148,6 +150,7 @@ class _Round:
             self.settings.tasks,
             per_step=settings.tasks_per_step,
             seed=self.settings.seed,
+            scored=self.task_set,
         )
         if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start, draw)
@@ -168,6 +171,7 @@ class _Round:
             measured=mark.seconds,
             lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
             seal=self._seal_figures(),
+            task_set=self.task_set,
         )
 
     def _start(self) -> RoundStart:

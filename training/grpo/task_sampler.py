@@ -188,19 +188,26 @@ class RoundDraw:
 
 
 def round_draw(
-    run: RunDirectory, iteration: int, tasks: Sequence[Task], settings: TaskSettings, *, per_step: int, seed: int
+    run: RunDirectory,
+    iteration: int,
+    tasks: Sequence[Task],
+    settings: TaskSettings,
+    *,
+    per_step: int,
+    seed: int,
+    scored: int | None = None,
 ) -> RoundDraw:
     """Return how the tasks of the round of ``iteration`` are drawn from ``tasks``, which are D_t.
 
-    ``seed`` is the run's. Earlier rounds are read only if sampling or retirement uses them. Raises InputError when
-    there are no tasks, or when the scores of an earlier round are missing.
+    ``seed`` is the run's. Earlier rounds are read only if sampling or retirement uses them: the first ``scored``, all
+    where None. Raises InputError when there are no tasks, or when the scores of an earlier round are missing.
     """
     draw_seed = derive_seed(seed, iteration, "draw")
     share = settings.evolved_share
     rule = settings.experimental
     if rule.sampling == "uniform" and rule.retire_above is None:
         return RoundDraw(tuple(tasks), (), None, share, draw_seed)
-    attempts = earlier_attempts(run, iteration)
+    attempts = earlier_attempts(run, iteration if scored is None else scored)
     by_id = {task.id: task for task in tasks}
     active, retested = frozenset(by_id), frozenset[str]()
     if rule.retire_above is not None:

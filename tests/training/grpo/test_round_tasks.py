@@ -13,7 +13,7 @@ from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import TaskSettings
-from training.grpo.task_sampler import draw_steps, round_draw
+from training.grpo.task_sampler import draw_steps, round_draw, round_tasks
 from training.signals import GroupScore
 
 
@@ -79,3 +79,16 @@ def test_missing_scores_are_told(run: RunDirectory) -> None:
         InputError, match=r"000/scores\.jsonl is missing, and tasks\.experimental\.sampling .*: finish iteration 0"
     ):
         drawn(run, 1, sampling="learnability")
+
+
+def test_scores_that_are_written_while_a_round_trains_are_not_read(run: RunDirectory) -> None:
+    settings = TaskSettings.model_validate({"experimental": {"sampling": "learnability"}})
+    keep_scores(run, 0, task_0=1.0)
+
+    def weights() -> object:
+        return round_draw(run, 2, tasks(), settings, per_step=2, seed=3, scored=1).weights
+
+    before = weights()
+    keep_scores(run, 1, task_0=0.5)
+    assert weights() == before
+    assert round_draw(run, 2, tasks(), settings, per_step=2, seed=3).weights != before

@@ -14,7 +14,7 @@ from support.late import Late
 from support.small_policy import CLASSES, small_settings, small_tasks
 
 from evaluation.attempts import evaluate
-from evaluation.panels import Item
+from evaluation.sets import Item
 from evaluation.settings import ScoringSettings
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl

@@ -221,14 +221,14 @@ def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.Monkey
     from environments.benchmark import Limits
     from environments.registry import open_named
     from evaluation.attempts import evaluate
-    from evaluation.panels import open_panel
+    from evaluation.sets import open_set
     from evaluation.settings import ScoringSettings
 
     monkeypatch.chdir(ROOT)
 
     def score(path: str) -> list[bool]:
         settings = ScoringSettings(model=path, device="cpu", batch=8)
-        outcomes, _ = evaluate(open_panel("templated-dev", 8), open_named("bfcl"), settings, Limits())
+        outcomes, _ = evaluate(open_set("templated-dev", 8), open_named("bfcl"), settings, Limits())
         return [outcome.success for outcome in outcomes]
 
     scores = []
