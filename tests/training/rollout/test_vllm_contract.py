@@ -1,0 +1,219 @@
+"""What the sampler takes for granted of vLLM, of the pretended servers of other tests and of a real one alike.
+
+The real one is started (``make test-vllm``), or is at COEVOLVE_VLLM_URL, where it serves recipes/starter in float32
+with adapters of rank 8 and is not used by anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from support.chatter import Chatter
+from support.fake_vllm import FakeVllm
+from support.late import Late
+from support.vllm_server import CONTEXT, STARTER, vllm_server  # noqa: F401 - the fixture
+
+from training.rollout.sampling import EngineFailure, FinishReason
+from training.rollout.settings import SamplingSettings
+from training.rollout.vllm_preflight import check_engine
+from training.settings import LoraSettings, PolicySettings, TrainingSettings
+
+torch = Late("torch")
+
+FAKE = "http://fake:1"
+STOPS = frozenset(range(100, 900, 5))
+REAL = pytest.param("real", marks=[pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow])
+
+
+class OnStarter(Chatter):
+    """Prompts of the starter's ids, and many stop ids, so that messages end in both ways."""
+
+    def _suffix(self):
+        prompt = super()._suffix()
+        shifted = [one + 100 for one in prompt.ids]
+        self.ids[-len(shifted) :] = shifted
+        return type(prompt)(shifted, prompt.max_new_tokens)
+
+
+def episodes(count: int = 6) -> list[OnStarter]:
+    return [OnStarter(seed, actions=3, longest=12, stop_ids=STOPS) for seed in range(count)]
+
+
+@pytest.fixture(scope="module", params=["fake", REAL])
+def served(request: pytest.FixtureRequest) -> SimpleNamespace:
+    """Where the starter is served, and through what."""
+    torch.set_num_threads(1)
+    if request.param == "fake":
+        return SimpleNamespace(url=FAKE, transport=FakeVllm(STARTER, FAKE).transport)
+    url = os.environ.get("COEVOLVE_VLLM_URL") or request.getfixturevalue("vllm_server").url
+    return SimpleNamespace(url=url, transport=None)
+
+
+@pytest.fixture
+def made(served: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
+    from transformers import AutoModelForCausalLM
+
+    from training.rollout.vllm_server import VllmServers
+    from training.rollout.vllm_weights import PolicyWeights
+
+    samplers = []
+
+    def make(adapter: bool = False, **given: object) -> SimpleNamespace:
+        model = AutoModelForCausalLM.from_pretrained(STARTER)
+        if adapter:
+            from peft import get_peft_model
+
+            from training.rollout.lora import lora_config
+
+            torch.manual_seed(1)
+            get_peft_model(model, lora_config(LoraSettings(rank=8), model))
+        weights = PolicyWeights(SimpleNamespace(model=model), tmp_path / "weights", adapter=adapter, autocast=False)
+        settings = SamplingSettings(engine="vllm_server", servers=(served.url,), **given)
+        samplers.append(VllmServers(settings, weights, 1e-3, transport=served.transport))
+        return SimpleNamespace(model=model, sampler=samplers[-1], weights=weights)
+
+    yield make
+    for sampler in samplers:
+        sampler.close()
+
+
+def post(served: SimpleNamespace, path: str, body: object = None) -> None:
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=served.transport, trust_env=False, timeout=60) as client:
+            (await client.post(served.url + path, json=body)).raise_for_status()
+
+    import asyncio
+
+    asyncio.run(ask())
+
+
+def change(model, by: float = 0.02) -> None:
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(by * torch.randn_like(weight))
+
+
+def farthest(model, played: list[OnStarter], temperature: float) -> float:
+    worst = 0.0
+    for one in played:
+        with torch.no_grad():
+            logits = model.eval()(input_ids=torch.tensor([one.ids])).logits[0, :-1] / (temperature or 1.0)
+        own = torch.log_softmax(logits, -1)[torch.arange(len(one.ids) - 1), torch.tensor(one.ids[1:])].tolist()
+        sampled = zip(one.logprobs[1:], own, one.sampled[1:], strict=True)
+        worst = max(worst, *(abs(a - b) for a, b, drawn in sampled if drawn))
+    return worst
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_logprobs_are_the_trainers_before_and_after_an_update(made, adapter: bool) -> None:
+    engine = made(adapter=adapter)
+    reasons = set()
+    for version in (0, 1):
+        engine.sampler.load_weights(version)
+        for temperature in (0.0, 0.9):
+            played = episodes()
+            engine.sampler.run(played, temperature=temperature, concurrency=6)
+            assert farthest(engine.model, played, temperature) < 1e-4
+            reasons |= {message.finish_reason for one in played for message in one.acted}
+        change(engine.model)
+    assert reasons == {FinishReason.STOP, FinishReason.LENGTH}
+    figures = engine.sampler.figures()
+    assert (figures.messages, figures.resampled, figures.reloads) == (4 * 6 * 3, 0, 0)
+    assert figures.gap < 1e-4
+
+
+def test_equal_seeds_draw_equal_messages_in_any_company(made) -> None:
+    engine = made()
+    engine.sampler.load_weights(0)
+    together, alone = episodes(), episodes()
+    engine.sampler.run(together, temperature=0.9, concurrency=6)
+    engine.sampler.run(alone, temperature=0.9, concurrency=1)
+    assert [one.ids for one in together] == [one.ids for one in alone]
+
+
+def test_weights_that_somebody_else_loaded_are_replaced(made, served: SimpleNamespace) -> None:
+    """What a restarted server is: the first weights, under no name of this run."""
+    engine = made()
+    change(engine.model)
+    engine.sampler.load_weights(0)
+    post(served, "/pause?mode=wait")
+    post(served, "/collective_rpc", {"method": "load_policy", "kwargs": {"path": str(STARTER)}, "timeout": 60})
+    post(served, "/reset_prefix_cache")
+    post(served, "/update_weight_version", {"new_version": "default"})
+    post(served, "/resume")
+    played = episodes()
+    engine.sampler.run(played, temperature=0.9, concurrency=6)
+    assert farthest(engine.model, played, 0.9) < 1e-4
+    assert engine.sampler.figures().reloads == 1
+
+
+def test_other_weights_under_the_wanted_name_do_not_pass_the_canary(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = made()
+    change(engine.model)
+    monkeypatch.setattr(engine.weights, "write", lambda name: STARTER)
+    with pytest.raises(EngineFailure, match="answers as other weights would"):
+        engine.sampler.load_weights(0)
+
+
+def test_an_adapter_that_was_unloaded_is_loaded_again(made, served: SimpleNamespace) -> None:
+    engine = made(adapter=True)
+    change(engine.model)
+    engine.sampler.load_weights(0)
+    post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._want})
+    played = episodes()
+    engine.sampler.run(played, temperature=0.9, concurrency=6)
+    assert farthest(engine.model, played, 0.9) < 1e-4
+    assert engine.sampler.figures().reloads == 1
+
+
+def test_a_paused_server_is_left_in_time_and_resumed_by_the_next_load(made, served: SimpleNamespace) -> None:
+    engine = made(request_timeout=2.0)
+    engine.sampler.load_weights(0)
+    post(served, "/pause?mode=wait")
+    began = time.monotonic()
+    with pytest.raises(EngineFailure, match="it is paused, and not by this run"):
+        engine.sampler.run(episodes(2), temperature=0.9, concurrency=2)
+    assert time.monotonic() - began < 10
+    engine.sampler.load_weights(1)
+    played = episodes(2)
+    engine.sampler.run(played, temperature=0.9, concurrency=2)
+    assert [len(one.acted) for one in played] == [3, 3]
+
+
+def test_messages_that_a_server_gives_up_are_sampled_again_whole(made, served: SimpleNamespace) -> None:
+    undisturbed, disturbed = episodes(24), episodes(24)
+    engine = made()
+    engine.sampler.load_weights(0)
+    engine.sampler.run(undisturbed, temperature=0.9, concurrency=24)
+
+    def give_up() -> None:
+        post(served, "/pause?mode=abort")
+        post(served, "/resume")
+
+    aborts = threading.Timer(0.05, give_up)
+    aborts.start()
+    engine.sampler.run(disturbed, temperature=0.9, concurrency=24)
+    aborts.join()
+    assert [one.ids for one in disturbed] == [one.ids for one in undisturbed]
+
+
+def test_the_server_passes_preflight(served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from functools import partial
+
+    from training.rollout import vllm_client
+
+    if served.transport is not None:
+        patched = partial(vllm_client.VllmServer, transport=served.transport)
+        monkeypatch.setattr(vllm_client, "VllmServer", patched)
+    sampling = SamplingSettings(engine="vllm_server", servers=(served.url,))
+    for lora in (None, LoraSettings(rank=8)):
+        check_engine(sampling, PolicySettings(lora=lora), TrainingSettings(max_tokens=CONTEXT))
