@@ -76,6 +76,14 @@ VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.op
 serve: install vllm  ## serve a policy by vLLM until Ctrl-C (POLICY=folder COUNT=1 PORT=8000)
 	$(BIN)/coevolve serve --policy $(or $(POLICY),recipes/starter) --count $(or $(COUNT),1) --port $(or $(PORT),8000)
 
+run-vllm: install vllm  ## the quickstart with a vLLM server that samples, loaded from a folder after each step
+	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-quickstart.yaml --run runs/vllm \
+	  $(if $(wildcard runs/vllm/settings.yaml),--resume)
+
+run-vllm-lora: install vllm  ## the same with a LoRA adapter, which the server loads by name
+	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-lora-quickstart.yaml --run runs/vllm-lora \
+	  $(if $(wildcard runs/vllm-lora/settings.yaml),--resume)
+
 test-vllm: install vllm  ## run the tests against a real vLLM server (a minute of CPU)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m vllm
 

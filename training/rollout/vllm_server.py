@@ -73,6 +73,7 @@ class _Member:
     slots: asyncio.Semaphore
     out: str | None = None
     holds: str | None = None
+    loads: int = 0
     base: str = ""
     base_version: str | None = None
     faults: int = 0
@@ -295,12 +296,12 @@ class VllmServers(Sampler):
             async with member.slots:
                 if member.out is not None:
                     continue
-                held = member.holds
+                loads = member.loads  # not ``holds``: the name is the same after a server was loaded again
                 try:
                     message = await self._asked(member, request, attempt)
                 except WrongWeights as fault:
                     cause = f"{member.server.url}: {fault}"
-                    await self._load_again(member, held, fault)
+                    await self._load_again(member, loads, fault)
                 except Aborted as fault:
                     cause = f"{member.server.url}: {fault}"
                 except BadAnswer as fault:
@@ -310,7 +311,7 @@ class VllmServers(Sampler):
                         member.leave(fault)
                 except ServerFault as fault:
                     cause = f"{member.server.url}: {fault}"
-                    await self._trouble(member, held, fault)
+                    await self._trouble(member, loads, fault)
                 else:
                     member.faults = 0
                     self._add(messages=1, tokens=len(message.ids))
@@ -358,11 +359,11 @@ class VllmServers(Sampler):
         """Return the version that every token has to name. Below an adapter that is the one of the base's weights."""
         return member.base_version if self._way == "lora" else self._want
 
-    async def _trouble(self, member: _Member, held: str | None, fault: ServerFault) -> None:
+    async def _trouble(self, member: _Member, loads: int, fault: ServerFault) -> None:
         """Decide what a failed request means for the server."""
         if isinstance(fault, Refused):
             if fault.status == httpx.codes.NOT_FOUND and self._way == "lora":
-                await self._load_again(member, held, fault)  # it was restarted, and has no adapter
+                await self._load_again(member, loads, fault)  # it was restarted, and has no adapter
                 return
             raise EngineFailure(f"the vLLM server {member.server.url} refuses a message: {fault}")
         if isinstance(fault, ServerTimeout):
@@ -380,10 +381,10 @@ class VllmServers(Sampler):
         except ServerFault:
             return ", nor does it answer anything else"
 
-    async def _load_again(self, member: _Member, held: str | None, fault: Exception) -> None:
+    async def _load_again(self, member: _Member, loads: int, fault: Exception) -> None:
         """Load a server that has other weights than the wanted ones, unless another message has done so."""
         async with member.lock:
-            if member.out is not None or member.holds != held:
+            if member.out is not None or member.loads != loads:
                 return
             if not self._first:
                 member.leave(f"another process of the trainer has to load it: {fault}")
@@ -444,6 +445,8 @@ class VllmServers(Sampler):
             if (said := await server.weight_version()) != want:
                 raise ServerFault(f"it was loaded with {want} and says that it holds {said}")
         member.holds = want
+        # Messages that were asked for before this do not say anything about the weights that are loaded now.
+        member.loads += 1
         await self._compare(member)
         if self._way == "lora" and former is not None:
             await server.unload_adapter(former)

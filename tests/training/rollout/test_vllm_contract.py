@@ -18,7 +18,7 @@ import pytest
 from support.chatter import Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.vllm_server import CONTEXT, STARTER, vllm_server  # noqa: F401 - the fixture
+from support.vllm_server import CONTEXT, STARTER
 
 from training.rollout.sampling import EngineFailure, FinishReason
 from training.rollout.settings import SamplingSettings
