@@ -46,7 +46,7 @@ from training.rollout.vllm_requests import (
     check,
     largest_difference,
 )
-from training.rollout.vllm_weights import PolicyWeights
+from training.rollout.vllm_weights import NcclTransfer, PolicyWeights
 
 __all__ = ["VllmServers"]
 
@@ -157,6 +157,7 @@ class VllmServers(Sampler):
         self._closed = False
         self._want: str | None = None
         self._path = ""
+        self._transfer = NcclTransfer(weights.policy)
         self._scored: dict[tuple[float, tuple[int, ...]], Scores] = {}
         self._canaries: list[float] = []
         self._groups: dict[str, _Member] = {}
@@ -237,7 +238,8 @@ class VllmServers(Sampler):
         self._want = f"{self._session}-{self._loads}-step-{version}"
         self._scored.clear()
         self._canaries.clear()
-        self._path = str(self._weights.write(self._want))
+        if self._way != "nccl":
+            self._path = str(self._weights.write(self._want))
         self._loop.wait(self._load_all())
         self._add(canary=max(self._canaries, default=0.0))  # servers are compared at the same time
         # A server that failed may still be reading the folder of the wanted version.
@@ -267,6 +269,7 @@ class VllmServers(Sampler):
             return
         self._closed = True
         try:
+            self._transfer.close()
             self._loop.wait(close())
         finally:
             self._loop.close()
@@ -353,7 +356,7 @@ class VllmServers(Sampler):
 
     def _model(self, member: _Member) -> str:
         """Return the model to ask for: an adapter's name, or the served model's."""
-        return member.holds or "" if self._way == "lora" else member.base
+        return self._want or "" if self._way == "lora" else member.base
 
     def _version(self, member: _Member) -> str | None:
         """Return the version that every token has to name. Below an adapter that is the one of the base's weights."""
@@ -439,7 +442,10 @@ class VllmServers(Sampler):
             member.base_version = await server.weight_version()
         else:
             await server.pause()
-            await server.load_policy(self._path)
+            if self._way == "nccl":
+                await asyncio.to_thread(self._transfer.send, server.url)
+            else:
+                await server.load_policy(self._path)
             await server.name_weights(want)
             await server.resume()
             if (said := await server.weight_version()) != want:
