@@ -269,7 +269,7 @@ def test_messages_that_are_only_aborted_end_the_round(made) -> None:
     engine = made(A)
     engine.sampler.load_weights(0)
     engine.fakes[A].fail_next = ["abort"] * 100
-    engine.sampler._attempts = 3
+    engine.sampler._pool.attempts = 3
     with pytest.raises(EngineFailure, match=r"could not be sampled in 3 attempts, the last one at .*'abort'"):
         play(engine, count=1)
 
