@@ -63,8 +63,9 @@ def evaluate(
         sampling,
         policy,
         Path(policy.path),
+        positions=limits.max_tokens,
         bfloat16=settings.dtype == "bfloat16",
-        adapter=policy.adapter,
+        lora_rank=policy.model.peft_config["default"].r if policy.adapter else None,
         stored=None if sampling.engine == "in_process" else _stored(policy.path),
     )
     with closing(sampler):

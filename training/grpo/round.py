@@ -199,8 +199,9 @@ class _Round:
             settings.sampling,
             policy,
             weights_folder(settings.sampling, self.run.root, self.run.served_path),
+            positions=settings.training.max_tokens,
             bfloat16=bfloat16,
-            adapter=settings.policy.lora is not None,
+            lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
             autocast=bfloat16,
         )
         stopwatch.engine = sampler.figures

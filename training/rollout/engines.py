@@ -36,8 +36,9 @@ def open_sampler(
     policy: Policy,
     folder: Path,
     *,
+    positions: int,
     bfloat16: bool,
-    adapter: bool,
+    lora_rank: int | None,
     autocast: bool = False,
     stored: Path | None = None,
     first: bool = True,
@@ -47,8 +48,9 @@ def open_sampler(
 
     Args:
         folder: where weights are written for servers.
+        positions: tokens of an episode at most.
         bfloat16: the policy's matrix products are computed in it.
-        adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
+        lora_rank: rank of the LoRA adapter in the policy's layers, now or once training has begun; None for none.
         autocast: they are computed so by autocast, as in training.
         stored: a folder that holds the policy's weights, which do not change.
         first: this process loads servers; of several that train together, one does.
@@ -62,8 +64,19 @@ def open_sampler(
         return InProcessSampler(policy.model)
     from training.rollout.vllm_weights import PolicyWeights
 
-    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=autocast, stored=stored)
+    weights = PolicyWeights(policy, folder, adapter=lora_rank is not None, autocast=autocast, stored=stored)
     tolerance = settings.most_difference(bfloat16)
+    if settings.engine == "vllm_colocate":
+        from training.rollout.vllm_colocate import VllmInProcess
+
+        return VllmInProcess(
+            weights,
+            tolerance,
+            positions=positions,
+            dtype="bfloat16" if bfloat16 else "float32",
+            memory=settings.memory,
+            lora_rank=lora_rank,
+        )
     from training.rollout.vllm_server import VllmServers
 
     return VllmServers(settings, weights, tolerance, first=first, by_first=by_first)

@@ -40,11 +40,13 @@ from training.rollout.vllm_requests import (
     BadAnswer,
     Conversation,
     MessageRequest,
+    Scores,
     WrongWeights,
+    canaries,
     check,
-    first_ids,
+    largest_difference,
 )
-from training.rollout.vllm_weights import PolicyWeights, Scores
+from training.rollout.vllm_weights import PolicyWeights
 
 __all__ = ["VllmServers"]
 
@@ -61,9 +63,6 @@ RELOADS = 1
 
 PAUSE = 0.2
 """Seconds before a failed message is sampled again, doubled each time (ours)."""
-
-CANARY_PROMPT, CANARY_TOKENS, CANARY_TEMPERATURE = 16, 8, 0.7
-"""Ids of the canary's prompt, tokens of its answers, and the temperature of its second answer (ours)."""
 
 
 @dataclass(eq=False)
@@ -455,36 +454,18 @@ class VllmServers(Sampler):
     async def _compare(self, member: _Member) -> None:
         """Run the canary. Raises EngineFailure where the server answers unlike the trainer's forward pass."""
         began = time.perf_counter()
-        prompt = list(first_ids(self._weights.vocabulary, CANARY_PROMPT))
-        worst = 0.0
-        for temperature in (0.0, CANARY_TEMPERATURE):
-            request = MessageRequest(
-                token_ids=prompt,
-                max_tokens=CANARY_TOKENS,
-                temperature=temperature,
-                seed=0,
-                stop_ids=(),
-                group="canary",
-                key=f"canary-{member.holds}-{temperature:g}",
-            )
+        vocabulary, worst = self._weights.vocabulary, 0.0
+        for request in canaries(vocabulary, str(member.holds)):
             try:
-                message = check(
-                    await member.server.generate(request, self._model(member), member.reloads),
-                    request,
-                    self._weights.vocabulary,
-                    self._version(member),
-                )
+                answer = await member.server.generate(request, self._model(member), member.reloads)
+                message = check(answer, request, vocabulary, self._version(member))
             except BadAnswer as fault:
                 raise ServerFault(f"the canary's answer cannot be used: {fault}") from None
-            scores = await self._score(prompt, message.ids, temperature)
-            differences = [abs(said - own) for said, own in zip(message.logprobs, scores.chosen, strict=True)]
-            if temperature == 0:  # the likeliest ids, but for ties within the tolerance
-                differences += [best - own for best, own in zip(scores.best, scores.chosen, strict=True)]
-            worst = max(worst, *differences)
+            scores = await self._score(request.token_ids, message.ids, request.temperature)
+            worst = max(worst, largest_difference(message, scores, request.temperature))
         self._canaries.append(time.perf_counter() - began)
         self._add(gap=worst)
-        # Written so that a difference which is not a number is beyond the tolerance.
-        if not worst <= self._tolerance:
+        if worst > self._tolerance:
             raise EngineFailure(
                 f"the vLLM server {member.server.url} was loaded with {member.holds} and answers as other weights "
                 f"would: its log-probabilities differ from the trainer's by up to {worst:.3g} nats, sampling.tolerance "

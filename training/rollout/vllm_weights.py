@@ -9,21 +9,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from environments.command import writing
 from training.rollout.policy import Policy
+from training.rollout.vllm_requests import Scores
 
-__all__ = ["PolicyWeights", "Scores"]
-
-
-class Scores(NamedTuple):
-    """Log-probabilities in nats of a message's ids, and of the likeliest id at each of its places."""
-
-    chosen: tuple[float, ...]
-    best: tuple[float, ...]
+__all__ = ["PolicyWeights"]
 
 
 class PolicyWeights:
