@@ -70,7 +70,9 @@ def made(starter: Path, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespac
             torch.manual_seed(1)
             get_peft_model(model, lora_config(LoraSettings(rank=2), model))
         fakes = FakeVllm(starter, *(urls or (A, B)))
-        weights = PolicyWeights(SimpleNamespace(model=model), tmp_path / "weights", adapter=adapter, autocast=False)
+        weights = PolicyWeights(
+            SimpleNamespace(model=model, path=str(starter)), tmp_path / "weights", adapter=adapter, autocast=False
+        )
         settings = SamplingSettings(engine="vllm_server", servers=tuple(fakes.servers), **given)
         sampler = VllmServers(settings, weights, tolerance, transport=fakes.transport)
         samplers.append(sampler)
@@ -403,6 +405,18 @@ def test_adapters_are_asked_by_name_and_former_ones_dropped(made) -> None:
     assert engine.fakes[A].version == "default"
     engine.sampler.close()
     assert not engine.fakes[A].adapters
+
+
+def test_an_adapter_is_put_on_the_policys_own_weights(made, tmp_path: Path) -> None:
+    """A server that an evaluation or another run left with other ones."""
+    engine = made(A, adapter=True)
+    engine.fakes[A].load(str(save_model(tmp_path / "other", seed=3)))
+    engine.fakes[A].version = "of-another-run"
+    engine.sampler.load_weights(0)
+    assert max(differences(engine.model, one, 0.9) for one in play(engine)) < 1e-5
+    loads = len(engine.fakes[A].loads)
+    engine.sampler.load_weights(1)
+    assert len(engine.fakes[A].loads) == loads == 2, "once is enough"
 
 
 def test_a_restarted_server_gets_its_adapter_again(made) -> None:
