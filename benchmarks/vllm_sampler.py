@@ -52,7 +52,7 @@ SIZES = (
 )
 
 
-class Dialogue:
+class FixedEpisode:
     """An episode of fixed shape whose ids follow from its seed."""
 
     def __init__(self, seed: int, size: Size) -> None:
@@ -92,11 +92,11 @@ def _measure(size: Size, settings: ServerSettings, repeats: int) -> Iterator[Mea
     from training.rollout.vllm_weights import PolicyWeights
 
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "policy"
+        folder = Path(name) / "model"
         policy = _policy(size, folder)
         served = ServedPolicy(str(folder), "float32", CONTEXT)
         with vllm_servers(settings, served, Path(name) / "logs") as servers:
-            weights = PolicyWeights(policy, Path(name) / "served", adapter=False, autocast=False)
+            weights = PolicyWeights(policy, Path(name) / "weights", adapter=False, autocast=False)
             sampling = SamplingSettings(
                 engine="vllm_server", servers=(servers[0].url,), concurrency=CONCURRENCY, request_timeout=600
             )
@@ -164,7 +164,7 @@ def _policy(size: Size, folder: Path) -> Policy:
 
 def _run(sampler: Sampler, servers: Sequence[RunningServer], size: Size, seed: int) -> tuple[float, float]:
     """Return sampled tokens per wall and per CPU second."""
-    drivers = [Dialogue(seed + number, size) for number in range(size.episodes)]
+    drivers = [FixedEpisode(seed + number, size) for number in range(size.episodes)]
     with _clock(servers) as taken:
         sampler.run(drivers, temperature=0.9, concurrency=CONCURRENCY)
     tokens = size.episodes * size.messages * size.tokens

@@ -36,10 +36,11 @@ def open_sampler(
     policy: Policy,
     folder: Path,
     *,
+    positions: int,
     bfloat16: bool,
-    adapter: bool,
+    lora_rank: int | None,
     autocast: bool = False,
-    stored: Path | None = None,
+    stored: bool = False,
     first: bool = True,
     by_first: Callable[[Callable[[], Any]], Any] = alone,
 ) -> Sampler:
@@ -47,10 +48,11 @@ def open_sampler(
 
     Args:
         folder: where weights are written for servers.
+        positions: tokens of an episode at most.
         bfloat16: the policy's matrix products are computed in it.
-        adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
+        lora_rank: rank of the LoRA adapter in the policy's layers, now or once training has begun; None for none.
         autocast: they are computed so by autocast, as in training.
-        stored: a folder that holds the policy's weights, which do not change.
+        stored: the policy's weights are those of its path, and do not change.
         first: this process loads servers; of several that train together, one does.
         by_first: calls a function in the first process alone, and returns its result in all.
 
@@ -60,10 +62,22 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_weights import PolicyWeights
+    from training.rollout.vllm_weights import PolicyWeights, stored_folder
 
-    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=autocast, stored=stored)
+    path = stored_folder(policy.path) if stored else None
+    weights = PolicyWeights(policy, folder, adapter=lora_rank is not None, autocast=autocast, stored=path)
     tolerance = settings.most_difference(bfloat16)
+    if settings.engine == "vllm_colocate":
+        from training.rollout.vllm_colocate import VllmInProcess
+
+        return VllmInProcess(
+            weights,
+            tolerance,
+            positions=positions,
+            dtype="bfloat16" if bfloat16 else "float32",
+            memory=settings.memory,
+            lora_rank=lora_rank,
+        )
     from training.rollout.vllm_server import VllmServers
 
     return VllmServers(settings, weights, tolerance, first=first, by_first=by_first)

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import psutil  # type: ignore[import-untyped]
 from pydantic import Field, model_validator
@@ -75,7 +75,7 @@ class ServerSettings(Section):
         description="address to listen on; whoever reaches it controls the server without a password, so name another "
         "one than the machine itself only in a private network (ours)",
     )
-    device_ids: tuple[int, ...] = Field(
+    device_ids: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = Field(
         (), description="GPUs shared out to the servers in this order; none: each server sees all (ours)"
     )
     python: str = Field(VLLM_PYTHON, min_length=1, description="interpreter of vLLM's environment (make vllm)")

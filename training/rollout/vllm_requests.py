@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -24,16 +23,21 @@ __all__ = [
     "Conversation",
     "EngineAnswer",
     "MessageRequest",
+    "Scores",
     "VersionSpan",
     "WrongWeights",
+    "canaries",
     "check",
-    "first_ids",
+    "largest_difference",
     "read_answer",
     "reply_bytes",
 ]
 
 ROUNDING = 1e-3
 """Nats by which a log-probability may be above 0: float rounding of an engine in bfloat16 (ours)."""
+
+CANARY_PROMPT, CANARY_TOKENS, CANARY_TEMPERATURE = 16, 8, 0.7
+"""Ids of the canary's prompt, tokens of its answers, and the temperature of its second answer (ours)."""
 
 FINAL_ONLY = 2
 """vLLM's output kind of an answer that is sent once, when it is whole."""
@@ -262,6 +266,33 @@ class Conversation:
         self.max_new_tokens = prompt.max_new_tokens
 
 
-def first_ids(vocabulary: int, count: int) -> Sequence[int]:
-    """Return ``count`` ids that are spread over the vocabulary: the fixed prompt of a canary (ours)."""
-    return [(7919 * place + 31) % vocabulary for place in range(count)]
+class Scores(NamedTuple):
+    """Log-probabilities in nats of a message's ids, and of the likeliest id at each of its places."""
+
+    chosen: tuple[float, ...]
+    best: tuple[float, ...]
+
+
+def canaries(vocabulary: int, key: str) -> tuple[MessageRequest, ...]:
+    """Return fixed messages, one greedy and one at a temperature, that show whether an engine holds the right weights.
+
+    The second is of less likely ids, which other weights move more, and shows an engine that reports log-probabilities
+    before the temperature.
+    """
+    prompt = [(7919 * place + 31) % vocabulary for place in range(CANARY_PROMPT)]
+    return tuple(
+        MessageRequest(prompt, CANARY_TOKENS, temperature, 0, (), "canary", f"canary-{key}-{temperature:g}")
+        for temperature in (0.0, CANARY_TEMPERATURE)
+    )
+
+
+def largest_difference(message: Sampled, scores: Scores, temperature: float) -> float:
+    """Return by how many nats an engine's canary differs from the trainer's ``scores`` of its ids, at most.
+
+    A greedy message also differs by what its ids are less likely than the likeliest ones: ties may go either way.
+    """
+    differences = [abs(said - own) for said, own in zip(message.logprobs, scores.chosen, strict=True)]
+    if temperature == 0:
+        differences += [best - own for best, own in zip(scores.best, scores.chosen, strict=True)]
+    # max() would pass over what is not a number, which a policy that has diverged gives.
+    return max(differences) if all(map(math.isfinite, differences)) else math.inf

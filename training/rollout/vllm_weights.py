@@ -9,21 +9,26 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
 from environments.command import writing
-from training.rollout.policy import Policy
+from training.rollout.policy import Policy, adapter_base
+from training.rollout.policy_path import policy_folder
+from training.rollout.sampling import EngineFailure
+from training.rollout.vllm_requests import Scores
 
-__all__ = ["PolicyWeights", "Scores"]
+__all__ = ["NcclTransfer", "PolicyWeights", "stored_folder"]
 
 
-class Scores(NamedTuple):
-    """Log-probabilities in nats of a message's ids, and of the likeliest id at each of its places."""
+def stored_folder(path: str) -> Path:
+    """Return the folder that holds the weights of the policy at ``path``, also of one on the hub that was loaded."""
+    if Path(path).is_dir():
+        return Path(path).resolve()
+    from huggingface_hub import snapshot_download
 
-    chosen: tuple[float, ...]
-    best: tuple[float, ...]
+    return Path(snapshot_download(path, local_files_only=True))
 
 
 class PolicyWeights:
@@ -49,6 +54,12 @@ class PolicyWeights:
     def vocabulary(self) -> int:
         """Return the number of ids that the policy knows."""
         return int(self.policy.model.config.get_text_config().vocab_size)
+
+    @property
+    def base(self) -> Path:
+        """Return the folder of the weights that the policy had before it was trained, or below its adapter."""
+        path = adapter_base(self.policy.path) or policy_folder(self.policy.path)
+        return stored_folder(path)
 
     def write(self, name: str) -> Path:
         """Write the weights as the folder ``name`` and return its absolute path. Raises StorageError."""
@@ -109,3 +120,42 @@ class PolicyWeights:
         logprobs = torch.log_softmax(logits[len(prompt) - 1 : -1].float() / (temperature or 1.0), dim=-1)
         chosen = logprobs.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
         return Scores(tuple(chosen.tolist()), tuple(logprobs.amax(dim=-1).tolist()))
+
+
+class NcclTransfer:
+    """Sends weights from the trainer's GPU to servers', through TRL's client of vLLM's weight transfer.
+
+    Written against TRL 1.16's client and not run: it needs GPUs, and vLLM in the trainer's environment. Each server has
+    a group of its own with the trainer, on the port ``GROUP_PORT`` plus its number.
+    """
+
+    GROUP_PORT = 51_216
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._clients: dict[str, Any] = {}
+
+    def send(self, url: str) -> None:
+        """Replace the weights of the server at ``url``, which is paused. Raises EngineFailure with TRL's reason."""
+        model = self._policy.model
+        try:
+            client = self._clients.get(url)
+            if client is None:
+                from trl.generation.vllm_client import VLLMClient
+
+                client = VLLMClient(base_url=url, group_port=self.GROUP_PORT + len(self._clients))
+                client.init_communicator(device=model.device)
+                self._clients[url] = client
+            client.update_model_params(model)
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise EngineFailure(
+                f"the vLLM server {url} could not be sent the policy's weights by nccl ({cause}): start the servers "
+                "again, or set sampling.weights to folder"
+            ) from error
+
+    def close(self) -> None:
+        """Leave the groups."""
+        for client in self._clients.values():
+            client.close_communicator()
+        self._clients.clear()

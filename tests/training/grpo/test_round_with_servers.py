@@ -198,6 +198,7 @@ def test_an_evaluation_samples_from_the_same_servers(
         (["--servers", "a:1"], "--servers: servers.0"),
         (["--servers", A, "--servers", A], "twice"),
         (["--model", "openai:x", "--servers", A], "--servers decides how a local model runs"),
+        (["--model", "lookup", "--train", "t.jsonl", "--servers", A], "--servers samples from a model"),
     ],
 )
 def test_options_of_an_evaluation_that_do_not_fit_are_refused(options: list[str], told: str) -> None:

@@ -251,3 +251,100 @@ def test_the_loss_is_a_mean_over_all_rollouts_masked_ones_included(seen: SimpleN
     # At the first step the policy is the reference and the ratio is 1: the loss is minus the mean advantage.
     rows = -(batch["advantages"][:, None] * sampled).sum(1) / sampled.sum(1).clamp(min=1)
     assert float(seen.losses[0]) == pytest.approx(float(rows.sum() / (GROUPS * K)), abs=1e-5)
+
+
+class Engine:
+    """What TRL takes for vLLM, and how often it asked for its weights."""
+
+    def __init__(self) -> None:
+        self.synchronised = 0
+
+    def sync_weights(self) -> None:
+        self.synchronised += 1
+
+
+@pytest.fixture
+def corrected(seen: SimpleNamespace, monkeypatch):
+    """Score the first step's rows again, as of an engine whose log-probabilities are ``shift`` above the model's."""
+    from trl import GRPOTrainer
+
+    trainer, returned, kept = seen.trainer, seen.returned[0], list(seen.rewards)
+    engine = Engine()
+    trainer.model.train()
+    for name, value in {"use_vllm": True, "vllm_generation": engine, "_last_loaded_step": -1}.items():
+        monkeypatch.setattr(trainer, name, value, raising=False)
+    monkeypatch.setattr(trainer, "vllm_importance_sampling_correction", True)
+    own = hand_logps(trainer.model, seen.batches[0])
+
+    def score(mode: str, shift: float):
+        logprobs = [(own[row, : len(ids)] + shift).tolist() for row, ids in enumerate(returned["completion_ids"])]
+        seen_before = []
+
+        def rollout(prompts, _):
+            seen_before.append(engine.synchronised)
+            return returned | {"logprobs": logprobs}
+
+        monkeypatch.setattr(trainer, "rollout_func", rollout)
+        monkeypatch.setattr(trainer, "vllm_importance_sampling_mode", mode)
+        before = engine.synchronised
+        inputs = [{"prompt": prompt} for prompt in seen.prompts[0]]
+        batch = GRPOTrainer._generate_and_score_completions(trainer, inputs)
+        return batch, engine.synchronised - before, seen_before
+
+    yield score
+    seen.rewards[:] = kept
+
+
+def test_an_engines_weights_are_asked_for_once_a_step_and_before_its_rollouts(corrected) -> None:
+    _, asked, before = corrected("token_truncate", 0.0)
+    assert (asked, before) == (1, [1])
+    assert corrected("token_truncate", 0.0)[1] == 0, "the same global step again"
+
+
+@pytest.mark.parametrize(
+    ("mode", "shift", "expected"),
+    [
+        ("token_truncate", 0.1, math.exp(-0.1)),
+        ("token_truncate", -2.0, 3.0),
+        ("token_mask", -2.0, 0.0),
+        ("sequence_mask", -2.0, 0.0),
+    ],
+)
+def test_ratios_are_of_the_model_to_the_engine_and_bounded_by_three(
+    corrected, mode: str, shift: float, expected: float
+) -> None:
+    batch, _, _ = corrected(mode, shift)
+    ratio, sampled = batch["importance_sampling_ratio"], (batch["completion_mask"] * batch["tool_mask"]).bool()
+    if mode.startswith("sequence"):
+        assert ratio.shape == (GROUPS * K, 1)
+        assert ratio[MASKED] == 1.0, "no token of it was sampled"
+        rest = [row for row in range(GROUPS * K) if row != MASKED]
+        assert (ratio[rest] == expected).all()
+    else:
+        assert ratio[sampled].tolist() == pytest.approx([expected] * int(sampled.sum()), rel=1e-4)
+        assert (ratio[~sampled] == 1.0).all()
+
+
+def test_the_gap_is_a_metric_over_sampled_tokens(corrected, seen: SimpleNamespace) -> None:
+    corrected("token_truncate", 0.25)
+    metrics = seen.trainer._metrics["train"]
+    for name in ("mean", "max"):
+        assert metrics[f"sampling/sampling_logp_difference/{name}"][-1] == pytest.approx(0.25, abs=1e-4)
+
+
+def test_the_surrogate_is_multiplied_by_the_ratio_and_the_kl_term_is_not(corrected, seen, monkeypatch) -> None:
+    from trl import GRPOTrainer
+
+    trainer = seen.trainer
+    trainer.current_gradient_accumulation_steps = 1
+    losses = {}
+    for beta in (0.0, BETA):
+        monkeypatch.setattr(trainer, "beta", beta)
+        for shift in (0.0, 0.5):
+            batch, _, _ = corrected("token_truncate", shift)
+            batch["advantages"] = torch.ones_like(batch["advantages"])  # those of a group sum to zero
+            losses[beta, shift] = float(GRPOTrainer._compute_loss(trainer, trainer.model, batch).detach())
+    assert losses[0.0, 0.5] == pytest.approx(losses[0.0, 0.0] * math.exp(-0.5), rel=1e-3)
+    kl = losses[BETA, 0.0] - losses[0.0, 0.0]
+    assert kl > 1e-5
+    assert losses[BETA, 0.5] - losses[0.0, 0.5] == pytest.approx(kl, rel=1e-3)

@@ -18,7 +18,7 @@ import pytest
 from support.chatter import Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.vllm_server import CONTEXT, STARTER, vllm_server  # noqa: F401 - the fixture
+from support.vllm_server import CONTEXT, STARTER
 
 from training.rollout.sampling import EngineFailure, FinishReason
 from training.rollout.settings import SamplingSettings
@@ -74,7 +74,9 @@ def made(served: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[..., Simp
 
             torch.manual_seed(1)
             get_peft_model(model, lora_config(LoraSettings(rank=8), model))
-        weights = PolicyWeights(SimpleNamespace(model=model), tmp_path / "weights", adapter=adapter, autocast=False)
+        weights = PolicyWeights(
+            SimpleNamespace(model=model, path=str(STARTER)), tmp_path / "weights", adapter=adapter, autocast=False
+        )
         settings = SamplingSettings(engine="vllm_server", servers=(served.url,), **given)
         samplers.append(VllmServers(settings, weights, 1e-3, transport=served.transport))
         return SimpleNamespace(model=model, sampler=samplers[-1], weights=weights)
@@ -168,7 +170,7 @@ def test_an_adapter_that_was_unloaded_is_loaded_again(made, served: SimpleNamesp
     engine = made(adapter=True)
     change(engine.model)
     engine.sampler.load_weights(0)
-    post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._want})
+    post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._pool.want})
     played = episodes()
     engine.sampler.run(played, temperature=0.9, concurrency=6)
     assert farthest(engine.model, played, 0.9) < 1e-4

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.vllm_server import CONTEXT, STARTER, Status, ask, generate, vllm_server  # noqa: F401 - the fixture
+from support.vllm_server import CONTEXT, STARTER, Status, ask, generate
 
 from training.rollout.serving import RunningServer
 
@@ -75,15 +75,21 @@ def load(server: RunningServer, method: str, folder: Path, version: str) -> None
     ask(server, "/resume", {})
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _starter_again(vllm_server: RunningServer) -> None:
+    """The server has the weights that it was started with, whatever other tests loaded."""
+    load(vllm_server, "load_policy", STARTER, "step-0")
+
+
 @pytest.fixture(autouse=True)
-def _starter_again(request: pytest.FixtureRequest) -> None:
+def _running(request: pytest.FixtureRequest) -> None:
     """Each test begins with a server that is not paused."""
     server = request.getfixturevalue("vllm_server")
     if ask(server, "/is_paused")["is_paused"]:
         ask(server, "/resume", {})
 
 
-def test_a_seed_draws_the_same_message_alone_and_in_company(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_a_seed_draws_the_same_message_alone_and_in_company(vllm_server: RunningServer) -> None:
     """Prompts of different lengths at once, more than a budget of one step held by default."""
     prompts = [prompt(60 + 11 * number, number) for number in range(24)]
     alone = [generate(vllm_server, ids, seed=number) for number, ids in enumerate(prompts)]
@@ -94,16 +100,16 @@ def test_a_seed_draws_the_same_message_alone_and_in_company(vllm_server: Running
     assert generate(vllm_server, prompts[0], seed=77)["ids"] != alone[0]["ids"]
 
 
-def test_log_probabilities_are_those_of_the_forward_pass(vllm_server: RunningServer) -> None:  # noqa: F811
-    """After the temperature, over the whole vocabulary; versions name the weights before any were loaded."""
+def test_log_probabilities_are_those_of_the_forward_pass(vllm_server: RunningServer) -> None:
+    """After the temperature, over the whole vocabulary; a span names the weights of every token."""
     for number, temperature in enumerate((0.9, 1.0, 2.0)):
         ids = prompt(80, number)
         message = generate(vllm_server, ids, temperature=temperature, most=32)
-        assert message["versions"] == [("default", 0, 32)]
+        assert message["versions"] == [("step-0", 0, 32)]
         assert farthest(model_of(STARTER), ids, message, temperature) < EXACT
 
 
-def test_greedy_messages_are_the_likeliest(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_greedy_messages_are_the_likeliest(vllm_server: RunningServer) -> None:
     import torch
 
     ids = prompt(50, 9)
@@ -114,7 +120,7 @@ def test_greedy_messages_are_the_likeliest(vllm_server: RunningServer) -> None: 
         assert int(logits.argmax()) == one
 
 
-def test_a_stop_ends_a_message_and_is_its_last_id(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_a_stop_ends_a_message_and_is_its_last_id(vllm_server: RunningServer) -> None:
     ids = prompt(40, 5)
     free = generate(vllm_server, ids, seed=4, most=40)
     assert (free["reason"], len(free["ids"])) == ("length", 40)
@@ -125,7 +131,7 @@ def test_a_stop_ends_a_message_and_is_its_last_id(vllm_server: RunningServer) ->
     assert len(stopped["logprobs"]) == end + 1
 
 
-def test_what_cannot_be_sampled_is_refused_or_cut(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_what_cannot_be_sampled_is_refused_or_cut(vllm_server: RunningServer) -> None:
     """A message that the context has no room for is cut without an error: a client must compare what it asked for."""
     cut = generate(vllm_server, prompt(CONTEXT - 4), most=40)
     assert (len(cut["ids"]), cut["reason"]) == (4, "length")
@@ -138,7 +144,7 @@ def test_what_cannot_be_sampled_is_refused_or_cut(vllm_server: RunningServer) ->
     assert refused.value.status == 404
 
 
-def test_new_weights_of_tied_embeddings_need_the_extension(vllm_server: RunningServer, changed: Path) -> None:  # noqa: F811
+def test_new_weights_of_tied_embeddings_need_the_extension(vllm_server: RunningServer, changed: Path) -> None:
     """vLLM's own reload leaves the output layer as it was, and names the weights as if they were the new ones."""
     ids = prompt(70, 2)
     load(vllm_server, "reload_weights", changed, "stale")
@@ -156,14 +162,14 @@ def test_new_weights_of_tied_embeddings_need_the_extension(vllm_server: RunningS
     assert farthest(model_of(STARTER), ids, generate(vllm_server, ids, most=16)) < EXACT
 
 
-def test_a_folder_that_is_not_there_leaves_an_error(vllm_server: RunningServer, tmp_path: Path) -> None:  # noqa: F811
+def test_a_folder_that_is_not_there_leaves_an_error(vllm_server: RunningServer, tmp_path: Path) -> None:
     with pytest.raises(Status) as failed:
         ask(vllm_server, "/collective_rpc", {"method": "load_policy", "kwargs": {"path": str(tmp_path / "none")}})
     assert failed.value.status >= 400
     load(vllm_server, "load_policy", STARTER, "step-0")  # and the server lives
 
 
-def test_an_adapter_is_sampled_from_by_its_name(vllm_server: RunningServer, tmp_path: Path) -> None:  # noqa: F811
+def test_an_adapter_is_sampled_from_by_its_name(vllm_server: RunningServer, tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -209,7 +215,7 @@ def in_background(server: RunningServer, **given: Any) -> tuple[threading.Thread
     return thread, outcome
 
 
-def test_an_aborted_message_is_a_part_and_says_so(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_an_aborted_message_is_a_part_and_says_so(vllm_server: RunningServer) -> None:
     thread, outcome = in_background(vllm_server)
     ask(vllm_server, "/pause?mode=abort", {})
     thread.join(30)
@@ -218,7 +224,7 @@ def test_an_aborted_message_is_a_part_and_says_so(vllm_server: RunningServer) ->
     ask(vllm_server, "/resume", {})
 
 
-def test_a_message_across_two_versions_names_both(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_a_message_across_two_versions_names_both(vllm_server: RunningServer) -> None:
     ask(vllm_server, "/update_weight_version", {"new_version": "step-0"})
     thread, outcome = in_background(vllm_server)
     ask(vllm_server, "/pause?mode=keep", {})
@@ -230,7 +236,7 @@ def test_a_message_across_two_versions_names_both(vllm_server: RunningServer) ->
     assert 0 < middle == again < end
 
 
-def test_a_paused_server_accepts_and_does_not_answer(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_a_paused_server_accepts_and_does_not_answer(vllm_server: RunningServer) -> None:
     """It looks healthy: only a timeout of the message finds it."""
     ask(vllm_server, "/pause?mode=wait", {})
     assert vllm_server.answers()
@@ -243,7 +249,7 @@ def test_a_paused_server_accepts_and_does_not_answer(vllm_server: RunningServer)
     assert generate(vllm_server, prompt(10), most=2)["reason"] == "length"
 
 
-def test_a_killed_engine_ends_the_server_and_its_messages(vllm_server: RunningServer) -> None:  # noqa: F811
+def test_a_killed_engine_ends_the_server_and_its_messages(vllm_server: RunningServer) -> None:
     """The last test of this file. No message is answered as if it were whole, and no process is left."""
     processes = psutil.Process(vllm_server.pid).children(recursive=True)
     engine = next(one for one in processes if "EngineCore" in " ".join(one.cmdline()))
