@@ -168,7 +168,7 @@ def test_an_adapter_that_was_unloaded_is_loaded_again(made, served: SimpleNamesp
     engine = made(adapter=True)
     change(engine.model)
     engine.sampler.load_weights(0)
-    post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._want})
+    post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._pool.want})
     played = episodes()
     engine.sampler.run(played, temperature=0.9, concurrency=6)
     assert farthest(engine.model, played, 0.9) < 1e-4

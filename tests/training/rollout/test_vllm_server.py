@@ -269,7 +269,7 @@ def test_messages_that_are_only_aborted_end_the_round(made) -> None:
     engine = made(A)
     engine.sampler.load_weights(0)
     engine.fakes[A].fail_next = ["abort"] * 100
-    engine.sampler._attempts = 3
+    engine.sampler._pool.attempts = 3
     with pytest.raises(EngineFailure, match=r"could not be sampled in 3 attempts, the last one at .*'abort'"):
         play(engine, count=1)
 
@@ -413,6 +413,41 @@ def test_a_restarted_server_gets_its_adapter_again(made) -> None:
     played = play(engine)
     assert max(differences(engine.model, one, 0.9) for one in played) < 1e-5
     assert engine.sampler.figures().reloads == 1
+
+
+def test_nccl_sends_to_each_paused_server_through_its_own_group(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's client in name only: what it sends needs GPUs."""
+    from trl.generation import vllm_client as module
+
+    engine, made_for, closed = made(weights="nccl"), {}, []
+
+    class Client:
+        def __init__(self, base_url, group_port):
+            made_for[base_url] = group_port
+            self.server = engine.fakes[base_url]
+
+        def init_communicator(self, device):
+            assert device == engine.model.device
+
+        def update_model_params(self, model):
+            assert self.server.paused
+            self.server.model.load_state_dict(model.state_dict())
+
+        def close_communicator(self):
+            closed.append(self.server.url)
+
+    monkeypatch.setattr(module, "VLLMClient", Client)
+    for version in (0, 1):
+        engine.sampler.load_weights(version)
+        assert max(differences(engine.model, one, 0.9) for one in play(engine)) < 1e-5
+        change(engine.model)
+    assert len(set(made_for.values())) == 2
+    assert not any(server.loads for server in engine.fakes.servers.values())
+    monkeypatch.setattr(Client, "update_model_params", lambda self, model: 1 / 0)
+    with pytest.raises(EngineFailure, match=r"by nccl .ZeroDivisionError.*weights to folder"):
+        engine.sampler.load_weights(2)
+    engine.sampler.close()
+    assert sorted(closed) == [A, B]
 
 
 def test_figures_say_what_was_sampled_and_who_waited(made) -> None:
