@@ -178,7 +178,9 @@ def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
 
 # A study's recipe holds arms; tests/evaluation checks the settings of each. recipes/launch/ is accelerate's.
 SHIPPED = QUICKSTART.parent.rglob("*.yaml")
-RECIPES = sorted(path for path in SHIPPED if not path.name.startswith("study") and path.parent.name not in ("papers", "launch"))
+RECIPES = sorted(
+    path for path in SHIPPED if not path.name.startswith("study") and path.parent.name not in ("papers", "launch")
+)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
