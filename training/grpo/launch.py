@@ -150,7 +150,7 @@ def _stage(config: _Config) -> int:
     return stage if isinstance(stage, int) else 0
 
 
-class Machine(NamedTuple):
+class MachinePlace(NamedTuple):
     """This machine among several: its number from 0, and where the first one listens."""
 
     number: int
@@ -158,14 +158,14 @@ class Machine(NamedTuple):
     port: int
 
 
-def machine_of(environment: Mapping[str, str] | None = None) -> Machine:
+def machine_of(environment: Mapping[str, str] | None = None) -> MachinePlace:
     """Return this machine's place by NODE_RANK, MASTER_ADDR and MASTER_PORT, as torchrun and schedulers name them.
 
     Raises InputError that names one which is missing or not a number.
     """
     variables = os.environ if environment is None else environment
     try:
-        return Machine(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
+        return MachinePlace(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
     except KeyError as missing:
         raise InputError(
             f"training.launch.machines: {missing.args[0]} is not set: on every machine set NODE_RANK (0 on the first), "

@@ -204,6 +204,7 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
     """
     from datetime import timedelta
 
+    import torch
     from accelerate import PartialState
     from torch import distributed
 
@@ -213,8 +214,6 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
             f"training.launch.processes is {launch.processes} and the launcher started {count} (WORLD_SIZE): start as "
             "many as the settings say"
         )
-    import torch
-
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if not on_cpu and torch.cuda.device_count() < here:
         raise RoundFailure(

@@ -14,7 +14,7 @@ from environments.command import StorageError
 from memory.run import RunDirectory
 from training.grpo import launch as module
 from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
-from training.grpo.launch import Ended, Machine, check_launch, failure_of, launch_round, machine_of, sharding
+from training.grpo.launch import Ended, MachinePlace, check_launch, failure_of, launch_round, machine_of, sharding
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
 from training.settings import LaunchSettings, PolicySettings, TrainingSettings
@@ -141,7 +141,7 @@ def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) ->
 
 def test_a_machine_is_named_by_the_schedulers_variables() -> None:
     given = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
-    assert machine_of(given) == Machine(1, "first", 29500)
+    assert machine_of(given) == MachinePlace(1, "first", 29500)
     for missing in given:
         with pytest.raises(InputError, match=rf"training\.launch\.machines: {missing} is not set: on every machine"):
             machine_of({name: value for name, value in given.items() if name != missing})
