@@ -21,8 +21,9 @@ def main(
 ) -> None:
     """Train F steps of GRPO on the tasks of ITERATION; write a policy, trajectories and round.json to RUN.
 
-    With training.launch it starts the round's processes and ends when they have. One JSON line per step on stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's
-    mistake, 3 when the process that started it is gone, 1 when training failed.
+    With training.launch it starts the processes of the round, and ends when they have. One JSON line per step on
+    stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's mistake, 3 when the process that
+    started it is gone, 1 when training failed.
     """
     from memory.processes import watch_parent
     from memory.run import RunDirectory

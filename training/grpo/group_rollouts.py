@@ -375,7 +375,7 @@ def drawn_order(groups: int, run_seed: int, update: int) -> list[int]:
     It is the order that one process draws after the random state of the step is set.
     """
     generator = torch.Generator().manual_seed(step_seed(run_seed, update))
-    return torch.randperm(groups, generator=generator).tolist()  # type: ignore[no-any-return]
+    return torch.randperm(groups, generator=generator).tolist()
 
 
 def step_seed(run_seed: int, update: int) -> int:

@@ -2,8 +2,8 @@
 
 ``training.run_round`` becomes the launcher itself: it watches its own parent, the processes are its children and print
 to its stdout, and they watch it (``training.grpo.rank``). So a round in several processes is to everything above it the
-one child process that it is without ``training.launch``. With ``config`` it is ``accelerate launch --config_file``, else
-``torchrun``; both are called as functions, because the commands lose what a process said and how it ended.
+one child process that it is without ``training.launch``. With ``config`` it is ``accelerate launch --config_file``,
+else ``torchrun``; both are called as functions, because the commands lose what a process said and how it ended.
 
 Import torch late: the checks of this module are made before anything is started.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,7 +62,8 @@ def config_file(launch: LaunchSettings) -> Path | None:
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         raise InputError(
-            f"training.launch.config: {launch.config} cannot be read, there is no such file: name one of recipes/launch/"
+            f"training.launch.config: {launch.config} cannot be read, there is no such file: name one of "
+            "recipes/launch/"
         )
     return found
 
@@ -110,11 +110,16 @@ def check_launch(launch: LaunchSettings, policy: PolicySettings, in_process_samp
     precision = "bf16" if policy.dtype == "bfloat16" else "no"
     if config.mixed_precision != precision:
         raise InputError(
-            f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it {precision}"
+            f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it "
+            f"{precision}"
         )
-    kind = _TYPES[config.distributed_type]
-    if kind is None:
-        return
+    if (kind := _TYPES[config.distributed_type]) is not None:
+        _check_sharding(where, kind, config, policy, in_process_sampler)
+
+
+def _check_sharding(
+    where: str, kind: Sharding, config: _Config, policy: PolicySettings, in_process_sampler: bool
+) -> None:
     if policy.device == "cpu":
         raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
     if in_process_sampler and (kind == "fsdp" or _stage(config) == 3):
@@ -130,11 +135,13 @@ def check_launch(launch: LaunchSettings, policy: PolicySettings, in_process_samp
             if config.fsdp_config.get(key) != value:
                 raise InputError(f"{where}: fsdp_config.{key} is {config.fsdp_config.get(key)}, {why}: make it {value}")
     elif find_spec("deepspeed") is None:
-        raise InputError(f"{where} asks for DeepSpeed, which is not installed: run pip install deepspeed, or take FSDP2")
+        raise InputError(
+            f"{where} asks for DeepSpeed, which is not installed: run pip install deepspeed, or take FSDP2"
+        )
     elif _stage(config) == 3 and not config.deepspeed_config.get("zero3_save_16bit_model"):
         raise InputError(
-            f"{where}: deepspeed_config.zero3_save_16bit_model is not true, a checkpoint has to hold the policy's whole "
-            "weights: set it"
+            f"{where}: deepspeed_config.zero3_save_16bit_model is not true, a checkpoint has to hold the policy's "
+            "whole weights: set it"
         )
 
 
@@ -143,7 +150,7 @@ def _stage(config: _Config) -> int:
     return stage if isinstance(stage, int) else 0
 
 
-class Machine(NamedTuple):
+class MachinePlace(NamedTuple):
     """This machine among several: its number from 0, and where the first one listens."""
 
     number: int
@@ -151,14 +158,14 @@ class Machine(NamedTuple):
     port: int
 
 
-def machine_of(environment: Mapping[str, str] | None = None) -> Machine:
+def machine_of(environment: Mapping[str, str] | None = None) -> MachinePlace:
     """Return this machine's place by NODE_RANK, MASTER_ADDR and MASTER_PORT, as torchrun and schedulers name them.
 
     Raises InputError that names one which is missing or not a number.
     """
     variables = os.environ if environment is None else environment
     try:
-        return Machine(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
+        return MachinePlace(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
     except KeyError as missing:
         raise InputError(
             f"training.launch.machines: {missing.args[0]} is not set: on every machine set NODE_RANK (0 on the first), "
@@ -169,7 +176,13 @@ def machine_of(environment: Mapping[str, str] | None = None) -> Machine:
 
 
 def launch_round(
-    root: Path, iteration: int, resume: bool, launch: LaunchSettings, policy: PolicySettings, threads: int
+    root: Path,
+    iteration: int,
+    resume: bool,
+    launch: LaunchSettings,
+    policy: PolicySettings,
+    threads: int = 1,
+    in_process_sampler: bool = True,
 ) -> None:
     """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
 
@@ -179,10 +192,10 @@ def launch_round(
     """
     if started_by_launcher():
         raise InputError(
-            "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one already: "
-            f"start it without one, or run python -m {RANK} RUN ITERATION under yours"
+            "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
+            f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
         )
-    check_launch(launch, policy)
+    check_launch(launch, policy, in_process_sampler)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -212,7 +225,7 @@ def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
         machine = machine_of()
         options += ["--nnodes", str(launch.machines), "--node-rank", str(machine.number)]
         options += ["--master-addr", machine.address, "--master-port", str(machine.port)]
-    run(get_args_parser().parse_args([*options, "--module", *words]))
+    run(get_args_parser().parse_args([*options, "--module", *words]))  # type: ignore[no-untyped-call]
 
 
 def _accelerate(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:

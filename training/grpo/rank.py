@@ -55,7 +55,7 @@ def main() -> None:
     try:
         root, iteration, *flags = sys.argv[1:]
         _train(Path(root), int(iteration), flags == ["resume"])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the launcher has to know
         _tell(error)
         sys.stdout.flush()
         # Python's shutdown would wait for the other processes of the group.
@@ -83,7 +83,7 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
 def _tell(error: Exception) -> None:
     """Write the failure to stderr, and to the launcher's file."""
     from environments.base import EnvironmentFault
-    from training.grpo.ranks import LostRanks
+    from training.grpo.ranks import LostRanks, lost_in_a_collective
     from training.grpo.record import RoundFailure
 
     refusal = storage_refusal(error)
@@ -97,7 +97,8 @@ def _tell(error: Exception) -> None:
     sys.stderr.write(f"{sentence}\n")
     file = os.environ.get(ERROR_FILE)
     if file and file != os.devnull:
-        told = {"message": sentence, "lost": isinstance(error, LostRanks), "extraInfo": {"timestamp": int(time.time())}}
+        lost = isinstance(error, LostRanks) or lost_in_a_collective(error)
+        told = {"message": sentence, "lost": lost, "extraInfo": {"timestamp": int(time.time())}}
         with suppress(OSError):
             Path(file).write_text(json.dumps({"message": told}))
 

@@ -136,7 +136,7 @@ class Ranks:
             yield
         except LostRanks:
             raise
-        except Exception as caught:
+        except Exception as caught:  # noqa: BLE001 - it is raised below, once the others know
             failure, error = _described(self.index, caught), caught
         from torch import distributed
 
@@ -204,6 +204,7 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
     """
     from datetime import timedelta
 
+    import torch
     from accelerate import PartialState
     from torch import distributed
 
@@ -212,6 +213,12 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
         raise RoundFailure(
             f"training.launch.processes is {launch.processes} and the launcher started {count} (WORLD_SIZE): start as "
             "many as the settings say"
+        )
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    if not on_cpu and torch.cuda.device_count() < here:
+        raise RoundFailure(
+            f"the launcher started {here} processes on this machine, which has {torch.cuda.device_count()} GPUs: set "
+            "training.launch.processes to the GPUs of all machines, or policy.device to cpu"
         )
     wait = timedelta(seconds=launch.deadline)
     state = PartialState(cpu=on_cpu, timeout=wait)
@@ -233,7 +240,9 @@ def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tupl
     size = len(order) // updates
     own = size // ranks
     return tuple(
-        place for update in range(updates) for place in order[update * size + rank * own : update * size + (rank + 1) * own]
+        place
+        for update in range(updates)
+        for place in order[update * size + rank * own : update * size + (rank + 1) * own]
     )
 
 

@@ -274,7 +274,10 @@ class RoundTrainer(GRPOTrainer):
         order = torch.argsort(ends, stable=True)
         logps: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        for rows in torch.split(order, together):
+        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
+        parts, ranks = torch.split(order, together), self.rollouts.ranks
+        missing = ranks.most(len(parts)) - len(parts) if ranks.sharding else 0
+        for rows in parts:
             begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
             part = (rows, slice(begin, width - cut))
             scored, entropy, _ = score(
@@ -283,9 +286,7 @@ class RoundTrainer(GRPOTrainer):
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
-        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
-        ranks = self.rollouts.ranks
-        for _ in range(ranks.most(len(logps)) - len(logps) if ranks.sharding else 0):
+        for _ in range(missing):
             row = order[:1]
             scored, _, _ = score(model, input_ids[row], attention_mask[row], logits_to_keep, None, compute_entropy)
             logps[0] = logps[0] + 0.0 * scored.sum()
@@ -539,7 +540,9 @@ def check_state(checkpoint: Path) -> None:
 
 
 def _out_of_memory(step: int, error: BaseException) -> str:
-    return f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({_first_line(error)})"
+    return (
+        f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({_first_line(error)})"
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,95 @@
+"""A process of a round that afterwards shards its policy with torch's FSDP2 and checks what a sharded round relies on.
+
+The first one writes what it found to the file that ``COEVOLVE_TEST_FOUND`` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+FOUND = "COEVOLVE_TEST_FOUND"
+
+
+def main() -> None:
+    from training.grpo import rank, round
+
+    round.CHECKPOINT_STEPS = 1
+    real = round.run_round
+
+    def checked(*given):
+        from training.grpo import trainer as module
+
+        kept = []
+        train = module.train
+        module.train = lambda *arguments: kept.append(train(*arguments))
+        try:
+            return real(*given)
+        finally:
+            if kept:
+                check(kept[0], given[-1])
+
+    round.run_round = checked
+    rank.main()
+
+
+def check(trainer, ranks) -> None:
+    import torch
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from trl.trainer.utils import add_fused_lm_head
+
+    from training.grpo.ranks import whole_state
+    from training.rollout.policy import load_policy
+
+    def policy():
+        model = load_policy(trainer.rollouts.policy.path, "cpu").model
+        add_fused_lm_head(model, temperature=trainer.temperature)
+        return model.train()
+
+    plain, sharded = policy(), policy()
+    mesh = init_device_mesh("cpu", (ranks.count,))
+    for layer in sharded.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    shards = sum(weight.to_local().numel() for weight in sharded.parameters())
+
+    found = dict(whole_state(sharded, ranks.first))
+    whole = plain.state_dict()
+    equal = ranks.index > 0 or (list(found) == list(whole) and all(torch.equal(found[n], whole[n]) for n in whole))
+
+    # One distinct row on the first rank, all distinct on the second: 1 forward and 3 without padding.
+    drawn = torch.randint(20, 400, (18, 24), generator=torch.Generator().manual_seed(5))
+    ids = drawn[:1].repeat(18, 1) if ranks.first else drawn
+    calls = []
+    sharded.register_forward_pre_hook(lambda *_: calls.append(1))
+    scored = []
+    for model, sharding in ((plain, None), (sharded, "fsdp")):
+        ranks.sharding = sharding
+        logps, _, _ = trainer._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 12)
+        (logps * torch.arange(1.0, 19.0)[:, None]).sum().backward()
+        scored.append(logps.detach())
+    ranks.sharding = None
+    off = 0.0
+    for (_, one), (_, other) in zip(plain.named_parameters(), sharded.named_parameters(), strict=True):
+        distributed.all_reduce(one.grad)
+        gathered = other.grad.full_tensor()
+        off = max(off, float((one.grad / ranks.count - gathered).abs().max() / one.grad.abs().max()))
+    mine = {
+        "state_equal": equal,
+        "yielded": len(found),
+        "share": shards / sum(weight.numel() for weight in plain.parameters()),
+        "forwards": len(calls),
+        "logps_off": float((scored[0] - scored[1]).abs().max()),
+        "gradients_off": off,
+        "threads": torch.get_num_threads(),
+    }
+    gathered = ranks.gather(mine)
+    if gathered is not None:
+        Path(os.environ[FOUND]).write_text(json.dumps(gathered))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""How several processes are asked for, what is refused before any is started, and whose failure is told."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from support import ROOT
+
+from environments.base import InputError
+from environments.command import StorageError
+from memory.run import RunDirectory
+from training.grpo import launch as module
+from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
+from training.grpo.launch import Ended, MachinePlace, check_launch, failure_of, launch_round, machine_of, sharding
+from training.grpo.ranks import ALONE, Ranks, places_of
+from training.grpo.record import RoundFailure, RoundSeconds
+from training.settings import LaunchSettings, PolicySettings, TrainingSettings
+
+LAUNCH = {"processes": 4}
+CONFIGS = sorted((ROOT / "recipes" / "launch").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("training", "sentence"),
+    [
+        (
+            {"tasks_per_step": 6},
+            "launch.processes is 4 and a step has 6 tasks, whose groups stay whole: make tasks_per",
+        ),
+        ({"updates_per_step": 4}, r"an update \(tasks_per_step / updates_per_step\) has 2 tasks, whose groups stay"),
+        ({"micro_batch": 64}, "micro_batch is 64 and a step of one process has 16 rollouts .* / launch.processes"),
+        (
+            {"experimental": {"dynamic_sampling": 2}},
+            "'experimental.dynamic_sampling' chooses among the groups of a whole",
+        ),
+        ({"experimental": {"lend_reference": "supervised"}}, "'experimental.lend_reference' chooses among the groups"),
+        ({"launch": {"processes": 4, "machines": 3}}, "processes is 4 and machines 3, .* a multiple of machines"),
+    ],
+)
+def test_settings_that_several_processes_cannot_share_are_refused(training, sentence) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        TrainingSettings.model_validate({"launch": LAUNCH, **training})
+
+
+def test_what_several_processes_can_share_is_not_refused() -> None:
+    settings = TrainingSettings.model_validate({"launch": LAUNCH, "updates_per_step": 2, "micro_batch": 4})
+    assert (settings.processes, TrainingSettings().processes, TrainingSettings().launch) == (4, 1, None)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+@pytest.mark.parametrize("updates", [1, 2])
+def test_an_update_has_the_same_groups_whatever_the_number_of_processes(ranks: int, updates: int) -> None:
+    order = [7, 2, 9, 0, 11, 4, 1, 10, 3, 8, 5, 6]
+    shares = [places_of(rank, ranks, order, updates) for rank in range(ranks)]
+    assert sorted(place for share in shares for place in share) == sorted(order), "each group is played once"
+    assert len({len(share) for share in shares}) == 1
+    size, own = len(order) // updates, len(order) // updates // ranks
+    for update in range(updates):
+        learnt = [place for share in shares for place in share[update * own : (update + 1) * own]]
+        assert learnt == order[update * size : (update + 1) * size]
+
+
+def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
+    import torch
+    from transformers import set_seed
+
+    from training.grpo.group_rollouts import drawn_order, step_seed
+
+    set_seed(step_seed(3, 8))
+    assert drawn_order(12, 3, 8) == torch.randperm(12).tolist()
+    assert drawn_order(12, 3, 8) != drawn_order(12, 3, 10)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path, monkeypatch) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    read = load_config_from_file(str(path))
+    launch = LaunchSettings(processes=read.num_processes, machines=read.num_machines, config=str(path))
+    monkeypatch.setattr(module, "find_spec", lambda name: True)
+    for name, value in (("NODE_RANK", "0"), ("MASTER_ADDR", "first"), ("MASTER_PORT", "29500")):
+        monkeypatch.setenv(name, value)
+    check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), in_process_sampler=False)
+    kind = sharding(launch)
+    assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}[kind]
+    # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
+    parser = launch_command_parser()
+    given, defaults, _ = _validate_launch_command(parser.parse_args(["--config_file", str(path), "x.py"]))
+    assert (given.use_fsdp, given.use_deepspeed, given.multi_gpu) == (kind == "fsdp", kind == "deepspeed", kind is None)
+    options = {action.dest for action in parser._actions}
+    assert {*defaults.fsdp_config, *defaults.deepspeed_config} <= options
+    assert given.mixed_precision == "bf16"
+
+
+GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_type: FULL_STATE_DICT}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "policy", "sentence"),
+    [
+        (
+            "distributed_type: MULTI_CPU\n",
+            {},
+            "distributed_type MULTI_CPU, with which accelerate would not start several",
+        ),
+        ("num_processes: 8\ndistributed_type: MULTI_GPU\n", {}, r"num_processes 8 and training.launch.processes is 2"),
+        ("num_machines: 2\ndistributed_type: MULTI_GPU\n", {}, "num_machines 2 and training.launch.machines is 1"),
+        ("num_processes: many\n", {}, "num_processes: Input should be a valid integer"),
+        (GOOD, {"dtype": "bfloat16"}, "has mixed_precision no and policy.dtype is bfloat16: make it bf16"),
+        (GOOD, {"device": "cpu"}, "shards weights over GPUs and policy.device is cpu"),
+        (
+            GOOD.replace("fsdp_version: 2", "fsdp_version: 1"),
+            {},
+            "fsdp_config.fsdp_version is 1, FSDP1 is not supported",
+        ),
+        (GOOD.replace("FULL_", "SHARDED_"), {}, "fsdp_state_dict_type is SHARDED_STATE_DICT, a checkpoint has to hold"),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n", {}, "DeepSpeed, which is not installed"),
+    ],
+)
+def test_a_configuration_that_would_not_train_together_is_refused(config, policy, sentence, tmp_path: Path) -> None:
+    path = tmp_path / "launch.yaml"
+    path.write_text(config)
+    with pytest.raises(InputError, match=sentence):
+        check_launch(LaunchSettings(config=str(path)), PolicySettings(**policy), in_process_sampler=False)
+
+
+def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "launch.yaml"
+    path.write_text(GOOD)
+    launch = LaunchSettings(config=str(path))
+    check_launch(launch, PolicySettings(), in_process_sampler=False)
+    with pytest.raises(InputError, match=r"sampler needs all of them in each process: sample with vLLM"):
+        check_launch(launch, PolicySettings())
+    with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read, there is no such file"):
+        check_launch(LaunchSettings(config="nowhere.yaml"), PolicySettings())
+
+
+def test_a_machine_is_named_by_the_schedulers_variables() -> None:
+    given = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+    assert machine_of(given) == MachinePlace(1, "first", 29500)
+    for missing in given:
+        with pytest.raises(InputError, match=rf"training\.launch\.machines: {missing} is not set: on every machine"):
+            machine_of({name: value for name, value in given.items() if name != missing})
+    with pytest.raises(InputError, match="NODE_RANK and MASTER_PORT are numbers"):
+        machine_of({**given, "MASTER_PORT": "http"})
+
+
+def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(InputError, match=r"has started this one already: start it without one, or run python -m train"):
+        launch_round(tmp_path, 0, False, LaunchSettings(), PolicySettings(), 1)
+
+
+def lost(rank: int) -> Ended:
+    return Ended(rank, 1, {"message": f"rank {rank} lost the other processes", "lost": True})
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "sentence"),
+    [
+        ([lost(0), Ended(1, 2, {"message": "rank 1: no file", "lost": False})], InputError, "rank 1: no file"),
+        ([lost(0), Ended(1, 1, {"message": "rank 1: nan"})], RoundFailure, "rank 1: nan"),
+        (
+            [Ended(0, 2, {"message": "No space left on device: free some space there and go on"})],
+            StorageError,
+            "No space",
+        ),
+        ([lost(0), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL, and the others with it"),
+        ([Ended(0, -signal.SIGTERM, ""), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL"),
+        ([Ended(0, -signal.SIGTERM, ""), lost(1)], RoundFailure, "rank 1 lost the other processes"),
+        ([Ended(0, 5, "")], RoundFailure, "rank 0 ended with status 5"),
+    ],
+)
+def test_the_cause_is_told_and_not_what_followed_from_it(ended, kind, sentence) -> None:
+    failure = failure_of(ended)
+    assert type(failure) is kind
+    assert str(failure).startswith(sentence)
+
+
+def test_a_checkpoint_names_who_can_go_on_from_it(tmp_path: Path) -> None:
+    def written(name: str, **by: object) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        mark = RoundCheckpoint(iteration=0, step=1, last_step=3, log_bytes=0, seconds=RoundSeconds(), **by)
+        complete_checkpoint(folder, mark, None)
+        return folder
+
+    whole, fsdp = written("whole"), written("fsdp", processes=4, sharding="fsdp")
+    zero = written("zero", processes=4, sharding="deepspeed")
+    assert "processes" not in (whole / "round_checkpoint.json").read_text(), "one process writes what it always has"
+    check_written_by(whole, ALONE)
+    check_written_by(whole, Ranks(count=2))
+    check_written_by(fsdp, Ranks(count=8, sharding="fsdp"))
+    check_written_by(zero, Ranks(count=4, sharding="deepspeed"))
+    with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.config now says whole weights"):
+        check_written_by(fsdp, Ranks(count=4))
+    with pytest.raises(
+        InputError, match=r"written by 4 processes of DeepSpeed, .* set training\.launch\.processes to 4"
+    ):
+        check_written_by(zero, Ranks(count=2, sharding="deepspeed"))
+
+
+def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> None:
+    from graph.settings import RunSettings
+
+    def settings(**training: object) -> RunSettings:
+        return RunSettings(training=TrainingSettings.model_validate(training))
+
+    run = RunDirectory.create(tmp_path / "run", settings(launch=LAUNCH))
+    for changed in (settings(launch={"processes": 2}), settings()):
+        run.save_settings(changed)
+        run.check_settings()
+    run.settings_path.write_text(run.settings_path.read_text().replace("kl: 0.001", "kl: 0.1"))
+    with pytest.raises(InputError, match=r"'training\.kl' is"):
+        run.check_settings()
