@@ -87,7 +87,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         first = subprocess.Popen(
             [sys.executable, "-m", *command(recipe, "--jobs", "2")], cwd=ROOT, stdout=said, stderr=said
         )
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while not (recipe.parent / "work" / "grpo-100" / "run" / "settings.yaml").exists():
             assert time.monotonic() < end
             assert first.poll() is None, (recipe.parent / "stopped.txt").read_text()
