@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -61,6 +62,17 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = ExitStack()
         os.environ[PRELOADED] = stack.enter_context(preloaded_process())
         config.add_cleanup(stack.close)
+
+
+def pytest_collection() -> None:
+    """Collect the tests without collecting garbage: a tenth of that time, and there is none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of all later collections of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,9 +19,12 @@ import pytest
 from support.commands import run_here, run_process
 from support.made_run import make_run
 from support.mistakes import CASES, a_run, tasks
+from support.preloaded import alone
 
 from memory.processes import hold_lock
 from memory.run import RunDirectory
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
@@ -163,9 +166,10 @@ def test_a_run_that_may_not_be_written_is_left_alone(
     for folder in folders:
         folder.chmod(0o555)
     try:
-        ended = run_process(
-            command, "--run", str(root), *(a.format(tmp_path) for a in arguments), before=_without_override()
-        )
+        with alone():  # a fork of the preloaded process would not have lost what root may
+            ended = run_process(
+                command, "--run", str(root), *(a.format(tmp_path) for a in arguments), before=_without_override()
+            )
     finally:
         for folder in folders:
             folder.chmod(0o755)

@@ -133,18 +133,21 @@ def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_ri
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("preloaded")
 @pytest.mark.parametrize(("fault", "status"), [("SIGKILL", -9), ("SIGTERM", 143)])
 def test_a_process_stopped_in_the_fan_out_resumes_to_the_same_records(
     tmp_path: Path, undisturbed: dict[str, str], fault: str, status: int
 ) -> None:
     run = make_run(tmp_path / "run")
     log = tmp_path / "log"
-    script = ROOT / "tests" / "support" / "faulty_explorer.py"
-    environment = {**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true"}
+    path = os.pathsep.join((os.environ["PYTHONPATH"], str(ROOT / "tests")))
+    environment = {**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true", "PYTHONPATH": path}
 
     def start(faults: dict[int, str]) -> int:
-        command = [sys.executable, str(script), str(run.root), json.dumps(faults), str(log)]
-        ended = subprocess.run(command, check=False, env=environment, timeout=120, capture_output=True, text=True)
+        command = [sys.executable, "-m", "support.faulty_explorer", str(run.root), json.dumps(faults), str(log)]
+        ended = subprocess.run(
+            command, check=False, cwd=ROOT, env=environment, timeout=120, capture_output=True, text=True
+        )
         assert ended.returncode in (0, status), ended.stderr
         return ended.returncode
 

@@ -32,7 +32,7 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_js
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundSeconds, round_record
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 
 def command(run: RunDirectory, *options: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.commands import run_here
+from support.preloaded import HERE
 
 from environments import example
 from environments.verification.fingerprints import fingerprint
@@ -19,7 +20,7 @@ from environments.verification.verify import verify
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 NAME = "my_depot:depot"
 SMALL = """
@@ -42,8 +43,7 @@ def command(folder: Path, module: str, *options: str) -> subprocess.CompletedPro
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)  # as python -m does
             return run_here(module, *options, cwd=folder)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONPATH", None)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}  # nothing of the checkout
     argv = [sys.executable, "-m", module, *options]
     return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
 

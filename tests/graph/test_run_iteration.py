@@ -27,7 +27,7 @@ from memory.records import Measured, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}

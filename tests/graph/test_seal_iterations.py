@@ -32,7 +32,7 @@ from training.seal.interface import GUIDELINES, InterfaceState, guideline
 from training.seal.labels import TurnLabel
 from training.seal.seal import SealStep
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 EMPTY = TurnLabel.EMPTY_TURN
 TASKS = [task for task in small_tasks() if task.id in ("task-make", "task-read", "task-enter")]
@@ -54,7 +54,7 @@ evaluation: {{set: null}}
 
 
 @pytest.fixture(scope="module")
-def runs(preloaded: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Three iterations, killed right before the second and gone on with."""
     folder = tmp_path_factory.mktemp("seal")
     make_guided_policy(folder / "policy", TASKS, EMPTY)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.commands import run_here
+from support.preloaded import HERE
 from support.tiny_benchmark.benchmark import BENCHMARK
 
 from environments.base import InputError
@@ -21,7 +22,7 @@ from graph.recipe import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.usefixtures("preloaded")]
 
 NAME = "support.tiny_benchmark.benchmark:BENCHMARK"
 RECIPE = f"""
@@ -41,7 +42,10 @@ def command(folder: Path, module: str, *options: str) -> subprocess.CompletedPro
     """A command as a user starts it where it starts others; in this process, which has imported all, elsewhere."""
     if module != "graph.run_iteration":
         return run_here(module, *options, cwd=folder)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", HERE))),
+    }
     argv = [sys.executable, "-m", module, *options]
     return subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
 

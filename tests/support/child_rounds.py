@@ -7,7 +7,6 @@ import sys
 
 from memory.processes import run_child
 from memory.run import RunDirectory
-from support import ROOT
 from training.grpo.record import RoundProgress
 
 

@@ -1,7 +1,7 @@
 """An explorer that misbehaves in chosen branches: it raises, waits without end, or takes the whole process with it.
 
-``python faulty_explorer.py RUN FAULTS LOG`` runs the graph of the first iteration with it. FAULTS is a JSON object:
-the position of a context among the iteration's new ones, and what to do there.
+``python -m support.faulty_explorer RUN FAULTS LOG`` runs the graph of the first iteration with it. FAULTS is a JSON
+object: the position of a context among the iteration's new ones, and what to do there.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def install(folder: IterationDirectory, faults: dict[int, str], log: Path) -> No
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[parent]) for parent in (2, 1)]
     from graph.run.interruption import Interrupted
     from memory.run import RunDirectory
     from support.made_run import run_graph

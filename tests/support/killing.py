@@ -1,8 +1,8 @@
 """Starts the real command on a run, kills its processes, and compares what two runs left behind.
 
-``python -m support.killing END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process that
-comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL), or
-``full``, the disk takes no more from then on.
+``python -m support.killing END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process
+that comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL),
+or ``full``, the disk takes no more from then on.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def start(argv: list[str], log: Path, **environment: str) -> subprocess.Popen[by
         )
 
 
-def finish(argv: list[str], log: Path, timeout: float = 240.0, **environment: str) -> int:
+def finish(argv: list[str], log: Path, timeout: float = 600.0, **environment: str) -> int:
     """Run a command to its end; its exit status."""
     with start(argv, log, **environment) as process:
         return process.wait(timeout=timeout)
@@ -133,8 +133,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], ti
 
 def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
     """SIGKILL the ``parent``, its ``child`` or ``both``; ``stopped``: SIGTERM the parent. The pids of them all."""
-    parent = psutil.Process(process.pid)
-    children = parent.children(recursive=True)
+    children = at_work(process.pid).children(recursive=True)
     if victim in ("child", "both"):
         for child in children:
             child.kill()
@@ -144,6 +143,14 @@ def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
         process.terminate()
     process.wait(timeout=60)
     return [process.pid, *(child.pid for child in children)]
+
+
+def at_work(pid: int) -> psutil.Process:
+    """The process that does what ``pid`` was started for: itself, or a fork with its command line (preloaded)."""
+    process = psutil.Process(pid)
+    argv = process.cmdline()
+    forks = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == argv and one.pid != pid]
+    return forks[0] if forks else process
 
 
 def seconds_until_gone(root: Path, pids: list[int], limit: float = 10.0) -> float:

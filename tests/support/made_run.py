@@ -18,7 +18,7 @@ from graph.run.progress import Progress
 from graph.run.stages import evolve_once
 from graph.settings import RunSettings
 from memory.jsonl import record_id
-from memory.records import Step, Task, Trajectory, TrajectoryTurn
+from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.tasks import admit
 from training.grpo.record import RoundSeconds, round_record
@@ -139,6 +139,19 @@ def rollouts(tasks: list[Task], iteration: int) -> list[Trajectory]:
             step = 3 * iteration + n + 1
             trajectories += [act(task, actions, iteration, step, sample) for sample, actions in enumerate(play)]
     return trajectories
+
+
+def weakness_at(task: Task) -> FailureContext:
+    """The context of a failure at the task."""
+    return FailureContext(
+        id="context-1",
+        iteration=0,
+        kind=SignalKind.BOUNDARY,
+        environment=ENVIRONMENT.name,
+        classes=task.classes,
+        initial_state=task.initial_state,
+        tools=task.tools,
+    )
 
 
 def make_run(root: Path, *overrides: str) -> RunDirectory:

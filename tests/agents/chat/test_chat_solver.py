@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.car_drafts import FUEL, LOCK, two_turns
 
 from agents.chat.sending import EndpointFailed
 from agents.chat.solver import ChatSolver
@@ -11,29 +12,11 @@ from agents.spending import BudgetReached, Ledger
 from environments.base import ToolCall
 from memory.records import Draft
 
-DOORS = ["driver", "passenger", "rear_left", "rear_right"]
-LOCK = {"unlock": False, "door": DOORS}
-FUEL = {"fuelAmount": 5.0}
-
 
 @pytest.fixture
 def draft(car_start) -> Draft:
-    """Two turns: 5 gallons, then the doors; Hidden Lane in the setup must reach nobody."""
-    return Draft(
-        id="draft-made",
-        context_id="context-made",
-        environment="bfcl",
-        split="train",
-        classes=car_start.classes,
-        turns=("Add 5 gallons.", "Lock all the doors."),
-        initial_state=car_start.initial_state,
-        setup=(ToolCall(name="set_navigation", arguments={"destination": "Hidden Lane 7"}),),
-        tools=car_start.tools,
-        reference=(
-            (ToolCall(name="fillFuelTank", arguments=FUEL),),
-            (ToolCall(name="lockDoors", arguments=LOCK),),
-        ),
-    )
+    """Hidden Lane in the setup must reach nobody."""
+    return two_turns(car_start, (ToolCall(name="set_navigation", arguments={"destination": "Hidden Lane 7"}),))
 
 
 def act(say, tool: str = "", **arguments):

@@ -5,34 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.car_drafts import FUEL, LOCK, two_turns
 
 from agents.chat.sending import EndpointFailed
 from agents.chat.validator import ChatValidator
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
 from agents.spending import BudgetReached, Ledger
-from environments.base import Action, Environment, EnvironmentFault, Episode, Observation, Outcome, TaskSpec, ToolCall
+from environments.base import Action, Environment, EnvironmentFault, Episode, Observation, Outcome, TaskSpec
 from memory.records import Draft
-
-DOORS = ["driver", "passenger", "rear_left", "rear_right"]
-LOCK = {"unlock": False, "door": DOORS}
-FUEL = {"fuelAmount": 5.0}
 
 
 @pytest.fixture
 def draft(car_start) -> Draft:
-    """Two turns: 5 gallons, then the doors."""
-    return Draft(
-        id="draft-made",
-        context_id="context-made",
-        environment="bfcl",
-        split="train",
-        classes=car_start.classes,
-        turns=("Add 5 gallons.", "Lock all the doors."),
-        initial_state=car_start.initial_state,
-        tools=car_start.tools,
-        reference=((ToolCall(name="fillFuelTank", arguments=FUEL),), (ToolCall(name="lockDoors", arguments=LOCK),)),
-    )
+    return two_turns(car_start)
 
 
 class Graded:

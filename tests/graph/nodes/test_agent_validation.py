@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from langgraph.runtime import Runtime
-from support.made_run import ENVIRONMENT, first_tasks
+from support.made_run import ENVIRONMENT, first_tasks, weakness_at
 
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings, RolesSettings
@@ -22,7 +22,7 @@ from graph.records import KnownTasks
 from graph.report.summary import ValidationAgreement, agreement_of
 from graph.settings import RunSettings
 from graph.state import BranchState
-from memory.records import AgentVerdict, Draft, FailureContext, SignalKind, Verdict
+from memory.records import AgentVerdict, Draft, Verdict
 from memory.run import RunDirectory, iteration_stage, read_jsonl, write_json, write_jsonl
 
 TASK = first_tasks()[0]
@@ -34,15 +34,7 @@ HELD_OUT = Draft(
     id="draft-held-out",
     context_id="context-1",
 )
-CONTEXT = FailureContext(
-    id="context-1",
-    iteration=0,
-    kind=SignalKind.BOUNDARY,
-    environment=ENVIRONMENT.name,
-    classes=TASK.classes,
-    initial_state=TASK.initial_state,
-    tools=TASK.tools,
-)
+CONTEXT = weakness_at(TASK)
 YES = AgentVerdict(accepted=True, completed=True, success=True, reward=1.0, actions=1)
 NO = AgentVerdict(accepted=False, completed=False, success=False, reward=0.0, actions=1, detail="Nothing was made.")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langgraph.runtime import Runtime
 from support import ROOT
-from support.made_run import ENVIRONMENT, act, first_tasks
+from support.made_run import ENVIRONMENT, act, first_tasks, weakness_at
 
 from agents.roles import RoleRefused
 from agents.spending import Breaker, Ledger
@@ -33,15 +33,7 @@ from training.settings import SignalSettings
 from training.signals import PatternCount
 
 TASK = first_tasks()[0]
-CONTEXT = FailureContext(
-    id="context-1",
-    iteration=0,
-    kind=SignalKind.BOUNDARY,
-    environment=ENVIRONMENT.name,
-    classes=TASK.classes,
-    initial_state=TASK.initial_state,
-    tools=TASK.tools,
-)
+CONTEXT = weakness_at(TASK)
 
 
 class Reflector:

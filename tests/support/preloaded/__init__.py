@@ -15,9 +15,10 @@ import pytest
 
 from support.preloaded.handing_over import ADDRESS
 
-__all__ = ["ADDRESS", "alone", "preloaded_process", "through"]
+__all__ = ["ADDRESS", "HERE", "alone", "preloaded_process", "through"]
 
 HERE = Path(__file__).parent
+"""The folder that is in PYTHONPATH of commands that hand themselves over."""
 PADDING = 4000
 VARIABLES = {"HF_HUB_OFFLINE": "1", "LANGGRAPH_STRICT_MSGPACK": "true", "OMP_NUM_THREADS": "1"}
 """What packages read when they are imported is equal for all: the process imports them once."""

@@ -6,7 +6,8 @@ limit on the size of files of the process that handed its command over (sitecust
 fork, sends its signals on and ends as it ends; when it is killed, the fork is killed, too.
 
 The packages are imported when the first command comes, under its variables. A command with other variables is refused.
-DESCRIPTOR is a socket that listens; PADDING is room for the command lines of forks. The process ends when its stdin is closed.
+DESCRIPTOR is a socket that listens; PADDING is room for the command lines of forks. The process ends when its stdin is
+closed.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ def become(command: dict[str, Any], files: list[int]) -> None:
     for file, number in zip(moved, command["files"], strict=True):
         os.dup2(file, number)
         os.close(file)
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(command["folder"])
     resource.setrlimit(resource.RLIMIT_FSIZE, tuple(command["file_size"]))
     os.environ.clear()

@@ -271,7 +271,7 @@ app()
 
 
 @pytest.fixture(scope="module")
-def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def rounds(preloaded: None, starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The same round undisturbed, and killed in its last step and resumed."""
     runs = []
     for name in ("undisturbed", "disturbed"):
@@ -281,8 +281,7 @@ def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
         admit(run, [beyond(), second])
         runs.append(run)
     argv = ["--run", str(runs[1].root), "--iteration", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *argv], cwd=ROOT, env=environment, check=False, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *argv], cwd=ROOT, check=False, timeout=120)
     logged = len(read_jsonl(runs[1].iteration(0) / "lent.jsonl", Trajectory))
     with (runs[1].iteration(0) / "lent.jsonl").open("a") as file:
         file.write('{"id": "half a li')

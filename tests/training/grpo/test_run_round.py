@@ -36,7 +36,7 @@ from training.grpo.record import RoundProgress, RoundRecord, RoundSeconds
 from training.grpo.task_sampler import draw_steps
 from training.run_round import app
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 INTERRUPTED = """
 import os, signal, time
@@ -64,7 +64,7 @@ def new_run(root: Path, policy: Path, **training: object) -> RunDirectory:
 
 
 @pytest.fixture(scope="module")
-def two_rounds(preloaded: None, starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def two_rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A run after two rounds, each a process of its own."""
     run = new_run(tmp_path_factory.mktemp("runs") / "undisturbed", starter)
     progress = [train(run, 0), train(run, 1)]

@@ -22,7 +22,7 @@ from training.seal.labels import TurnLabel
 from training.seal.seal import Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")

@@ -1,0 +1,67 @@
+"""Commands that are forks of the preloaded process behave as if they had been started themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from support.killing import seconds_until_gone
+
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
+
+TOLD = """
+import json, os, sys
+sys.stderr.write("said\\n")
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["GIVEN"], sys.stdin.read(), "torch" in sys.modules]))
+os.write(int(sys.argv[1]), b"through a pipe")
+sys.exit(7)
+"""
+WAITING = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def start(code: str, *arguments: str, **options: object) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.parametrize(("variables", "forked"), [({}, True), ({"PYTHONHASHSEED": "1"}, False)])
+def test_a_command_has_what_it_was_started_with(tmp_path: Path, variables: dict[str, str], forked: bool) -> None:
+    reading, writing = os.pipe()
+    environment = {**os.environ, "GIVEN": "x", **variables}
+    with start(
+        TOLD, str(writing), "a b", cwd=tmp_path, env=environment, pass_fds=[writing], stderr=subprocess.PIPE
+    ) as process:
+        os.close(writing)
+        out, err = process.communicate("asked")
+    assert (process.returncode, err) == (7, "said\n")
+    assert json.loads(out) == [[str(writing), "a b"], str(tmp_path), "x", "asked", forked]
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "through a pipe"
+
+
+def test_a_command_ends_by_the_signal_that_ends_it() -> None:
+    with start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as process:
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_signal_reaches_a_command_and_nothing_of_it_stays(tmp_path: Path) -> None:
+    for number, status in ((signal.SIGTERM, 5), (signal.SIGKILL, -signal.SIGKILL)):
+        with start(WAITING, str(tmp_path)) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            named = [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or ())]
+            assert len(named) == 2, "the process that was started, and the fork with its command line"
+            process.send_signal(number)
+            assert process.wait(60) == status
+        assert seconds_until_gone(tmp_path, []) < 10
