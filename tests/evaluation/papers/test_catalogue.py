@@ -23,7 +23,6 @@ from evaluation.papers.catalogue import (
 )
 from evaluation.papers.estimate import environment_of
 from evaluation.papers.machine import set_size
-from evaluation.sets import held_out
 from evaluation.study.recipe import load_study
 from graph.recipe import load_recipe
 from graph.settings import RunSettings

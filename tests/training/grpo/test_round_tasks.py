@@ -13,7 +13,7 @@ from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import TaskSettings
-from training.grpo.task_sampler import draw_steps, round_draw, round_tasks
+from training.grpo.task_sampler import draw_steps, round_draw
 from training.signals import GroupScore
 
 
