@@ -42,8 +42,9 @@ def main(
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised, and environment.hosts may name others. When one is spent the run stops after that iteration and says
-    so; --resume stops at once while it is still spent. Progress goes to stderr.
+    (roles.budget.tokens, .calls, .money) may be raised, and that environment.hosts may name others. When a budget is
+    spent the run stops after that iteration and says so; --resume stops at once while it is still spent. Progress goes
+    to stderr.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1

@@ -26,6 +26,7 @@ from environments.base import (
     ObservationStatus,
     TaskSpec,
     ToolCall,
+    recorded,
 )
 from environments.example import depot
 from environments.hosts import messages, pool, server
@@ -224,6 +225,22 @@ def test_a_repeated_act_waits_for_the_first_one() -> None:
         assert len(answers) == 2
         assert answers[0] == answers[1]
         assert watched.steps == 1
+
+
+def test_the_cache_of_an_environment_is_used_where_the_client_may_use_it() -> None:
+    kept = Watched()
+
+    class Recorded(Watched):
+        def recorded(self) -> Watched:
+            return kept
+
+    watched = Recorded()
+    with serving(environment=watched) as host:
+        for environment in (hosted(host.url), recorded(hosted(host.url))):
+            with closing(environment.open(a_task())) as episode:
+                episode.start()
+                episode.step(GATE)
+    assert (watched.steps, kept.steps) == (1, 1)
 
 
 # Errors of the environment
