@@ -1,7 +1,7 @@
 """Measures short iterations of the quickstart with exploration beside training, against one after the other.
 
-Both are the real command, interleaved. The records differ, because rounds train on other tasks; the counts of rollouts
-and of explored contexts are equal. What can be saved is the time of the graph, if there is a core for it.
+Both are the real command, interleaved. The records differ, because rounds train on other tasks; both play as many
+rollouts, under one limit of contexts. The time of the graph can be saved, if there is a core for it.
 """
 
 from __future__ import annotations
