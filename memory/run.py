@@ -223,8 +223,8 @@ class RunDirectory(Folder):
     def _parts(self) -> tuple[Path, ...]:
         """Return the files and folders that only a run has, beside its settings and locks."""
         folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
-        folders += (self.served_path, self.servers_path)
-        return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders)
+        engine = (self.served_path, self.servers_path)
+        return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders, *engine)
 
     @classmethod
     def open(cls, root: Path) -> Self:
