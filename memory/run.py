@@ -222,9 +222,9 @@ class RunDirectory(Folder):
 
     def _parts(self) -> tuple[Path, ...]:
         """Return the files and folders that only a run has, beside its settings and locks."""
-        folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
-        engine = (self.served_path, self.servers_path)
-        return (self.tasks_path, self.checkpoints_path, self.spending_path, *folders, *engine)
+        files = (self.tasks_path, self.checkpoints_path, self.spending_path)
+        servers = (self.served_path, self.servers_path)
+        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *servers)
 
     @classmethod
     def open(cls, root: Path) -> Self:
