@@ -53,6 +53,7 @@ def evaluate(
     import torch
 
     from training.rollout.engines import open_sampler
+    from training.rollout.lora import adapter_rank
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
@@ -65,7 +66,7 @@ def evaluate(
         Path(policy.path),
         positions=limits.max_tokens,
         bfloat16=settings.dtype == "bfloat16",
-        lora_rank=policy.model.peft_config["default"].r if policy.adapter else None,
+        lora_rank=adapter_rank(policy.model) if policy.adapter else None,
         stored=True,
     )
     with closing(sampler):
