@@ -42,7 +42,7 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """Under another order of hashes than all that is compared with it, which forks of one process have in common."""
+    """Under another order of hashes than what is compared with it."""
     folder = tmp_path_factory.mktemp("undisturbed")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE)
@@ -74,9 +74,7 @@ def told(path: Path, text: str) -> Callable[[], bool]:
 
 
 @pytest.fixture(scope="module")
-def chain(
-    preloaded: None, undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[tuple[str, float]]]:
+def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, float]]]:
     """A run killed in each stage before the graph, one after the other, always gone on with; what was measured.
 
     The fixture ends where the graph is about to begin: the tests of the graph's points start from copies.
@@ -98,7 +96,8 @@ def chain(
     measured = []
     for victim, name, condition in points:
         options = ["--resume"] if measured else []
-        process = start(command(root, undisturbed.recipe, *options), log)
+        with alone():  # a fork's children are not those of the process that waits for it
+            process = start(command(root, undisturbed.recipe, *options), log, PYTHONHASHSEED=str(len(measured)))
         assert wait_for(condition, process), f"{name}: {log.read_text()}"
         pids = kill(process, victim)
         if victim == "child":

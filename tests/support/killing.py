@@ -133,7 +133,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], ti
 
 def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
     """SIGKILL the ``parent``, its ``child`` or ``both``; ``stopped``: SIGTERM the parent. The pids of them all."""
-    children = at_work(process.pid).children(recursive=True)
+    children = psutil.Process(process.pid).children(recursive=True)
     if victim in ("child", "both"):
         for child in children:
             child.kill()
@@ -143,14 +143,6 @@ def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
         process.terminate()
     process.wait(timeout=60)
     return [process.pid, *(child.pid for child in children)]
-
-
-def at_work(pid: int) -> psutil.Process:
-    """The process that does what ``pid`` was started for: itself, or a fork with its command line (preloaded)."""
-    process = psutil.Process(pid)
-    argv = process.cmdline()
-    forks = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == argv and one.pid != pid]
-    return forks[0] if forks else process
 
 
 def seconds_until_gone(root: Path, pids: list[int], limit: float = 10.0) -> float:

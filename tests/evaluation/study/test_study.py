@@ -83,7 +83,7 @@ def processes_below(folder: Path) -> list[psutil.Process]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of two arms, one with a second seed, that was stopped in the middle, then went on in two commands."""
     recipe = made_recipe(tmp_path_factory.mktemp("study"))
-    with (recipe.parent / "stopped.txt").open("w") as said:
+    with alone(), (recipe.parent / "stopped.txt").open("w") as said:
         first = subprocess.Popen(
             [sys.executable, "-m", *command(recipe, "--jobs", "2")], cwd=ROOT, stdout=said, stderr=said
         )
