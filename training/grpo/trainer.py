@@ -47,6 +47,10 @@ unsplit rows. Only the logged KL is then a mean over micro-batches.
 **Counts.** TRL's ``global_step`` counts updates. Seeds of rollouts, records, names of checkpoints, resumption and what
 is reported count steps (``steps_done``). Checkpoints are saved at the end of a step alone.
 
+**Several processes** (``training.launch``; ours). Each plays and learns from whole groups; an update holds the same
+groups whatever their number, and gradients are averaged, so that the sums above are over all processes. The number of
+tokens of the step is that of all; the token means of ``group_tokens`` are over the groups of all.
+
 **Where this departs from TRL 1.16.0**
 - Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
   dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed

@@ -218,3 +218,11 @@ def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> N
     run.settings_path.write_text(run.settings_path.read_text().replace("kl: 0.001", "kl: 0.1"))
     with pytest.raises(InputError, match=r"'training\.kl' is"):
         run.check_settings()
+
+
+def test_preflight_refuses_a_launch_before_anything_is_written() -> None:
+    from training.preflight import check_policy
+
+    settings = TrainingSettings.model_validate({"launch": {"processes": 2, "config": "nowhere.yaml"}})
+    with pytest.raises(InputError, match=r"training\.launch\.config: nowhere\.yaml cannot be read"):
+        check_policy(PolicySettings(), settings)
