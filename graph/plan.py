@@ -15,6 +15,7 @@ from graph.report.forecast import NO_RATES, Forecast, RunRates, forecast, measur
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
 from memory.run import RunDirectory
+from training.grpo.launch import sharding as sharding_of
 from training.model_shape import ModelShape, shape_of
 from training.plan import (
     GIB,
@@ -41,6 +42,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 MOST_PROCESSES = 1024
 TABLE_WIDTH = 68
 MOST_ADVICE = 3  # ways out that are named
+_SHARDINGS: dict[str | None, Sharding] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
 PROCESSES = (2, 4, 8, 16, 32, 64)  # that are tried where one does not do
 
 
@@ -71,10 +73,12 @@ def main(
         Literal["cpu", "cuda"] | None, typer.Option(help="to plan for; the recipe's, auto: what this machine has")
     ] = None,
     memory: Annotated[float | None, typer.Option(min=0.01, help="GiB of each device; this machine's if none")] = None,
-    processes: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="processes that train, a device each")] = 1,
-    sharding: Annotated[Sharding | None, typer.Option(help="of several processes; ddp if none")] = None,
-    engine: Annotated[EngineKind, typer.Option(help="the sampler")] = "in_process",
-    servers: Annotated[int, typer.Option(min=1, help="vLLM servers")] = 1,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_PROCESSES, help="that train, a device each; the recipe's if none")
+    ] = None,
+    sharding: Annotated[Sharding | None, typer.Option(help="of several processes; the recipe's, else ddp")] = None,
+    engine: Annotated[EngineKind | None, typer.Option(help="the sampler; the recipe's if none")] = None,
+    servers: Annotated[int | None, typer.Option(min=1, help="vLLM servers; the recipe's if none, else 1")] = None,
     devices_each: Annotated[int, typer.Option(min=1, help="devices of one vLLM server (tensor parallel)")] = 1,
     tokens: Annotated[int | None, typer.Option(min=1, help="of a rollout; training.max_tokens if none")] = None,
     tokens_per_second: Annotated[
@@ -105,8 +109,8 @@ def main(
             read_config(settings, config),
             device=on,
             available=round(memory * GIB) if memory is not None else _available(on),
-            launch=Launch(processes=processes, sharding=sharding or ("ddp" if processes > 1 else "none")),
-            engine=Engine(kind=engine, servers=servers, devices_each=devices_each),
+            launch=_launch(settings, processes, sharding),
+            engine=_engine(settings, engine, servers, devices_each),
             tokens=tokens,
             rates=rates,
         )
@@ -116,6 +120,23 @@ def main(
             _print(made)
         if made.fits is False:
             raise InputError(_refusal(made, str(recipe or QUICKSTART)))
+
+
+def _launch(settings: RunSettings, processes: int | None, sharding: Sharding | None) -> Launch:
+    """Return the processes that the options name, else those of ``training.launch``."""
+    stated = settings.training.launch
+    if stated is None or processes == 1:
+        count, divided = processes or 1, None
+    else:
+        count, divided = processes or stated.processes, _SHARDINGS[sharding_of(stated)]
+    return Launch(processes=count, sharding=sharding or divided or ("ddp" if count > 1 else "none"))
+
+
+def _engine(settings: RunSettings, kind: EngineKind | None, servers: int | None, devices_each: int) -> Engine:
+    """Return the sampler that the options name, else that of the section ``sampling``."""
+    sampling = settings.sampling
+    stated = len(sampling.servers) or (sampling.start.count if sampling.start is not None else 1)
+    return Engine(kind=kind or sampling.engine, servers=servers or stated, devices_each=devices_each)
 
 
 def plan_of(

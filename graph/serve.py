@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -100,7 +100,7 @@ def main(
                 "let only the trainer's machines reach them\n"
             )
         served = ServedPolicy(INITIAL_POLICY) if recipe is None else served_policy(load_recipe(recipe))
-        given = {"path": policy, "dtype": dtype, "max_model_len": max_model_len, "lora_rank": lora_rank}
+        given: dict[str, Any] = {"path": policy, "dtype": dtype, "max_model_len": max_model_len, "lora_rank": lora_rank}
         served = replace(served, **{name: value for name, value in given.items() if value is not None})
         with vllm_servers(settings, served, log_dir) as servers:
             for server in servers:

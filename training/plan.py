@@ -15,6 +15,7 @@ from typing import Literal
 
 from environments.base import Record
 from training.model_shape import ModelShape, trained_with_lora
+from training.rollout.settings import Engine as EngineKind
 from training.settings import PolicySettings, TrainingSettings
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "RUN",
     "DeviceNeed",
     "Engine",
+    "EngineKind",
     "Launch",
     "Memory",
     "activation_bytes",
@@ -49,7 +51,6 @@ RUN_BYTES = 480_000_000
 KV_CACHE, RUN = "KV cache", "the run beside it"
 
 Sharding = Literal["none", "ddp", "fsdp", "zero3"]
-EngineKind = Literal["in_process", "vllm_server", "vllm_colocate"]
 
 
 class Launch(Record):

@@ -41,7 +41,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Eng
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
     if training.launch is not None:
-        check_launch(training.launch, policy)
+        check_launch(training.launch, policy, engine == "in_process")
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():
