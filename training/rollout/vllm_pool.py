@@ -30,7 +30,7 @@ from training.rollout.vllm_requests import (
 )
 from training.rollout.vllm_weights import NcclTransfer, PolicyWeights
 
-__all__ = ["ServerPool", "ServerState"]
+__all__ = ["EnginePool", "ServerState"]
 
 FAULTS_IN_A_ROW = 3
 """Failed requests after which a server that says it is healthy leaves the pool (ours)."""
@@ -78,7 +78,7 @@ class _Member:
             task.cancel()
 
 
-class ServerPool:
+class EnginePool:
     """The servers that ``settings`` name.
 
     Args:
