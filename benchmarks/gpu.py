@@ -67,7 +67,7 @@ TOY_ROUND = (
 )
 
 
-class Case(NamedTuple):
+class GpuCase(NamedTuple):
     """One policy and how it is trained. ``size``: of a random one, None for the embedded policy."""
 
     name: str
@@ -139,7 +139,7 @@ def main(
             raise typer.Exit(FAILURE)
 
 
-def cases(device: str, toy: bool) -> Sequence[Case]:
+def cases(device: str, toy: bool) -> Sequence[GpuCase]:
     """Return the cases: a random policy and the embedded one, each with all weights and with LoRA."""
     dtype = "bfloat16" if device == "cuda" else "float32"
     size, large, small = (TOY, TOY_ROUND, TOY_ROUND) if toy else (QWEN3_06B, LARGE_ROUND, EMBEDDED_ROUND)
@@ -149,10 +149,10 @@ def cases(device: str, toy: bool) -> Sequence[Case]:
     )
     random = "random, toy" if toy else "random, 0.6 B"
     return [
-        Case(f"{random}, all weights", size, (*shared, *large)),
-        Case(f"{random}, LoRA", size, (*shared, *large, LORA)),
-        Case("embedded, all weights", None, (*shared, *small)),
-        Case("embedded, LoRA", None, (*shared, *small, LORA)),
+        GpuCase(f"{random}, all weights", size, (*shared, *large)),
+        GpuCase(f"{random}, LoRA", size, (*shared, *large, LORA)),
+        GpuCase("embedded, all weights", None, (*shared, *small)),
+        GpuCase("embedded, LoRA", None, (*shared, *small, LORA)),
     ]
 
 
@@ -193,7 +193,7 @@ def _measured(device: Literal["cuda", "cpu"], toy: bool, peak: float) -> Iterato
 
 
 def _result(
-    case: Case,
+    case: GpuCase,
     run: RunDirectory,
     settings: RunSettings,
     used: Sequence[Used],
