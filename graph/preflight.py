@@ -35,7 +35,7 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
         from training.preflight import check_policy
         from training.rollout.vllm_preflight import check_engine
 
-        check_policy(settings.policy, settings.training, settings.sampling.engine)
+        check_policy(settings.policy, settings.training, settings.sampling)
         check_sampling(settings)
         check_engine(settings.sampling, settings.policy, settings.training)
 

@@ -16,11 +16,13 @@ from memory.run import PolicyDirectory, read_json
 from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import policy_folder
-from training.rollout.settings import Engine
+from training.rollout.settings import Engine, SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
+IN_PROCESS = SamplingSettings()
 
 HUB_SECONDS = 10.0
 """Timeout of the hub's answer whether it has a model, in seconds (ours)."""
@@ -33,7 +35,7 @@ class _Config(BaseModel):
     text_config: _Config | None = None
 
 
-def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Engine = "in_process") -> None:
+def check_policy(policy: PolicySettings, training: TrainingSettings, sampling: SamplingSettings = IN_PROCESS) -> None:
     """Raise InputError that names the key of a policy, device or token limit that a round of training would refuse.
 
     For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
@@ -41,7 +43,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Eng
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
     if training.launch is not None:
-        check_launch(training.launch, policy, engine == "in_process")
+        check_launch(training.launch, policy, sampling)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():
@@ -61,7 +63,7 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, engine: Eng
         if not (folder / "tokenizer.json").is_file():
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return
-    _check_rendering(policy, training, engine)
+    _check_rendering(policy, training, sampling.engine)
 
 
 def check_attention(config: PretrainedConfig) -> None:

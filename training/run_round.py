@@ -38,8 +38,7 @@ def main(
         settings = directory.settings(RoundSettings)
         launch, threads = settings.training.launch, settings.training.threads
         if launch is not None and not directory.iteration(iteration).round.exists():
-            in_process = settings.sampling.engine == "in_process"
-            launch_round(run, iteration, resume, launch, settings.policy, threads, in_process)
+            launch_round(run, iteration, resume, launch, settings.policy, threads, settings.sampling)
             return
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:

@@ -27,9 +27,12 @@ from memory.processes import search_path
 from memory.strict_yaml import read_yaml
 from training.grpo.ranks import Sharding, started_by_launcher
 from training.grpo.record import RoundFailure
+from training.rollout.settings import SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
 __all__ = ["Ended", "check_launch", "failure_of", "launch_round", "sharding"]
+
+IN_PROCESS = SamplingSettings()
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
@@ -86,10 +89,10 @@ def sharding(launch: LaunchSettings) -> Sharding | None:
     return None if config is None else _TYPES.get(config.distributed_type)
 
 
-def check_launch(launch: LaunchSettings, policy: PolicySettings, in_process_sampler: bool = True) -> None:
+def check_launch(launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
     """Raise InputError that names the key for which the processes could not train together.
 
-    ``in_process_sampler``: rollouts are sampled from the trainer's own model, which must then be whole.
+    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one.
     """
     if launch.machines > 1:
         machine_of()
@@ -114,19 +117,24 @@ def check_launch(launch: LaunchSettings, policy: PolicySettings, in_process_samp
             f"{precision}"
         )
     if (kind := _TYPES[config.distributed_type]) is not None:
-        _check_sharding(where, kind, config, policy, in_process_sampler)
+        _check_sharding(where, kind, config, policy, sampling)
 
 
 def _check_sharding(
-    where: str, kind: Sharding, config: _Config, policy: PolicySettings, in_process_sampler: bool
+    where: str, kind: Sharding, config: _Config, policy: PolicySettings, sampling: SamplingSettings
 ) -> None:
     if policy.device == "cpu":
         raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
-    if in_process_sampler and (kind == "fsdp" or _stage(config) == 3):
-        raise InputError(
-            f"{where} shards weights, and the in-process sampler needs all of them in each process: sample with vLLM "
-            "(sampling.engine), or take a configuration of DDP"
-        )
+    if kind == "fsdp" or _stage(config) == 3:
+        if sampling.engine != "vllm_server":
+            raise InputError(
+                f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
+                "make it vllm_server, or take a configuration of DDP"
+            )
+        if sampling.weights == "nccl":
+            raise InputError(
+                f"{where} shards weights, and sampling.weights nccl sends those of a whole model: make it folder"
+            )
     if kind == "fsdp":
         for key, value, why in (
             ("fsdp_version", 2, "FSDP1 is not supported"),
@@ -182,7 +190,7 @@ def launch_round(
     launch: LaunchSettings,
     policy: PolicySettings,
     threads: int = 1,
-    in_process_sampler: bool = True,
+    sampling: SamplingSettings = IN_PROCESS,
 ) -> None:
     """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
 
@@ -195,7 +203,7 @@ def launch_round(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
         )
-    check_launch(launch, policy, in_process_sampler)
+    check_launch(launch, policy, sampling)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 

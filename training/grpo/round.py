@@ -29,7 +29,7 @@ from training.grpo.checkpoints import (
     discard_superseded,
     newest_checkpoint,
 )
-from training.grpo.ranks import ALONE, Ranks
+from training.grpo.ranks import ALONE, Ranks, whole_state
 from training.grpo.record import (
     RoundPlan,
     RoundProgress,
@@ -235,6 +235,7 @@ class _Round:
             autocast=bfloat16,
             first=self.ranks.first,
             by_first=self.ranks.by_first,
+            gather=(lambda model: dict(whole_state(model, self.ranks.first))) if self.ranks.sharding else None,
         )
         stopwatch.engine = sampler.figures
 

@@ -43,6 +43,7 @@ def open_sampler(
     stored: bool = False,
     first: bool = True,
     by_first: Callable[[Callable[[], Any]], Any] = alone,
+    gather: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Sampler:
     """Return the sampler that ``settings`` choose for ``policy``; close it when it is not needed any more.
 
@@ -55,6 +56,8 @@ def open_sampler(
         stored: the policy's weights are those of its path, and do not change.
         first: this process loads servers; of several that train together, one does.
         by_first: calls a function in the first process alone, and returns its result in all.
+        gather: with weights that are divided among those processes: returns the model's whole tensors by name in the
+            first one, where all have called it.
 
     Raises InputError for a model that the engine cannot decode, and for an engine that is not installed.
     """
@@ -62,10 +65,14 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_weights import PolicyWeights, stored_folder
+    from training.rollout.vllm_weights import DividedWeights, PolicyWeights, stored_folder
 
-    path = stored_folder(policy.path) if stored else None
-    weights = PolicyWeights(policy, folder, adapter=lora_rank is not None, autocast=autocast, stored=path)
+    adapter = lora_rank is not None
+    if gather is not None:
+        weights: PolicyWeights = DividedWeights(policy, folder, adapter=adapter, autocast=autocast, gather=gather)
+    else:
+        path = stored_folder(policy.path) if stored else None
+        weights = PolicyWeights(policy, folder, adapter=adapter, autocast=autocast, stored=path)
     tolerance = settings.most_difference(bfloat16)
     if settings.engine == "vllm_colocate":
         from training.rollout.vllm_colocate import VllmInProcess

@@ -273,15 +273,21 @@ class Scores(NamedTuple):
     best: tuple[float, ...]
 
 
+def canary_prompt(vocabulary: int) -> list[int]:
+    """Return the ids that a canary answers to."""
+    return [(7919 * place + 31) % vocabulary for place in range(CANARY_PROMPT)]
+
+
 def canaries(vocabulary: int, key: str) -> tuple[MessageRequest, ...]:
     """Return fixed messages, one greedy and one at a temperature, that show whether an engine holds the right weights.
 
     The second is of less likely ids, which other weights move more, and shows an engine that reports log-probabilities
     before the temperature.
     """
-    prompt = [(7919 * place + 31) % vocabulary for place in range(CANARY_PROMPT)]
     return tuple(
-        MessageRequest(prompt, CANARY_TOKENS, temperature, 0, (), "canary", f"canary-{key}-{temperature:g}")
+        MessageRequest(
+            canary_prompt(vocabulary), CANARY_TOKENS, temperature, 0, (), "canary", f"canary-{key}-{temperature:g}"
+        )
         for temperature in (0.0, CANARY_TEMPERATURE)
     )
 
@@ -291,7 +297,8 @@ def largest_difference(message: Sampled, scores: Scores, temperature: float) -> 
 
     A greedy message also differs by what its ids are less likely than the likeliest ones: ties may go either way.
     """
-    differences = [abs(said - own) for said, own in zip(message.logprobs, scores.chosen, strict=True)]
+    said = message.logprobs[: len(scores.chosen)]
+    differences = [abs(engine - own) for engine, own in zip(said, scores.chosen, strict=True)]
     if temperature == 0:
         differences += [best - own for best, own in zip(scores.best, scores.chosen, strict=True)]
     # max() would pass over what is not a number, which a policy that has diverged gives.

@@ -150,6 +150,7 @@ class VllmServers(Sampler):
         Raises EngineFailure where none can be loaded, and where one answers unlike the trainer's forward pass.
         """
         began = self._waited()
+        self._weights.prepare()
         loaded: _Loaded = self._by_first(lambda: self._publish(version))
         if not self._first:
             self._pool.adopt(loaded.want, loaded.servers)

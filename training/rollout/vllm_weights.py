@@ -7,7 +7,8 @@ it needs torch.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from environments.command import writing
 from training.rollout.policy import Policy, adapter_base
 from training.rollout.policy_path import policy_folder
 from training.rollout.sampling import EngineFailure
-from training.rollout.vllm_requests import Scores
+from training.rollout.vllm_requests import CANARY_TOKENS, Scores, canary_prompt
 
-__all__ = ["NcclTransfer", "PolicyWeights", "stored_folder"]
+__all__ = ["DividedWeights", "NcclTransfer", "PolicyWeights", "stored_folder"]
 
 
 def stored_folder(path: str) -> Path:
@@ -61,6 +62,10 @@ class PolicyWeights:
         path = adapter_base(self.policy.path) or policy_folder(self.policy.path)
         return stored_folder(path)
 
+    def prepare(self) -> None:
+        """Do what takes all processes of a round, before the first one writes and scores: nothing where each is whole."""
+        return
+
     def write(self, name: str) -> Path:
         """Write the weights as the folder ``name`` and return its absolute path. Raises StorageError."""
         if self.stored is not None:
@@ -73,12 +78,16 @@ class PolicyWeights:
                 if self.adapter:
                     self._write_adapter(unfinished)
                 else:
-                    self.policy.model.save_pretrained(unfinished)
+                    self.policy.model.save_pretrained(unfinished, state_dict=self._state())
                 unfinished.rename(folder)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         return folder
+
+    def _state(self) -> dict[str, torch.Tensor] | None:
+        """Return the model's whole tensors by name; None where the model has them."""
+        return None
 
     def _write_adapter(self, folder: Path) -> None:
         # peft puts its layers into the policy's model in place: the model has its configuration, and the state of its
@@ -88,7 +97,7 @@ class PolicyWeights:
 
         model = self.policy.model
         config = model.peft_config["default"]
-        state = get_peft_model_state_dict(model, adapter_name="default")
+        state = get_peft_model_state_dict(model, self._state(), adapter_name="default")
         save_file(
             {f"base_model.model.{name}": value.detach().cpu().contiguous() for name, value in state.items()},
             folder / "adapter_model.safetensors",
@@ -108,18 +117,78 @@ class PolicyWeights:
 
     def score(self, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> Scores:
         """Return what the trainer's forward pass says of ``ids`` after ``prompt``; temperature 0 is taken as 1."""
+        return _scores(self._logits([*prompt, *ids])[len(prompt) - 1 : -1], ids, temperature)
+
+    def _logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """Return the logits after each of ``ids``: (ids, vocabulary), float32."""
         model = self.policy.model
         device = model.device
         was_training = model.training
         model.train(False)
         try:
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
-                logits = model(input_ids=torch.tensor([[*prompt, *ids]], device=device)).logits[0]
+                logits: torch.Tensor = model(input_ids=torch.tensor([ids], device=device)).logits[0]
         finally:
             model.train(was_training)
-        logprobs = torch.log_softmax(logits[len(prompt) - 1 : -1].float() / (temperature or 1.0), dim=-1)
-        chosen = logprobs.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
-        return Scores(tuple(chosen.tolist()), tuple(logprobs.amax(dim=-1).tolist()))
+        return logits.float()
+
+
+class DividedWeights(PolicyWeights):
+    """The weights of a policy that is divided among the processes of a round (FSDP2, ZeRO-3).
+
+    Every gathered tensor and every forward pass takes all processes. So all of them gather the weights, and write the
+    likeliest answer to the canary's prompt, before the first one writes a folder and loads servers by itself.
+
+    Args:
+        gather: returns the whole tensors of a model by name in the first process, and nothing in the others.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        folder: Path,
+        *,
+        adapter: bool,
+        autocast: bool,
+        gather: Callable[[torch.nn.Module], dict[str, torch.Tensor]],
+    ) -> None:
+        super().__init__(policy, folder, adapter=adapter, autocast=autocast)
+        self._gather = gather
+        self._whole: dict[str, torch.Tensor] = {}
+        self._greedy: list[int] = []
+        self._rows = torch.empty(0)
+
+    def prepare(self) -> None:
+        """Gather the weights, and write the likeliest answer to the canary's prompt, in all processes."""
+        prompt, self._greedy = canary_prompt(self.vocabulary), []
+        rows = []
+        for _ in range(CANARY_TOKENS):
+            rows.append(self._logits([*prompt, *self._greedy])[-1].cpu())
+            self._greedy.append(int(rows[-1].argmax()))
+        self._rows = torch.stack(rows)
+        self._whole = self._gather(self.policy.model)
+
+    def write(self, name: str) -> Path:
+        """Write the gathered weights as the folder ``name`` and return its absolute path. Raises StorageError."""
+        folder = super().write(name)
+        self._whole = {}
+        return folder
+
+    def score(self, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> Scores:
+        """Return the scores of ``ids`` as far as all ids before them are the likeliest: of one of them at least."""
+        likely = zip(ids, self._greedy, strict=False)
+        places = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], likely))
+        return _scores(self._rows[: min(places, len(ids))], ids, temperature)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return self._whole
+
+
+def _scores(logits: torch.Tensor, ids: Sequence[int], temperature: float) -> Scores:
+    """Return the log-probabilities of the first of ``ids``, each by its row of logits."""
+    logprobs = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
+    chosen = logprobs.gather(1, torch.tensor(ids[: len(logprobs)], device=logprobs.device)[:, None])[:, 0]
+    return Scores(tuple(chosen.tolist()), tuple(logprobs.amax(dim=-1).tolist()))
 
 
 class NcclTransfer:

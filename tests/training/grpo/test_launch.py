@@ -17,9 +17,11 @@ from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complet
 from training.grpo.launch import Ended, MachinePlace, check_launch, failure_of, launch_round, machine_of, sharding
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
+from training.rollout.settings import SamplingSettings
 from training.settings import LaunchSettings, PolicySettings, TrainingSettings
 
 LAUNCH = {"processes": 4}
+SERVERS = SamplingSettings(engine="vllm_server", servers=("http://first:8000",))
 CONFIGS = sorted((ROOT / "recipes" / "launch").glob("*.yaml"))
 
 
@@ -84,7 +86,7 @@ def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path, monk
     monkeypatch.setattr(module, "find_spec", lambda name: True)
     for name, value in (("NODE_RANK", "0"), ("MASTER_ADDR", "first"), ("MASTER_PORT", "29500")):
         monkeypatch.setenv(name, value)
-    check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), in_process_sampler=False)
+    check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
     kind = sharding(launch)
     assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}[kind]
     # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
@@ -125,16 +127,21 @@ def test_a_configuration_that_would_not_train_together_is_refused(config, policy
     path = tmp_path / "launch.yaml"
     path.write_text(config)
     with pytest.raises(InputError, match=sentence):
-        check_launch(LaunchSettings(config=str(path)), PolicySettings(**policy), in_process_sampler=False)
+        check_launch(LaunchSettings(config=str(path)), PolicySettings(**policy), SERVERS)
 
 
 def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "launch.yaml"
     path.write_text(GOOD)
     launch = LaunchSettings(config=str(path))
-    check_launch(launch, PolicySettings(), in_process_sampler=False)
-    with pytest.raises(InputError, match=r"sampler needs all of them in each process: sample with vLLM"):
-        check_launch(launch, PolicySettings())
+    check_launch(launch, PolicySettings(), SERVERS)
+    for sampling, sentence in (
+        (SamplingSettings(), r"sampling\.engine in_process needs all of them in each process: make it vllm_server"),
+        (SamplingSettings(engine="vllm_colocate"), r"sampling\.engine vllm_colocate needs all of them"),
+        (SERVERS.model_copy(update={"weights": "nccl"}), r"sampling\.weights nccl sends those of a whole model"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check_launch(launch, PolicySettings(), sampling)
     with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read, there is no such file"):
         check_launch(LaunchSettings(config="nowhere.yaml"), PolicySettings())
 
