@@ -53,6 +53,7 @@ def evaluate(
     import torch
 
     from training.rollout.engines import open_sampler
+    from training.rollout.lora import adapter_rank
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
@@ -65,21 +66,12 @@ def evaluate(
         Path(policy.path),
         positions=limits.max_tokens,
         bfloat16=settings.dtype == "bfloat16",
-        lora_rank=policy.model.peft_config["default"].r if policy.adapter else None,
-        stored=None if sampling.engine == "in_process" else _stored(policy.path),
+        lora_rank=adapter_rank(policy.model) if policy.adapter else None,
+        stored=True,
     )
     with closing(sampler):
         sampler.load_weights(0)
         return attempt(items, policy, sampler, environment, limits, settings.batch or budget.batch, report), policy
-
-
-def _stored(path: str) -> Path:
-    """Return the folder that holds the weights of a policy that was loaded from ``path``, also of one on the hub."""
-    if Path(path).is_dir():
-        return Path(path)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(path, local_files_only=True))
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:

@@ -298,6 +298,8 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
             option = f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
+        if self.train is not None and self.servers:
+            raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
         _ = self.sampling
 
 

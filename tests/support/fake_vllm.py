@@ -70,11 +70,11 @@ class FakeServer:
             self.model.lm_head.weight = torch.nn.Parameter(head)
 
     def load_adapter(self, name: str, path: str) -> None:
-        from peft import PeftModel
-        from transformers import AutoModelForCausalLM
+        from copy import deepcopy
 
-        base = AutoModelForCausalLM.from_pretrained(self.starter).eval()
-        self.adapters[name] = PeftModel.from_pretrained(base, path).eval()
+        from peft import PeftModel
+
+        self.adapters[name] = PeftModel.from_pretrained(deepcopy(self.model), path).eval()
 
     def sample(self, model: Any, ids: Sequence[int], given: dict[str, Any]) -> tuple[list[int], list[float]]:
         import torch

@@ -131,11 +131,13 @@ class RoundTrainer(GRPOTrainer):
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         super().__init__(rollout_func=self._roll_out, **given)
+        assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
             # TRL corrects for the sampler where it believes that vLLM samples. It would start an engine of its own: the
             # rollouts have theirs, and load its weights themselves.
             self.use_vllm = True
-            self.vllm_generation = _LoadedByRollouts()
+            engine: Any = _LoadedByRollouts()
+            self.vllm_generation = engine
             self._last_loaded_step = -1
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:

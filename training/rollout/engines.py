@@ -40,7 +40,7 @@ def open_sampler(
     bfloat16: bool,
     lora_rank: int | None,
     autocast: bool = False,
-    stored: Path | None = None,
+    stored: bool = False,
     first: bool = True,
     by_first: Callable[[Callable[[], Any]], Any] = alone,
 ) -> Sampler:
@@ -52,7 +52,7 @@ def open_sampler(
         bfloat16: the policy's matrix products are computed in it.
         lora_rank: rank of the LoRA adapter in the policy's layers, now or once training has begun; None for none.
         autocast: they are computed so by autocast, as in training.
-        stored: a folder that holds the policy's weights, which do not change.
+        stored: the policy's weights are those of its path, and do not change.
         first: this process loads servers; of several that train together, one does.
         by_first: calls a function in the first process alone, and returns its result in all.
 
@@ -62,9 +62,10 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_weights import PolicyWeights
+    from training.rollout.vllm_weights import PolicyWeights, stored_folder
 
-    weights = PolicyWeights(policy, folder, adapter=lora_rank is not None, autocast=autocast, stored=stored)
+    path = stored_folder(policy.path) if stored else None
+    weights = PolicyWeights(policy, folder, adapter=lora_rank is not None, autocast=autocast, stored=path)
     tolerance = settings.most_difference(bfloat16)
     if settings.engine == "vllm_colocate":
         from training.rollout.vllm_colocate import VllmInProcess

@@ -30,7 +30,7 @@ from training.rollout.vllm_requests import (
 )
 from training.rollout.vllm_weights import NcclTransfer, PolicyWeights
 
-__all__ = ["ServerPool", "ServerState"]
+__all__ = ["EnginePool", "ServerState"]
 
 FAULTS_IN_A_ROW = 3
 """Failed requests after which a server that says it is healthy leaves the pool (ours)."""
@@ -40,6 +40,9 @@ BAD_ANSWERS = 2
 
 RELOADS = 1
 """Times that a server with other weights is loaded again before the next step (ours)."""
+
+SINCE_START = "default"
+"""The version of the weights that a server was started with."""
 
 PAUSE = 0.2
 """Seconds before a failed message is sampled again, doubled each time (ours)."""
@@ -75,7 +78,7 @@ class _Member:
             task.cancel()
 
 
-class ServerPool:
+class EnginePool:
     """The servers that ``settings`` name.
 
     Args:
@@ -314,6 +317,7 @@ class ServerPool:
         if not member.base:
             member.base = await _served(server)
         if self.way == "lora":
+            await self._restore_base(server)
             await server.load_adapter(want, self._path)
             names = [model.id for model in await server.models()]
             if want not in names:
@@ -335,6 +339,17 @@ class ServerPool:
         await self._compare(member)
         if self.way == "lora" and former is not None:
             await server.unload_adapter(former)
+
+    async def _restore_base(self, server: VllmServer) -> None:
+        """Load the weights below the adapter where another run, or an evaluation, has put others in their place."""
+        assert self.want is not None
+        name = f"{self.want.partition('-')[0]}-base"
+        if await server.weight_version() in (SINCE_START, name):
+            return
+        await server.pause()
+        await server.load_policy(str(self._weights.base))
+        await server.name_weights(name)
+        await server.resume()
 
     async def _compare(self, member: _Member) -> None:
         """Run the canary. Raises EngineFailure where the server answers unlike the trainer's forward pass."""

@@ -32,7 +32,7 @@ import httpx
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDriver, Sampled, Sampler
 from training.rollout.settings import SamplingSettings
-from training.rollout.vllm_pool import ServerPool, ServerState
+from training.rollout.vllm_pool import EnginePool, ServerState
 from training.rollout.vllm_requests import Conversation
 from training.rollout.vllm_weights import PolicyWeights
 
@@ -106,7 +106,7 @@ class VllmServers(Sampler):
         self._counts = EngineFigures()
         self._counting = threading.Lock()
         self._since: float | None = None
-        self._pool = ServerPool(settings, weights, tolerance, self._add, first=first, transport=transport)
+        self._pool = EnginePool(settings, weights, tolerance, self._add, first=first, transport=transport)
         self._loop = _Loop()
 
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:

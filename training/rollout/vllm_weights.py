@@ -14,11 +14,21 @@ from typing import Any
 import torch
 
 from environments.command import writing
-from training.rollout.policy import Policy
+from training.rollout.policy import Policy, adapter_base
+from training.rollout.policy_path import policy_folder
 from training.rollout.sampling import EngineFailure
 from training.rollout.vllm_requests import Scores
 
-__all__ = ["NcclTransfer", "PolicyWeights"]
+__all__ = ["NcclTransfer", "PolicyWeights", "stored_folder"]
+
+
+def stored_folder(path: str) -> Path:
+    """Return the folder that holds the weights of the policy at ``path``, also of one on the hub that was loaded."""
+    if Path(path).is_dir():
+        return Path(path).resolve()
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=True))
 
 
 class PolicyWeights:
@@ -44,6 +54,12 @@ class PolicyWeights:
     def vocabulary(self) -> int:
         """Return the number of ids that the policy knows."""
         return int(self.policy.model.config.get_text_config().vocab_size)
+
+    @property
+    def base(self) -> Path:
+        """Return the folder of the weights that the policy had before it was trained, or below its adapter."""
+        path = adapter_base(self.policy.path) or policy_folder(self.policy.path)
+        return stored_folder(path)
 
     def write(self, name: str) -> Path:
         """Write the weights as the folder ``name`` and return its absolute path. Raises StorageError."""

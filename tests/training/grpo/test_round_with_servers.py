@@ -169,23 +169,35 @@ def test_an_adapter_goes_by_name_and_the_correction_measures_the_gap(
         assert step.measured is not None
         assert 0 <= step.measured.mean <= step.measured.largest < 1e-4
     assert read_json(run.iteration(0).round, RoundRecord) == record
+    restart(servers)
+    here, there = scores(str(run.root / record.policy))
+    assert here == there
+    assert not servers[A].loads, "the adapter of a checkpoint goes by name, too"
+    asked = {body["model"] for server in servers.servers.values() for body in server.generated}
+    assert len(asked) == 1
+    assert "policy" not in asked
+
+
+def scores(policy: str) -> list[object]:
+    """Outcomes of a policy, in this process and on the servers."""
+    from environments.benchmark import Limits
+    from environments.bfcl.environment import BFCLEnvironment
+
+    items = [Item(task=task, group="small", cluster=task.id, reference_calls=1) for task in small_tasks()]
+    shared = {"model": policy, "device": "cpu", "max_new_tokens": 16, "max_tokens": 120, "max_actions": 3}
+    return [
+        evaluate(items, BFCLEnvironment(CLASSES), ScoringSettings(**shared, **given), Limits())[0]
+        for given in ({}, {"servers": (A, B)})
+    ]
 
 
 def test_an_evaluation_samples_from_the_same_servers(
     undisturbed: SimpleNamespace, starter: Path, servers: FakeVllm
 ) -> None:
-    from environments.benchmark import Limits
-    from environments.bfcl.environment import BFCLEnvironment
-
     restart(servers)
     policy = str(undisturbed.run.policy_path / f"checkpoint-{STEPS}")
-    items = [Item(task=task, group="small", cluster=task.id, reference_calls=1) for task in small_tasks()]
-    shared = {"model": policy, "device": "cpu", "max_new_tokens": 16, "max_tokens": 120, "max_actions": 3}
-    scored = [
-        evaluate(items, BFCLEnvironment(CLASSES), ScoringSettings(**shared, **given), Limits())[0]
-        for given in ({}, {"servers": (A, B)})
-    ]
-    assert scored[0] == scored[1]
+    here, there = scores(policy)
+    assert here == there
     assert servers[A].loads == [policy]
     assert servers[A].generated
     assert not (Path(policy) / "served").exists()
@@ -198,6 +210,7 @@ def test_an_evaluation_samples_from_the_same_servers(
         (["--servers", "a:1"], "--servers: servers.0"),
         (["--servers", A, "--servers", A], "twice"),
         (["--model", "openai:x", "--servers", A], "--servers decides how a local model runs"),
+        (["--model", "lookup", "--train", "t.jsonl", "--servers", A], "--servers samples from a model"),
     ],
 )
 def test_options_of_an_evaluation_that_do_not_fit_are_refused(options: list[str], told: str) -> None:

@@ -74,7 +74,9 @@ def made(served: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[..., Simp
 
             torch.manual_seed(1)
             get_peft_model(model, lora_config(LoraSettings(rank=8), model))
-        weights = PolicyWeights(SimpleNamespace(model=model), tmp_path / "weights", adapter=adapter, autocast=False)
+        weights = PolicyWeights(
+            SimpleNamespace(model=model, path=str(STARTER)), tmp_path / "weights", adapter=adapter, autocast=False
+        )
         settings = SamplingSettings(engine="vllm_server", servers=(served.url,), **given)
         samplers.append(VllmServers(settings, weights, 1e-3, transport=served.transport))
         return SimpleNamespace(model=model, sampler=samplers[-1], weights=weights)

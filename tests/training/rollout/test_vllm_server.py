@@ -59,7 +59,14 @@ def made(starter: Path, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespac
 
     samplers = []
 
-    def make(*urls: str, tolerance: float = 1e-3, adapter: bool = False, **given: object) -> SimpleNamespace:
+    def make(
+        *urls: str,
+        tolerance: float = 1e-3,
+        adapter: bool = False,
+        fakes: FakeVllm | None = None,
+        ranks: dict[str, object] | None = None,
+        **given: object,
+    ) -> SimpleNamespace:
         model = AutoModelForCausalLM.from_pretrained(starter)
         if adapter:
             from peft import get_peft_model
@@ -69,10 +76,12 @@ def made(starter: Path, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespac
 
             torch.manual_seed(1)
             get_peft_model(model, lora_config(LoraSettings(rank=2), model))
-        fakes = FakeVllm(starter, *(urls or (A, B)))
-        weights = PolicyWeights(SimpleNamespace(model=model), tmp_path / "weights", adapter=adapter, autocast=False)
+        fakes = fakes or FakeVllm(starter, *(urls or (A, B)))
+        weights = PolicyWeights(
+            SimpleNamespace(model=model, path=str(starter)), tmp_path / "weights", adapter=adapter, autocast=False
+        )
         settings = SamplingSettings(engine="vllm_server", servers=tuple(fakes.servers), **given)
-        sampler = VllmServers(settings, weights, tolerance, transport=fakes.transport)
+        sampler = VllmServers(settings, weights, tolerance, transport=fakes.transport, **(ranks or {}))
         samplers.append(sampler)
         return SimpleNamespace(model=model, fakes=fakes, sampler=sampler, weights=weights)
 
@@ -405,6 +414,18 @@ def test_adapters_are_asked_by_name_and_former_ones_dropped(made) -> None:
     assert not engine.fakes[A].adapters
 
 
+def test_an_adapter_is_put_on_the_policys_own_weights(made, tmp_path: Path) -> None:
+    """A server that an evaluation or another run left with other ones."""
+    engine = made(A, adapter=True)
+    engine.fakes[A].load(str(save_model(tmp_path / "other", seed=3)))
+    engine.fakes[A].version = "of-another-run"
+    engine.sampler.load_weights(0)
+    assert max(differences(engine.model, one, 0.9) for one in play(engine)) < 1e-5
+    loads = len(engine.fakes[A].loads)
+    engine.sampler.load_weights(1)
+    assert len(engine.fakes[A].loads) == loads == 2, "once is enough"
+
+
 def test_a_restarted_server_gets_its_adapter_again(made) -> None:
     engine = made(A, adapter=True)
     change(engine.model)
@@ -448,6 +469,26 @@ def test_nccl_sends_to_each_paused_server_through_its_own_group(made, monkeypatc
         engine.sampler.load_weights(2)
     engine.sampler.close()
     assert sorted(closed) == [A, B]
+
+
+def test_of_several_processes_one_loads_and_all_sample(made, capsys) -> None:
+    shared: list[object] = []
+
+    def by_first(act):
+        shared.append(act())
+        return shared[-1]
+
+    first = made(ranks={"by_first": by_first})
+    other = made(fakes=first.fakes, ranks={"first": False, "by_first": lambda act: shared[-1]})
+    for version in (0, 1):
+        first.sampler.load_weights(version)
+        other.sampler.load_weights(version)
+        assert [one.ids for one in play(other)] == [one.ids for one in play(first)]
+    assert [len(server.loads) for server in first.fakes.servers.values()] == [2, 2]
+    first.fakes[A].start()
+    assert [len(one.acted) for one in play(other)] == [3] * 6
+    assert len(first.fakes[A].loads) == 2
+    assert "another process of the trainer has to load it" in capsys.readouterr().err
 
 
 def test_figures_say_what_was_sampled_and_who_waited(made) -> None:
