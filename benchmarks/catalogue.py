@@ -93,7 +93,7 @@ BENCHMARKS = (
         "vllm",
         "benchmarks.vllm_sampler",
         "a vLLM server on CPU, against the sampler in process, at 0.6 M, 50 M and 100 M parameters",
-        "10 min",
+        "6 min",
         optional=True,
     ),
     CatalogueEntry(

@@ -6,9 +6,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -100,8 +99,12 @@ def main(
                 "let only the trainer's machines reach them\n"
             )
         served = ServedPolicy(INITIAL_POLICY) if recipe is None else served_policy(load_recipe(recipe))
-        given: dict[str, Any] = {"path": policy, "dtype": dtype, "max_model_len": max_model_len, "lora_rank": lora_rank}
-        served = replace(served, **{name: value for name, value in given.items() if value is not None})
+        served = ServedPolicy(
+            policy or served.path,
+            dtype or served.dtype,
+            max_model_len or served.max_model_len,
+            lora_rank or served.lora_rank,
+        )
         with vllm_servers(settings, served, log_dir) as servers:
             for server in servers:
                 print(f"{server.url} pid {server.pid} log {server.log}", flush=True)

@@ -63,7 +63,7 @@ class PolicyWeights:
         return stored_folder(path)
 
     def prepare(self) -> None:
-        """Do what takes all processes of a round, before the first one writes and scores: nothing where each is whole."""
+        """Do what takes all processes of a round, before the first one writes and scores."""
         return
 
     def write(self, name: str) -> Path:
