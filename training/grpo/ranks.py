@@ -16,6 +16,7 @@ Without a launcher there is one process, ``ALONE``, which exchanges nothing and 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -250,21 +251,36 @@ def whole_state(model: torch.nn.Module, first: bool) -> Iterator[tuple[str, torc
     """Yield the name and whole tensor of every weight on the ``first`` rank, on the CPU; nothing on the others.
 
     Every rank iterates to the end: each sharded weight (a DTensor of FSDP2, a partition of ZeRO-3) is gathered by all,
-    one after the other, so that no process ever holds the whole model. Weights that are not sharded are yielded as
-    they are. A weight of two names (tied embeddings) is yielded under both. Names are those of the bare model.
+    one after the other, so that no process needs to hold the whole model. Weights that are not sharded are yielded as
+    they are. A weight of two names (tied embeddings) is yielded under both, as one tensor. Names are those of the bare
+    model.
     """
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.fsdp import FSDPModule
 
+    for module in model.modules():
+        # After a forward pass without gradients the outermost module still has its gathered weights.
+        if isinstance(module, FSDPModule):
+            module.reshard()
     parameters = dict(model.named_parameters(remove_duplicate=False))
+    names = Counter(map(id, parameters.values()))
+    tied: dict[int, torch.Tensor | None] = {}
     for name, stored in model.state_dict().items():
         weight = parameters.get(name, stored)
-        if hasattr(weight, "ds_id"):
-            from deepspeed.zero import GatheredParameters
-
-            with GatheredParameters([weight]):
-                whole = weight.data.to("cpu", copy=True) if first else None
-        else:
-            gathered = weight.full_tensor() if isinstance(weight, DTensor) else weight
-            whole = gathered.detach().cpu() if first else None
+        whole = tied[id(weight)] if id(weight) in tied else _gathered(weight, first)
+        if names[id(weight)] > 1:
+            tied[id(weight)] = whole
         if whole is not None:
             yield name.removeprefix("module."), whole
+
+
+def _gathered(weight: torch.Tensor, first: bool) -> torch.Tensor | None:
+    """Return a whole weight on the CPU of the ``first`` rank, None on the others."""
+    from torch.distributed.tensor import DTensor
+
+    if hasattr(weight, "ds_id"):
+        from deepspeed.zero import GatheredParameters
+
+        with GatheredParameters([weight]):
+            return weight.data.to("cpu", copy=True) if first else None
+    whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
+    return whole.detach().cpu() if first else None
