@@ -114,6 +114,7 @@ def main(
     peak_tflops: Annotated[
         float | None, typer.Option(min=1e-6, help="the device's for MFU; measured with a matrix product if none")
     ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="measure this case alone, by its name; repeatable")] = None,
 ) -> None:
     """Measure two rounds with all weights and with LoRA: tokens per second, memory against the plan, and MFU.
 
@@ -121,9 +122,10 @@ def main(
     """
     with exit_statuses():
         check_output("--output", output)
+        chosen = _chosen(cases(device, toy), only or [])
         name, version, measured = _device(device)
         peak = measured if peak_tflops is None else peak_tflops * 1e12
-        results = list(_measured(device, toy, peak))
+        results = list(_measured(chosen, device, peak))
         report = GpuReport(
             device=name,
             torch=version,
@@ -167,11 +169,18 @@ def mfu_of(shape: ModelShape, used: Used, seconds: float, peak_flops: float, *, 
     return needed / (seconds * peak_flops)
 
 
-def _measured(device: Literal["cuda", "cpu"], toy: bool, peak: float) -> Iterator[CaseResult]:
+def _chosen(every: Sequence[GpuCase], names: Sequence[str]) -> Sequence[GpuCase]:
+    unknown = [name for name in names if all(name != case.name for case in every)]
+    if unknown:
+        raise InputError(f"--only {unknown[0]}: the cases are {'; '.join(case.name for case in every)}")
+    return [case for case in every if not names or case.name in names]
+
+
+def _measured(chosen: Sequence[GpuCase], device: Literal["cuda", "cpu"], peak: float) -> Iterator[CaseResult]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         policies: dict[int, Path] = {}
-        for number, case in enumerate(cases(device, toy)):
+        for number, case in enumerate(chosen):
             started = time.perf_counter()
             print(f"{case.name} ...", file=sys.stderr, flush=True)
             try:

@@ -32,10 +32,13 @@ def test_mfu_is_needed_over_possible_operations() -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_the_script_measures_every_case_at_toy_size(tmp_path: Path) -> None:
+def test_the_script_measures_cases_at_toy_size(tmp_path: Path) -> None:
     output = tmp_path / "gpu.json"
+    # Each policy and each way of training once: a case takes two processes that import torch.
+    names = ("random, toy, LoRA", "embedded, all weights")
+    only = [part for name in names for part in ("--only", name)]
     done = subprocess.run(
-        ["benchmarks/gpu.sh", "--toy", "--device", "cpu", "--output", str(output)],
+        ["benchmarks/gpu.sh", "--toy", "--device", "cpu", "--output", str(output), *only],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -45,7 +48,8 @@ def test_the_script_measures_every_case_at_toy_size(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = read_json(output, GpuReport)
-    assert (report.device, report.toy, report.peak_source, len(report.cases)) == ("cpu", True, "measured", 4)
+    assert (report.device, report.toy, report.peak_source, len(report.cases)) == ("cpu", True, "measured", 2)
+    assert tuple(one.name for one in report.cases) == names
     for one in report.cases:
         assert one.failure is None
         assert one.sampled_per_second
@@ -55,6 +59,14 @@ def test_the_script_measures_every_case_at_toy_size(tmp_path: Path) -> None:
         assert one.memory_gib is not None
         assert one.planned_gib is not None
     assert "trained tok/s" in done.stdout
+
+
+def test_an_unknown_case_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    from support.commands import run_here
+
+    done = run_here("benchmarks.gpu", "--toy", "--device", "cpu", "--only", "all", "--output", str(tmp_path / "x.json"))
+    assert done.returncode == 2
+    assert "--only all: the cases are random, toy, all weights; random, toy, LoRA; embedded" in done.stderr
 
 
 def test_a_machine_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

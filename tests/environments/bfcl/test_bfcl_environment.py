@@ -50,7 +50,7 @@ def test_tools_in_the_given_order():
     ("change", "reason"),
     [
         ({"environment": "appworld"}, "'appworld'"),
-        ({"classes": ("Nothing",)}, "'Nothing' is no class"),
+        ({"classes": ("Nothing",)}, "'Nothing' is not a class"),
         ({"classes": ()}, "no class is given"),
         ({"classes": ("VehicleControlAPI", "VehicleControlAPI")}, "given twice"),
         ({"tools": ("ls",)}, "'ls' belongs to none"),
@@ -69,5 +69,5 @@ def test_tasks_that_cannot_be_opened(change, reason):
 def test_unknown_names_are_the_users_mistake():
     with pytest.raises(InputError, match="no function 'fly'"):
         BFCLEnvironment().tools(["fly"])
-    with pytest.raises(InputError, match="'Nothing' is no class"):
+    with pytest.raises(InputError, match="'Nothing' is not a class"):
         BFCLEnvironment(["Nothing"])
