@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -48,12 +48,18 @@ ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platf
 _started: list[str] = []
 
 
-def _note_programs(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "subprocess.Popen" and (name := Path(str(arguments[0])).name) not in ASKED_BY_LIBRARIES:
+_start = subprocess.Popen.__init__
+
+
+def _noted(self: subprocess.Popen[Any], args: Any, *others: Any, **options: Any) -> None:
+    # Not an audit hook: that is called for every id() of the session, over a million times in some files.
+    program = args if isinstance(args, str | bytes | Path) else args[0]
+    if (name := Path(os.fsdecode(program)).name) not in ASKED_BY_LIBRARIES:
         _started.append(name)
+    _start(self, args, *others, **options)
 
 
-sys.addaudithook(_note_programs)
+subprocess.Popen.__init__ = _noted
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -76,11 +76,15 @@ async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault
         reply, measured = await connect(server, timeout=timeout_of(fault), structured=structured).ask(
             Answer, "s", "p", **ABOUT
         )
-    assert (reply.number, measured.calls, server.injected) == (4, 2, {fault: 1})
+    assert (reply.number, server.injected) == (4, {fault: 1})
     (request,) = read_requests(tmp_path / "spending.jsonl")
     assert request.outcome == "answered"
     assert request.model == "some-model"
-    assert [one[: len(cause)] for one in request.faults] == [cause]
+    assert measured.calls == 1 + len(request.faults)
+    assert request.faults[0].startswith(cause)
+    # On a busy machine an answer that does not stall may also be later than the short timeout.
+    assert fault is Fault.STALL or len(request.faults) == 1
+    assert {one[: len(cause)] for one in request.faults} == {cause}
 
 
 @pytest.mark.parametrize(("fault", "cause"), FAULTS.items())
