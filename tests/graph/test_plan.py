@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.commands import run_here
 from support.made_run import make_run
+from support.served_model import QWEN3_4B
 
 from agents.spending import Request
 from graph.plan import RecipePlan
@@ -20,18 +21,6 @@ from memory.run import read_json, write_json, write_jsonl
 from memory.settings import EvolutionSettings
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.plan import GIB
-
-QWEN3_4B = {
-    "model_type": "qwen3",
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-    "tie_word_embeddings": True,
-}
 
 
 def planned(*arguments: str) -> RecipePlan:

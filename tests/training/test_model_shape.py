@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.served_model import QWEN3_4B
 
 from environments.base import InputError
 from training.model_shape import FAMILIES, shape_of, trained_with_lora
@@ -24,17 +25,6 @@ MADE = {
     "qwen2": SMALL | {"tie_word_embeddings": True},
     "qwen3": SMALL | {"head_dim": 24, "tie_word_embeddings": True},
     "qwen3_moe": SMALL | EXPERTS | {"num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
-}
-QWEN3_4B = {
-    "model_type": "qwen3",
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-    "tie_word_embeddings": True,
 }
 
 

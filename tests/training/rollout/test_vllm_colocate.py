@@ -15,6 +15,7 @@ from support import ROOT
 from support.chatter import Chatter
 from support.fake_vllm import FakeServer
 from support.late import Late
+from support.served_model import change, farthest, save_small
 from support.vllm_server import installed_vllm
 
 from environments.base import InputError
@@ -23,30 +24,9 @@ from training.rollout.sampling import EngineFailure
 torch = Late("torch")
 
 
-def save_model(folder: Path) -> Path:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    config = Qwen3Config(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=32,
-        initializer_range=0.3,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "starter")
+    return save_small(tmp_path_factory.mktemp("model") / "starter")
 
 
 class Engine:
@@ -141,25 +121,6 @@ def made(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 def chatters(count: int = 6) -> list[Chatter]:
     return [Chatter(seed, actions=3, longest=8) for seed in range(count)]
-
-
-def farthest(model, played: list[Chatter], temperature: float) -> float:
-    worst = 0.0
-    for one in played:
-        with torch.no_grad():
-            logits = model.eval()(input_ids=torch.tensor([one.ids])).logits[0, :-1] / (temperature or 1.0)
-        own = torch.log_softmax(logits, -1)[torch.arange(len(one.ids) - 1), torch.tensor(one.ids[1:])].tolist()
-        sampled = zip(one.logprobs[1:], own, one.sampled[1:], strict=True)
-        worst = max(worst, *(abs(a - b) for a, b, drawn in sampled if drawn))
-    return worst
-
-
-def change(model) -> None:
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(0.1 * torch.randn_like(weight))
 
 
 @pytest.mark.parametrize("adapter", [False, True])

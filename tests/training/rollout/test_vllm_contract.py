@@ -18,6 +18,7 @@ import pytest
 from support.chatter import Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
+from support.served_model import change, farthest
 from support.vllm_server import CONTEXT, STARTER
 
 from training.rollout.sampling import EngineFailure, FinishReason
@@ -96,25 +97,6 @@ def post(served: SimpleNamespace, path: str, body: object = None) -> None:
     asyncio.run(ask())
 
 
-def change(model, by: float = 0.02) -> None:
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(by * torch.randn_like(weight))
-
-
-def farthest(model, played: list[OnStarter], temperature: float) -> float:
-    worst = 0.0
-    for one in played:
-        with torch.no_grad():
-            logits = model.eval()(input_ids=torch.tensor([one.ids])).logits[0, :-1] / (temperature or 1.0)
-        own = torch.log_softmax(logits, -1)[torch.arange(len(one.ids) - 1), torch.tensor(one.ids[1:])].tolist()
-        sampled = zip(one.logprobs[1:], own, one.sampled[1:], strict=True)
-        worst = max(worst, *(abs(a - b) for a, b, drawn in sampled if drawn))
-    return worst
-
-
 @pytest.mark.parametrize("adapter", [False, True])
 def test_logprobs_are_the_trainers_before_and_after_an_update(made, adapter: bool) -> None:
     engine = made(adapter=adapter)
@@ -126,7 +108,7 @@ def test_logprobs_are_the_trainers_before_and_after_an_update(made, adapter: boo
             engine.sampler.run(played, temperature=temperature, concurrency=6)
             assert farthest(engine.model, played, temperature) < 1e-4
             reasons |= {message.finish_reason for one in played for message in one.acted}
-        change(engine.model)
+        change(engine.model, 0.02)
     assert reasons == {FinishReason.STOP, FinishReason.LENGTH}
     figures = engine.sampler.figures()
     assert (figures.messages, figures.resampled, figures.reloads) == (4 * 6 * 3, 0, 0)
@@ -145,7 +127,7 @@ def test_equal_seeds_draw_equal_messages_in_any_company(made) -> None:
 def test_weights_that_somebody_else_loaded_are_replaced(made, served: SimpleNamespace) -> None:
     """What a restarted server is: the first weights, under no name of this run."""
     engine = made()
-    change(engine.model)
+    change(engine.model, 0.02)
     engine.sampler.load_weights(0)
     post(served, "/pause?mode=wait")
     post(served, "/collective_rpc", {"method": "load_policy", "kwargs": {"path": str(STARTER)}, "timeout": 60})
@@ -160,7 +142,7 @@ def test_weights_that_somebody_else_loaded_are_replaced(made, served: SimpleName
 
 def test_other_weights_under_the_wanted_name_do_not_pass_the_canary(made, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = made()
-    change(engine.model)
+    change(engine.model, 0.02)
     monkeypatch.setattr(engine.weights, "write", lambda name: STARTER)
     with pytest.raises(EngineFailure, match="answers as other weights would"):
         engine.sampler.load_weights(0)
@@ -168,7 +150,7 @@ def test_other_weights_under_the_wanted_name_do_not_pass_the_canary(made, monkey
 
 def test_an_adapter_that_was_unloaded_is_loaded_again(made, served: SimpleNamespace) -> None:
     engine = made(adapter=True)
-    change(engine.model)
+    change(engine.model, 0.02)
     engine.sampler.load_weights(0)
     post(served, "/v1/unload_lora_adapter", {"lora_name": engine.sampler._pool.want})
     played = episodes()

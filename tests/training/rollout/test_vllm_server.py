@@ -12,6 +12,7 @@ import pytest
 from support.chatter import STOP, Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
+from support.served_model import change, save_small
 
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, FinishReason
@@ -23,30 +24,9 @@ torch = Late("torch")
 A, B = "http://a:1", "http://b:2"
 
 
-def save_model(folder: Path, seed: int = 0) -> Path:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
-    torch.set_num_threads(1)
-    config = Qwen3Config(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=32,
-        initializer_range=0.3,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "starter")
+    return save_small(tmp_path_factory.mktemp("model") / "starter")
 
 
 @pytest.fixture
@@ -107,15 +87,6 @@ def differences(model, chatter: Chatter, temperature: float) -> float:
     expected = torch.log_softmax(logits, -1)[torch.arange(len(chatter.ids) - 1), torch.tensor(chatter.ids[1:])].tolist()
     sampled = zip(chatter.logprobs[1:], expected, chatter.sampled[1:], strict=True)
     return max(abs(a - b) for a, b, own in sampled if own)
-
-
-def change(model, by: float = 0.1) -> None:
-    """What an optimizer's step does to every weight."""
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(by * torch.randn_like(weight))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -417,7 +388,7 @@ def test_adapters_are_asked_by_name_and_former_ones_dropped(made) -> None:
 def test_an_adapter_is_put_on_the_policys_own_weights(made, tmp_path: Path) -> None:
     """A server that an evaluation or another run left with other ones."""
     engine = made(A, adapter=True)
-    engine.fakes[A].load(str(save_model(tmp_path / "other", seed=3)))
+    engine.fakes[A].load(str(save_small(tmp_path / "other", seed=3)))
     engine.fakes[A].version = "of-another-run"
     engine.sampler.load_weights(0)
     assert max(differences(engine.model, one, 0.9) for one in play(engine)) < 1e-5

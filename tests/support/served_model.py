@@ -1,0 +1,67 @@
+"""What tests of vLLM's engines share: a tiny model on disk, changed weights, and how far log-probabilities are off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from support.late import Late
+
+torch = Late("torch")
+
+QWEN3_4B = {
+    "model_type": "qwen3",
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+"""What is read of the configuration of Qwen3-4B."""
+
+
+def save_small(folder: Path, seed: int = 0) -> Path:
+    """Write a random Qwen3 with tied embeddings and 40 ids, and return its folder."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    config = Qwen3Config(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        intermediate_size=32,
+        initializer_range=0.3,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def change(model: Any, by: float = 0.1) -> None:
+    """Add fixed noise of standard deviation ``by`` to every weight that is trained."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(by * torch.randn_like(weight))
+
+
+def farthest(model: Any, played: Sequence[Any], temperature: float) -> float:
+    """Return by how many nats the log-probabilities of sampled ids differ from the model's own, at most."""
+    worst = 0.0
+    for one in played:
+        with torch.no_grad():
+            logits = model.eval()(input_ids=torch.tensor([one.ids])).logits[0, :-1] / (temperature or 1.0)
+        own = torch.log_softmax(logits, -1)[torch.arange(len(one.ids) - 1), torch.tensor(one.ids[1:])].tolist()
+        sampled = zip(one.logprobs[1:], own, one.sampled[1:], strict=True)
+        worst = max(worst, *(abs(a - b) for a, b, drawn in sampled if drawn))
+    return worst
