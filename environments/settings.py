@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from environments.base import InputError
-from environments.benchmark import AnyBenchmark
+from environments.benchmark import AnyBenchmark, base_urls
 from environments.registry import (
     DEFAULT,
     find_benchmark,
@@ -20,7 +19,6 @@ from environments.registry import (
 )
 
 _KEYS = ("name", "options", "hosts", "host_deadline")
-_HOST = re.compile(r"https?://[^/?#\s]+")
 _DEADLINE = 120.0
 
 
@@ -70,13 +68,7 @@ class EnvironmentSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        urls = tuple(url.rstrip("/") for url in value)
-        for url in urls:
-            if not _HOST.fullmatch(url):
-                raise ValueError(f"{url!r} is not the base URL of a host: write it as http://localhost:8765")
-            if urls.count(url) > 1:
-                raise ValueError(f"{url} is named twice: name it once")
-        return urls
+        return base_urls(value, "the base URL of a host", "http://localhost:8765")
 
     @model_validator(mode="after")
     def _deadline_of_hosts(self) -> Self:

@@ -33,7 +33,7 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="servers")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the first, the others follow; 0: free ones")] = 0,
     host: Annotated[
-        str, typer.Option(help="address to listen on; whoever reaches it controls the servers without a password")
+        str, typer.Option(help="address to listen on; anyone who can connect controls the servers without a password")
     ] = "127.0.0.1",
     device_ids: Annotated[str, typer.Option(help="GPUs shared out to the servers, as 0,1,2,3")] = "",
     lora_rank: Annotated[int | None, typer.Option(min=1, help="largest rank of LoRA adapters loaded by name")] = None,
@@ -64,6 +64,7 @@ def main(
     from pydantic import ValidationError
 
     from environments.base import InputError
+    from environments.benchmark import explain
     from graph.recipe import load_recipe
     from graph.run.servers import served_policy
     from memory.processes import watch_parent
@@ -91,8 +92,7 @@ def main(
                 start_timeout=start_timeout,
             )
         except ValidationError as error:
-            said = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise InputError(said) from None
+            raise InputError(explain(error)) from None
         if host not in LOOPBACK:
             sys.stderr.write(
                 f"warning: servers on {host} load weights for whoever reaches them, without a password: "

@@ -16,13 +16,11 @@ from memory.run import PolicyDirectory, read_json
 from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import policy_folder
-from training.rollout.settings import Engine, SamplingSettings
+from training.rollout.settings import IN_PROCESS, Engine, SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-IN_PROCESS = SamplingSettings()
 
 HUB_SECONDS = 10.0
 """Timeout of the hub's answer whether it has a model, in seconds (ours)."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import ClassVar
 
 from agents.live import LiveRun, live_run
 from agents.scripted.arguments import GuidedArguments, draw_uniform
@@ -196,21 +198,36 @@ def _moves(tool: ToolSpec) -> bool:
     return single and about(tool) >= _MOVES
 
 
-class GuidedExplorer:
-    """Explorer guided by the context: its tool, the tools worth reaching, its facts."""
+class _ScriptedExplorer(ABC):
+    """What both explorers share: a benchmark's own rules explore where it has some."""
+
+    _guided: ClassVar[bool]
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore for R rounds of S steps around the context; equal arguments give equal interactions."""
+        """Explore for R rounds of S steps; equal arguments give equal interactions."""
         return await asyncio.to_thread(self.explore_now, context, environment, seed)
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore without an event loop."""
         own = own_roles(environment)
         if own is not None:
-            return own.explore(context, environment, self._settings, seed, guided=True)
+            return own.explore(context, environment, self._settings, seed, guided=self._guided)
+        return self._explore(context, environment, seed)
+
+    @abstractmethod
+    def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """Explore by general rules."""
+
+
+class GuidedExplorer(_ScriptedExplorer):
+    """Explorer guided by the context: its tool, the tools worth reaching, its facts."""
+
+    _guided = True
+
+    def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
         values = benchmark_of(environment).known_values()
         knowledge = Knowledge(context, environment, values, random.Random(seed))
@@ -224,25 +241,16 @@ class GuidedExplorer:
         return tuple(interactions)
 
 
-class UnguidedExplorer:
-    """Explorer that uses nothing of a context but its start state.
+class UnguidedExplorer(_ScriptedExplorer):
+    """Explorer that uses nothing of a context but its start state, and draws calls uniformly.
 
     With the settings of the guided one it is the baseline at an equal budget; D_0 uses one round of 14 steps
     (``UNGUIDED_EXPLORATION``).
     """
 
-    def __init__(self, settings: ExplorationSettings) -> None:
-        self._settings = settings
+    _guided = False
 
-    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore for R rounds of S uniformly drawn calls; equal arguments give equal interactions."""
-        return await asyncio.to_thread(self.explore_now, context, environment, seed)
-
-    def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore without an event loop."""
-        own = own_roles(environment)
-        if own is not None:
-            return own.explore(context, environment, self._settings, seed, guided=False)
+    def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
         given = _given(benchmark_of(environment).known_values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
@@ -27,9 +26,9 @@ from environments.benchmark import (
     ExplorationHints,
     Limits,
     Options,
+    base_urls,
 )
 
-SERVER_URL = re.compile(r"https?://[^/?#\s]+")
 UNTOLD = "the environment failed; its words are on stderr alone"
 
 
@@ -57,13 +56,8 @@ class AppWorldOptions(Options):
     def _reachable(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is None:
             return None
-        urls = tuple(url.rstrip("/") for url in value)
-        for url in urls:
-            if not SERVER_URL.fullmatch(url):
-                raise ValueError(f"{url!r} is not a base URL of a server: write it as http://localhost:8000")
-            if urls.count(url) > 1:
-                raise ValueError(f"{url} is named twice: a server plays one episode at a time, name it once")
-        return urls
+        once = "a server plays one episode at a time, name it once"
+        return base_urls(value, "a base URL of a server", "http://localhost:8000", once)
 
     @field_validator("trust_agent_code")
     @classmethod

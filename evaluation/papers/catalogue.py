@@ -189,7 +189,7 @@ def recipe_at(path: Path) -> Tree:
 
 @lru_cache(maxsize=256)
 def _read_once(path: Path, changed: int, size: int) -> Tree:
-    """Return the recipe in a file in this state: the list of tables reads each base recipe for every arm."""
+    """Return the recipe in a file in this state: studies share their base recipes."""
     return read_recipe(path)
 
 

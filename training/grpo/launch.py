@@ -27,12 +27,10 @@ from memory.processes import search_path
 from memory.strict_yaml import read_yaml
 from training.grpo.ranks import Sharding, started_by_launcher
 from training.grpo.record import RoundFailure
-from training.rollout.settings import SamplingSettings
+from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
 __all__ = ["Ended", "check_launch", "failure_of", "launch_round", "sharding"]
-
-IN_PROCESS = SamplingSettings()
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""

@@ -72,8 +72,8 @@ class ServerSettings(Section):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="address to listen on; whoever reaches it controls the server without a password, so name another "
-        "one than the machine itself only in a private network (ours)",
+        description="address to listen on; anyone who can connect controls the server without a password, so name "
+        "another one than the machine itself only in a private network (ours)",
     )
     device_ids: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = Field(
         (), description="GPUs shared out to the servers in this order; none: each server sees all (ours)"

@@ -11,7 +11,7 @@ from environments.base import InputError
 from memory.settings import Section
 from training.rollout.serving import ServerSettings
 
-__all__ = ["SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
 
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas: those that a run started, or of a job whose machines change."""
@@ -159,3 +159,7 @@ class SamplingSettings(Section):
             trains = "policy.lora trains an adapter" if lora else "policy.lora is null, so that all weights are trained"
             return f"sampling.weights is {self.weights} and {trains}: set it to {'lora' if lora else 'folder'}"
         return None
+
+
+IN_PROCESS = SamplingSettings()
+"""The default: the trainer's own model samples."""
