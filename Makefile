@@ -9,6 +9,7 @@ APPWORLD_RUN := runs/appworld
 APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
 APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
+SITE := .venvs/docs
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
 
@@ -16,7 +17,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal benchmark study test test-fast test-recipes check docs format studio clean
+.PHONY: help install appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -107,34 +108,62 @@ $(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
 
 starter: install  ## make the starter policy anew, in build/starter (recipes/starter was made so)
 	mkdir -p build
-	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --output build/starter-tasks.jsonl
+	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
 starter-seal: install  ## make the starter that knows SEAL's cues anew, in build/starter-seal
 	mkdir -p build
-	$(BIN)/python -m graph.seed_tasks --count 12000 --seed 20 --set tasks.initial_guided=0.03 --output build/starter-seal-tasks.jsonl
+	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
+	  --set tasks.initial_guided=0.03 --output build/starter-seal-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
+
+WORLD := GorillaFileSystem,MathAPI,MessageAPI,TwitterAPI,TicketAPI,TradingBot,TravelAPI,VehicleControlAPI
+starter-world: install  ## make the starter of the world of all eight classes anew, in build/starter-world (40 minutes)
+	mkdir -p build
+	for part in "6000 22" "12000 23"; do set -- $$part; $(BIN)/python -m graph.seed_tasks \
+	  --recipe recipes/grpo-base.yaml --count $$1 --seed $$2 --set 'environment.options.classes=[$(WORLD)]' \
+	  --set roles.exploration.unguided=same_rules --set roles.exploration.max_reference_calls=6 \
+	  --set roles.exploration.two_turns=0.3 --set tasks.initial_guided=0.0 \
+	  --output build/starter-world-$$2.jsonl || exit $$?; done
+	cat build/starter-world-22.jsonl build/starter-world-23.jsonl > build/starter-world-tasks.jsonl
+	$(BIN)/python -m training.warm_start --tasks build/starter-world-tasks.jsonl --steps 2500 --hidden 256 --layers 4 \
+	  --vocabulary 2048 --references 16 --learning-rate 1.5e-3 --balance 0 --seldom 0.5 --by-length --cues \
+	  --out build/starter-world
 
 benchmark: install  ## measure speed and cost against what a user would run instead
 	$(BIN)/python -m benchmarks
 
-study: install  ## run what is missing of the study, on the development panels
-	$(BIN)/python -m evaluation.study recipes/study.yaml
+study: install  ## run what is missing of the study of the world, on the development sets
+	$(BIN)/python -m evaluation.study recipes/study-world.yaml
 
 # Many tests start processes: what these import is compiled once (not kept where PYTHONDONTWRITEBYTECODE is set).
-# Many wait: four workers keep two cores busy. Groups stay together, the longest begin first (tests/conftest.py).
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+# Many wait: three workers keep two cores busy (four take 7 % more CPU time).
+# Groups stay together, the longest begin first (tests/conftest.py).
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: install  ## run the tests, those of AppWorld on its synthetic world
-	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
-	$(PYTEST) -m "not recipes and not vllm"
+chromium:  # pages are tested in it
+	@if [ -n "$$COEVOLVE_CHROMIUM" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
+	    apt-get -qq install -y --no-install-recommends chromium >/dev/null; then :; \
+	else echo "to test pages in a browser, install chromium (Debian: apt-get install chromium)"; fi
 
-test-recipes: install  ## run the papers' recipes for two iterations at toy size (minutes of long prompts on CPU)
+report: install  ## write RUN/report.html, the page of a run
+	$(BIN)/coevolve report $(RUN)
+
+pictures: install chromium  ## take the pictures in README of a run's page (RUN=runs/quickstart)
+	PYTHONPATH=.:tests $(BIN)/python -m support.pictures $(RUN) docs/images
+
+test: install chromium  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
-	$(PYTEST) -n 2 -m recipes
+	$(PYTEST) -m "not long and not vllm"
+
+test-long: install  ## run the papers' recipes, a study, the benchmark programs and the notebooks (ten minutes)
+	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
+	$(PYTEST) -n 2 -m long
 
 test-fast: install  ## run the tests that start no process, need no AppWorld and take no longer than two seconds
-	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock"
+	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock and not browser"
 
 check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -144,6 +173,18 @@ check: install  ## formatting, lint and types
 docs: install  ## generate the documents that follow from the code
 	$(BIN)/python -m graph.settings_reference > docs/settings.md
 	$(BIN)/python -m memory.run > docs/run-directory.md
+
+site: $(SITE)/.installed  ## build the website of docs/ in build/site
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+$(SITE)/.installed: docs/requirements.txt
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/pip --disable-pip-version-check --quiet install -r $<
+	@touch $@
+
+notebooks: install  ## execute the notebooks and write their outputs (NAMES="01_one_iteration" for some)
+	$(BIN)/python tests/support/notebooks.py $(NAMES)
 
 format: install  ## format the code
 	$(BIN)/ruff format .

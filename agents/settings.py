@@ -83,8 +83,7 @@ class RoleSettings(Section):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
-        # Whether a key was given cannot be asked: a run's settings.yaml has every key, defaults too.
-        given = [key for key in CHAT_ONLY if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given(*CHAT_ONLY)
         if self.kind == "scripted" and given:
             raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
@@ -137,7 +136,32 @@ class ExplorationSettings(Section):
         description="drafts that an abstractor proposes first; long_first: as many calls as possible (CoEvolve, figure "
         "12); easy_first: one call, then longer ones (ours)",
     )
+    two_turns: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="scripted abstractor: share of the drafts of two calls and more that are proposed as two user "
+        "turns, joined along one episode (ours)",
+    )
+    compositions: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="further drafts of a context, each of one of its drafts and a task of the set, one after the other "
+        "in one user turn or, with the share two_turns, in two (ours)",
+    )
+    unguided: Literal["uniform_calls", "same_arguments", "same_rules"] = Field(
+        "uniform_calls",
+        description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
+        "values are drawn uniformly (as in recorded studies); same_arguments: tools uniformly, arguments as the guided "
+        "explorer draws them; same_rules: the guided explorer without an aim, so that the two differ in the context "
+        "alone (ours)",
+    )
     max_turns: int = Field(2, ge=1, le=100, description="most user turns in a chat abstractor's draft (ours)")
+
+    def of_general_rules(self) -> str | None:
+        """Return the first option that is stated and that only the general scripted roles follow, None without one."""
+        return next(iter(self._given("two_turns", "compositions", "unguided")), None)
 
     @model_validator(mode="after")
     def _some_length_is_allowed(self) -> Self:
@@ -232,8 +256,7 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _chat_options_fit(self) -> Self:
-        keys = ("concurrency", "cache", "budget")
-        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given("concurrency", "cache", "budget")
         if given and not self.chat():
             raise ValueError(f"'{given[0]}' is for chat roles, scripted ones would ignore it: remove it")
         if self.budget.money is not None:
@@ -245,8 +268,7 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _solver_options_fit(self) -> Self:
-        keys = ("solver_attempts", "solver_actions", "solver_min", "solver_max")
-        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given("solver_attempts", "solver_actions", "solver_min", "solver_max")
         if self.solver is None and given:
             raise ValueError(f"'{given[0]}' is for a solver, and there is none: set roles.solver, or remove it")
         if self.solver is not None and self.solver.kind != "chat":
@@ -257,8 +279,7 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _validator_options_fit(self) -> Self:
-        default = type(self).model_fields["validator_actions"].default
-        if self.validator is None and self.validator_actions != default:
+        if self.validator is None and self._given("validator_actions"):
             raise ValueError(
                 "'validator_actions' is for a validator, and there is none: set roles.validator, or remove it"
             )
@@ -268,9 +289,18 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _exploration_options_fit(self) -> Self:
-        default = ExplorationSettings.model_fields["max_turns"].default
-        if self.abstractor.kind == "scripted" and self.exploration.max_turns != default:
+        if self.abstractor.kind == "chat" and self._given("exploration.two_turns"):
             raise ValueError(
-                "'exploration.max_turns' is for a chat abstractor, a scripted one writes one turn: remove it"
+                "'exploration.two_turns' is for a scripted abstractor, a chat one writes up to 'max_turns' turns: "
+                "remove it"
+            )
+        if self.explorer.kind == "chat" and self._given("exploration.unguided"):
+            raise ValueError(
+                "'exploration.unguided' is for a scripted explorer, a chat one explores without a guide itself: "
+                "remove it"
+            )
+        if self.abstractor.kind == "scripted" and self._given("exploration.max_turns"):
+            raise ValueError(
+                "'exploration.max_turns' is for a chat abstractor, a scripted one has exploration.two_turns: remove it"
             )
         return self

@@ -202,6 +202,11 @@ class Breaker:
         """Let nothing more begin: ``why`` would make all other work fail too."""
         self._stopped = why
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more may begin."""
+        return self._stopped is not None
+
     def check(self) -> None:
         """Raise the exception for which the work was stopped, if it was."""
         if self._stopped is not None:

@@ -1,4 +1,4 @@
-"""Measures short iterations of the quickstart with exploration beside training, against one after the other.
+"""Measures short iterations of recipes/grpo-base.yaml with exploration beside training, against one after the other.
 
 Both are the real command, interleaved. The records differ, because rounds train on other tasks; both play as many
 rollouts, under one limit of contexts. The time of the graph can be saved, if there is a core for it.
@@ -14,12 +14,13 @@ from statistics import median
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import Command, iteration_seconds, run_iterations
+from environments.checkout import GRPO_ALONE
 from memory.run import RunDirectory
 
 __all__ = ["measure"]
 
 ITERATIONS = 3
-SHORT = ("training.steps=5", "tasks.initial_count=40")  # a quarter of the quickstart's steps, as many contexts
+SHORT = ("training.steps=5", "tasks.initial_count=40")  # a quarter of the recipe's steps, as many contexts
 
 
 def measure(repeats: int, iterations: int = ITERATIONS, options: Sequence[str] = SHORT) -> Sequence[Measurement]:
@@ -33,7 +34,8 @@ def measure(repeats: int, iterations: int = ITERATIONS, options: Sequence[str] =
                 root = Path(folder) / f"{repeat}-{concurrent}"
                 settings = [f"iterations={iterations}", "evaluation.set=null", *options]
                 settings.append(f"evolution.concurrent={str(concurrent).lower()}")
-                done[concurrent] = run_iterations(root, [word for one in settings for word in ("--set", one)])
+                overrides = [word for one in settings for word in ("--set", one)]
+                done[concurrent] = run_iterations(root, ["--recipe", str(GRPO_ALONE), *overrides])
                 if not concurrent:
                     graph += [one.graph for one in iteration_seconds(RunDirectory.open(root))]
             pairs.append((done[True], done[False]))

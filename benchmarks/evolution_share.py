@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import iteration_seconds, run_iterations
+from environments.checkout import GRPO_ALONE
 from memory.run import RunDirectory, read_json
 
 __all__ = ["measure"]
@@ -23,7 +24,7 @@ class _Labels(BaseModel):
 
 
 def measure(repeats: int, run: Path | None = None) -> Sequence[Measurement]:
-    """Measure the share in each iteration of ``run``, or in ``repeats`` iterations of a new quickstart run.
+    """Measure the share in each iteration of ``run``, or in ``repeats`` ones of a new run of recipes/grpo-base.yaml.
 
     Raises InputError for a folder that is not a run or has no finished iteration.
     """
@@ -31,7 +32,9 @@ def measure(repeats: int, run: Path | None = None) -> Sequence[Measurement]:
         return [_share(RunDirectory.open(run))]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "run"
-        run_iterations(root, ["--iterations", str(repeats), "--set", "evaluation.set=null"])
+        run_iterations(
+            root, ["--recipe", str(GRPO_ALONE), "--iterations", str(repeats), "--set", "evaluation.set=null"]
+        )
         return [_share(RunDirectory.open(root))]
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.runs import Command, IterationSeconds, iteration_seconds, run_iterations
-from graph.recipe import QUICKSTART, load_recipe
+from environments.checkout import GRPO_ALONE
+from graph.recipe import load_recipe
 from memory.jsonl import record_id
 from memory.records import Task
 from memory.run import IterationDirectory, RunDirectory, read_jsonl
@@ -28,7 +29,7 @@ __all__ = ["measure"]
 
 SIZES = (100, 1_000, 10_000)
 GROWTH = 1.1  # times the iteration of the smallest set that one of a larger may take
-STEPS = 20  # the quickstart's
+STEPS = 20  # the recipe's
 COMPARED = (
     IterationDirectory.trajectories,
     IterationDirectory.signals,
@@ -40,7 +41,7 @@ COMPARED = (
 def measure(
     repeats: int, sizes: Sequence[int] = SIZES, steps: int = STEPS, options: Sequence[str] = ()
 ) -> Sequence[Measurement]:
-    """Measure wall seconds of one iteration of the quickstart by size of the task set; ``options`` are settings.
+    """Measure wall seconds of an iteration of recipes/grpo-base.yaml by size of the task set; ``options``: settings.
 
     Raises RuntimeError when two iterations did not do the same.
     """
@@ -53,7 +54,7 @@ def measure(
         for repeat in range(repeats):
             for size in random.Random(repeat).sample(sizes, len(sizes)):
                 root = Path(folder) / f"{size}-{repeat}"
-                run = RunDirectory.create(root, load_recipe(QUICKSTART, overrides))
+                run = RunDirectory.create(root, load_recipe(GRPO_ALONE, overrides))
                 admit(run, tasks[:size])
                 commands[size].append(run_iterations(root, ["--resume"]))
                 stages[size] += iteration_seconds(run)
@@ -62,12 +63,12 @@ def measure(
 
 
 def _tasks(folder: Path, count: int, overrides: Sequence[str]) -> list[Task]:
-    """Return the quickstart's D_0 and variants of its tasks with other fingerprints, which are never drawn."""
+    """Return the recipe's D_0 and variants of its tasks with other fingerprints, which are never drawn."""
     from graph.run.interruption import Interruption
     from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
 
-    settings = load_recipe(QUICKSTART, overrides)
+    settings = load_recipe(GRPO_ALONE, overrides)
     run = RunDirectory.create(folder / "first", settings)
     with Progress() as progress:
         asyncio.run(make_tasks(Run(run, settings, progress, Interruption(), resumed=False)))

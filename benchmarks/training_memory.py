@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from benchmarks.rounds_side import Used
-from environments.checkout import INITIAL_POLICY, ROOT
-from graph.recipe import QUICKSTART, load_recipe
+from environments.checkout import GRPO_ALONE, INITIAL_POLICY, ROOT
+from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.processes import run_child
 from memory.run import RunDirectory
@@ -95,12 +95,12 @@ def measured_round(folder: Path, size: Mapping[str, int], options: Sequence[str]
 
 
 def prepared(root: Path, overrides: Sequence[str]) -> tuple[RunDirectory, RunSettings]:
-    """Make a run of the quickstart with ``overrides`` and its first tasks."""
+    """Make a run of recipes/grpo-base.yaml with ``overrides`` and its first tasks."""
     from graph.run.interruption import Interruption
     from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
 
-    settings = load_recipe(QUICKSTART, overrides)
+    settings = load_recipe(GRPO_ALONE, overrides)
     run = RunDirectory.create(root, settings)
     with Progress() as progress:
         asyncio.run(make_tasks(Run(run, settings, progress, Interruption(), resumed=False)))

@@ -123,17 +123,19 @@ def _measure(size: Size, settings: ServerSettings, repeats: int) -> Iterator[Mea
     )
     yield of_pairs(f"sampling by a server, {size.name}, wall clock", "vLLM server / in process", wall, "tokens/s")
     tokens = size.episodes * size.messages * size.tokens
-    step = [tokens / pair.ours for pair in wall]
+    sampled = [tokens / pair.ours for pair in wall]
+    update = _update(policy, size)
     for place, words in ((0, "loading weights by folder, with handshake and canary"), (1, "the canary alone")):
-        shares = [load[place] / (load[0] + seconds) for load, seconds in zip(loads, step, strict=True)]
+        steps = [load[0] + seconds + update for load, seconds in zip(loads, sampled, strict=True)]
+        shares = [load[place] / step for load, step in zip(loads, steps, strict=True)]
         yield Measurement(
             name=f"{words}, {size.name}",
-            compared="share of the wall seconds of loading and sampling these episodes",
+            compared="share of the wall seconds of loading, sampling these episodes, and one update with them",
             ours=sorted(shares)[len(shares) // 2],
             unit="share",
             spread=(min(shares), max(shares)),
             repeats=repeats,
-            note=f"{sorted(load[place] for load in loads)[len(loads) // 2]:.2f} s",
+            note=f"{sorted(load[place] for load in loads)[len(loads) // 2]:.3f} s, an update {update:.1f} s",
         )
 
 
@@ -160,6 +162,19 @@ def _policy(size: Size, folder: Path) -> Policy:
         )
         Qwen3ForCausalLM(config).save_pretrained(folder)
     return load_policy(str(folder), "cpu")
+
+
+def _update(policy: Policy, size: Size) -> float:
+    """Return the seconds of a forward and a backward pass over the episodes: less than an update of GRPO takes."""
+    import torch
+
+    length = PROMPT + (size.messages - 1) * SUFFIX + size.messages * size.tokens
+    began = time.perf_counter()
+    for begin in range(0, size.episodes, 8):  # as many rows as the trainer scores together
+        ids = torch.randint(100, 900, (min(8, size.episodes - begin), length))
+        policy.model(input_ids=ids, labels=ids).loss.backward()
+    policy.model.zero_grad()
+    return time.perf_counter() - began
 
 
 def _run(sampler: Sampler, servers: Sequence[RunningServer], size: Size, seed: int) -> tuple[float, float]:

@@ -120,6 +120,16 @@ class EvaluationTask(Record):
     strata: dict[str, str] = {}
 
 
+class ContentLicence(Record):
+    """The licence of what a benchmark contributes to tasks and trajectories: start states, tools, documentation.
+
+    ``spdx`` is its identifier, in lower case as the hub writes it; ``notice`` is one sentence on what it covers.
+    """
+
+    spdx: str
+    notice: str
+
+
 TestAccess = Literal["study", "ledger"]
 """How a held-out set opens: for a committed study only, or for a command that names a test access log."""
 
@@ -136,6 +146,8 @@ class Benchmark(Generic[Section]):
     module with the functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do
     not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
+    ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;
+    ``licence`` is that of the content which they take from the benchmark.
     """
 
     name: ClassVar[str] = ""
@@ -151,6 +163,8 @@ class Benchmark(Generic[Section]):
     metrics: Mapping[str, Metric] = {}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
+    unpublishable: str | None = None
+    licence: ContentLicence | None = None
 
     # Options and the environment.
 
@@ -210,6 +224,16 @@ class Benchmark(Generic[Section]):
 
         return render_documented(environment, task, rng)
 
+    def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec | None:
+        """Return ``first`` with a start and tools in which the reference of ``second`` may be carried out, too.
+
+        Text and reference stay. By default both must begin in one initial state, and the first's setup counts. None
+        where there is no such start. Verification replays both references, one after the other.
+        """
+        if first.initial_state != second.initial_state or first.classes != second.classes:
+            return None
+        return first.model_copy(update={"tools": tuple(dict.fromkeys((*first.tools, *second.tools)))})
+
     def known_values(self) -> tuple[KnownValue, ...]:
         """Return values of training references that no state and no documentation holds, for scripted explorers."""
         return ()
@@ -262,6 +286,11 @@ class Benchmark(Generic[Section]):
     def evaluation_environment(self, options: Section, name: str | None) -> Environment:
         """Open the environment for the tasks of the set ``name``; for a category or a file of tasks it is None."""
         return self.open(options)
+
+    @property
+    def evaluates_as_opened(self) -> bool:
+        """Return whether evaluations play in what ``open`` returns, which a host of the environment has too."""
+        return type(self).evaluation_environment is Benchmark.evaluation_environment
 
     def category_notes(self) -> tuple[str, ...]:
         """Return notes for a reader of a category's scores."""

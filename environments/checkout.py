@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 """The default recipe of a run."""
 
+GRPO_ALONE = ROOT / "recipes" / "grpo-base.yaml"
+"""The quickstart without the expert step, as it was: what recorded studies, benchmarks and notebooks train with."""
+
 INITIAL_POLICY = "recipes/starter"
 """The default initial policy of a run, as records spell it: the same on every machine."""
 

@@ -1,4 +1,4 @@
-"""Define a complete environment in one file: a parcel depot (README, "Add your own environment").
+"""Define a complete environment in one file: a parcel depot (docs/own-environment.md).
 
 Copy it, change the class and the start states, and run ``tests/environments/contract.py`` on the result.
 """

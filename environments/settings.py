@@ -13,13 +13,15 @@ from environments.registry import (
     DEFAULT,
     find_benchmark,
     is_import_path,
+    named_options,
     packaged,
     packaged_names,
     parse_options,
 )
 
 _KEYS = ("name", "options", "hosts", "host_deadline")
-_DEADLINE = 120.0
+HOST_DEADLINE = 120.0
+"""Seconds that a host may take for one answer, unless settings say otherwise (ours)."""
 
 
 class EnvironmentSettings(BaseModel):
@@ -40,10 +42,11 @@ class EnvironmentSettings(BaseModel):
     hosts: tuple[str, ...] = Field(
         (),
         description="base URLs of hosts that episodes are played on (`coevolve environment serve`), such as "
-        "http://node7:8765, instead of this process; evaluations play here. A resumed run may name others (ours)",
+        "http://node7:8765, instead of this process; a run's evaluations too, unless they need other options or worlds "
+        "of their own. A resumed run may name others (ours)",
     )
     host_deadline: float = Field(
-        _DEADLINE, gt=0.0, le=86_400.0, description="seconds that a host may take for one answer (ours)"
+        HOST_DEADLINE, gt=0.0, le=86_400.0, description="seconds that a host may take for one answer (ours)"
     )
 
     @field_validator("name")
@@ -72,7 +75,7 @@ class EnvironmentSettings(BaseModel):
 
     @model_validator(mode="after")
     def _deadline_of_hosts(self) -> Self:
-        if not self.hosts and self.host_deadline != _DEADLINE:
+        if not self.hosts and self.host_deadline != HOST_DEADLINE:
             raise ValueError("'host_deadline' is for 'hosts', and none is named: remove it")
         return self
 
@@ -91,6 +94,18 @@ class EnvironmentSettings(BaseModel):
         """Actions in one user turn before the environment cuts it off; None where it has no such option."""
         benchmark = self.benchmark
         return benchmark.max_actions(parse_options(benchmark, self.options))
+
+    def evaluation_hosts(self, max_actions: int | None) -> tuple[str, ...]:
+        """Return the hosts that a run's evaluations, of so many actions in a turn, can play on.
+
+        None where the hosts, which serve what the rollouts play, do not serve what evaluations play.
+        """
+        if not self.hosts:
+            return ()
+        benchmark = self.benchmark
+        options = named_options(benchmark, self.for_evaluation, max_actions, False)
+        equal = options.model_dump(mode="json") == parse_options(benchmark, self.options).model_dump(mode="json")
+        return self.hosts if equal and benchmark.evaluates_as_opened else ()
 
     @property
     def for_evaluation(self) -> dict[str, JsonValue]:

@@ -174,6 +174,8 @@ def _with_values(call: ToolCall, before: Sequence[str], after: Sequence[str]) ->
     def put(value: JsonValue) -> JsonValue:
         if isinstance(value, list):
             return [put(item) for item in value]
+        if isinstance(value, dict):
+            return {name: put(item) for name, item in value.items()}
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return value
         place = next((n for n, text in enumerate(before[: len(after)]) if _equal(text, value)), None)

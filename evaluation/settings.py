@@ -14,8 +14,10 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from agents.settings import DAY, KEY_VARIABLE, BudgetSettings, RoleSettings
 from environments.base import InputError
+from environments.benchmark import explain
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
+from environments.settings import HOST_DEADLINE
 from memory.jsonl import complaint
 from memory.settings import Section
 from memory.strict_yaml import read_yaml
@@ -65,6 +67,11 @@ class AttemptSettings(Section):
         None,
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
+    )
+    held_to_tools: bool | None = Field(
+        None,
+        description="sample no name of a tool that the user turn does not offer, for policies with the compact "
+        "rendering; null: training.held_to_tools in a run, else any tool can be named (ours)",
     )
 
 
@@ -182,7 +189,7 @@ class EndpointSettings(Section):
                 price_completion=self.price_completion,
             )
         except ValidationError as error:
-            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+            problem = explain(error)
             for name in ("key_variable", "base_url"):
                 problem = problem.replace(f"'{name}'", f"--{name.replace('_', '-')}")
             raise InputError(problem) from None
@@ -231,7 +238,20 @@ class ServersSettings(Section):
             raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
 
 
-class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
+class HostsSettings(Section):
+    """Hosts of the environment that episodes are played on; a run's own evaluations play on the run's."""
+
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="address of a host that serves the environment with these options (coevolve environment serve) "
+        "and plays the episodes in place of this process, may be repeated (ours)",
+    )
+    host_deadline: float = Field(
+        HOST_DEADLINE, gt=0.0, le=DAY, description="hosts: seconds that a host may take for one answer (ours)"
+    )
+
+
+class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -297,12 +317,16 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
         """Raise InputError for options that the model would ignore."""
         fields = EndpointSettings.model_fields
         local = ("device", "dtype", "threads", "thinking", *ServersSettings.model_fields)
-        names = local if self.served is not None else tuple(fields)
-        given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        given = self._given(*(local if self.served is not None else fields))
         if given:
             option = f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
+        if self.held_to_tools and (self.served is not None or self.servers or self.train is not None):
+            what = (
+                "baselines name no other" if self.train is not None else "it is for a model that this process samples"
+            )
+            raise InputError(f"--held-to-tools: {what}: remove it")
         if self.train is not None and self.servers:
             raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
         _ = self.sampling

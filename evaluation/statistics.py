@@ -1,4 +1,4 @@
-"""Computes intervals of success rates and of their differences from counts."""
+"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Counts: TypeAlias = NDArray[np.int64]
 """Tasks by seed (rows) and cluster (columns)."""
 
 _REPLICATES_AT_ONCE = 500
+_DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
 
 
 def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -73,10 +74,52 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     n = len(values)
     if n < 2:
         return None
-    mean = sum(values) / n
-    error = sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    mean, error = _mean_and_error(values)
     half = t_quantile((1 + level) / 2, n - 1) * error if error else 0.0
     return mean - half, mean + half
+
+
+def t_test(values: Sequence[float]) -> float | None:
+    """Return the two-sided p value of Student's t test that the mean of ``values`` (one per seed) is zero.
+
+    None for fewer than two values. Paired differences make it the paired t test. The tasks are fixed: as for
+    ``t_interval``, it says how chance differences between seeds are, and nothing of other tasks. Equal values that are
+    not zero have p = 0, and all zero p = 1.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    exact = [round(value, _DECIMALS) for value in values]
+    mean, error = _mean_and_error(exact)
+    if len(set(exact)) == 1:
+        return 0.0 if mean else 1.0
+    return max(0.0, 2 * (1 - _t_below(abs(mean) / error, n - 1)))
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of two values or more, and its standard error."""
+    n = len(values)
+    mean = sum(values) / n
+    return mean, sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return the p values adjusted for their number by Holm's step-down method, in the same order.
+
+    The smallest is multiplied by the number of all, the next by one less, and so on; none is less than the one before,
+    or more than 1. None is a hypothesis that was not tested yet: it counts as one with p = 1. Below 0.05, the chance
+    that any true null hypothesis is among them is at most 0.05, however the tests depend on each other (Holm,
+    Scandinavian Journal of Statistics 6, 1979). Raises ValueError for one outside of [0, 1].
+    """
+    if any(p is not None and not 0 <= p <= 1 for p in p_values):
+        raise ValueError("a p value is outside of [0, 1]")
+    adjusted: list[float | None] = [None] * len(p_values)
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    least = 0.0
+    for rank, (p, place) in enumerate(known):
+        least = max(least, min(1.0, (len(p_values) - rank) * p))
+        adjusted[place] = least
+    return adjusted
 
 
 def bootstrap_interval(
@@ -140,8 +183,9 @@ def shared_interval(
     and functions with replacement, and counts a task as often as its start state and its function were drawn, the one
     times the other (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007; it errs on the wide side).
     With ``minus``, successes and tasks of another arm in the same rows and columns, it is the interval of the paired
-    difference. With ``shapes``, which number each column's call shape, it is that of the mean over shapes of a single
-    row. Equal arguments give equal intervals; None where there is one start state and one function.
+    difference. With ``shapes``, which number each column's call shape from 0, it is that of the mean over shapes, each
+    counted as often as its function was drawn. Equal arguments give equal intervals; None where there is one start
+    state and one function.
     Raises ValueError for shapes that differ and a row without tasks.
     """
     sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
@@ -163,16 +207,41 @@ def shared_interval(
         with np.errstate(invalid="ignore"):
             if shapes is None:
                 rates = [weights @ side[0].T / (weights @ side[1].T) for side in sides]
-                drawn = rates[0] if minus is None else rates[0] - rates[1]
-                means.append(np.where(rows > 0, rows * drawn, 0.0).sum(axis=1))
             else:
-                member = np.eye(int(shapes.max()) + 1)[shapes]
-                tried = weights * tasks[0] @ member
-                solved = (weights * successes[0] @ member) / np.where(tried > 0, tried, 1)
-                often = np.where(tried > 0, calls[:, functions] @ member / member.sum(axis=0), 0.0)
-                means.append((often * solved).sum(axis=1) / often.sum(axis=1))
+                rates = [_means_over_shapes(*side, weights, calls[:, functions], shapes) for side in sides]
+            drawn = rates[0] if minus is None else rates[0] - rates[1]
+            means.append(np.where(rows > 0, rows * drawn, 0.0).sum(axis=1))
     low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _means_over_shapes(
+    successes: Counts,
+    tasks: Counts,
+    weights: NDArray[np.float64],
+    called: NDArray[np.float64],
+    shapes: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return means over shapes by replicate (rows) and seed (columns).
+
+    ``weights`` and ``called`` are by replicate and task: how often the task, and its function, was drawn.
+    """
+    order = np.argsort(shapes, kind="stable")
+    first = np.flatnonzero(np.diff(shapes[order], prepend=-1))
+    sizes = np.diff(first, append=len(order))
+
+    def by_shape(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        summed: NDArray[np.float64] = np.add.reduceat(values[:, order], first, axis=1)
+        return summed
+
+    often = by_shape(called) / sizes
+    found = []
+    for solved, tried in zip(successes, tasks, strict=True):
+        drawn = by_shape(weights * tried)
+        share = by_shape(weights * solved) / np.where(drawn > 0, drawn, 1)
+        counted = np.where(drawn > 0, often, 0.0)
+        found.append((counted * share).sum(axis=1) / counted.sum(axis=1))
+    return np.stack(found, axis=1)
 
 
 def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[np.float64]:

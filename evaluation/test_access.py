@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from environments.base import InputError, Record
 from environments.checkout import ROOT
-from memory.jsonl import append_jsonl, read_jsonl
+from memory.jsonl import append_jsonl, read_existing, read_jsonl
 
 ACCESS_LOG_FILE = "openings.jsonl"
 """Name of a study's test access log. The committed studies have it, so the old word stays."""
@@ -91,7 +91,7 @@ def log_study_access(log: Path, access: StudyAccess) -> None:
 
 def read_access_log(log: Path) -> list[StudyAccess]:
     """Return every access so far, none without a log. Raises InputError for a corrupt line."""
-    return read_jsonl(log, StudyAccess) if log.exists() else []
+    return read_existing(log, StudyAccess)
 
 
 def is_of_study(log: Path) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_roles
@@ -15,10 +16,14 @@ from environments.registry import benchmark_of
 from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
+from graph.digests import Tally
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.records import FailureContext, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl
+
+CACHED = 4
+"""Runs whose services a server of LangGraph Studio keeps."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class RunServices:
         ledger: what chat roles have spent.
         breaker: counts branches that fail in a row.
         copy: name of the run's copy in which a fork works; empty for the run itself.
+        tally: counts the branches that ended, for progress.
     """
 
     run: RunDirectory
@@ -46,11 +52,12 @@ class RunServices:
     ledger: Ledger
     breaker: Breaker
     copy: str = ""
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def deduplicates(self) -> bool:
-        """Whether contexts are compared and remembered; those of unguided exploration are all alike."""
-        return self.settings.memory.deduplicate and self.settings.signals.contexts != "unguided"
+        """Whether contexts are compared and remembered; those without facts (``comparable``) are all new."""
+        return self.settings.memory.deduplicate and self.settings.signals.contexts not in ("unguided", "coverage")
 
     def roles_for(self, context: FailureContext) -> Roles:
         """Return the roles that explore and abstract ``context``."""
@@ -77,17 +84,29 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     )
 
 
-@lru_cache(maxsize=4)
-def services_at(root: Path) -> RunServices:
+_cached: OrderedDict[Path, tuple[str | None, RunServices]] = OrderedDict()
+_caching = threading.Lock()
+
+
+def services_at(root: Path, call: str | None = None) -> RunServices:
     """Return the services of the run at ``root``, an absolute path; for LangGraph Studio, whose form holds a path.
 
-    Cached because every node of a graph asks for them. Raises InputError when there is no such run or its settings are
-    not valid.
+    Cached, because every node of a graph asks for them. ``call`` is the id of a graph's call: where an earlier one was
+    stopped by failures in a row, a new one begins with new roles, so that it can be tried again. Raises InputError when
+    there is no such run or its settings are not valid.
     """
-    run = RunDirectory.open(root)
-    settings = load_recipe(run.settings_path)
-    run.check_settings()
-    return assemble(run, settings)
+    with _caching:
+        before, services = _cached.get(root, (None, None))
+        if services is None or (services.breaker.stopped and before != call):
+            run = RunDirectory.open(root)
+            settings = load_recipe(run.settings_path)
+            run.check_settings()
+            services = assemble(run, settings)
+        _cached[root] = (call, services)
+        _cached.move_to_end(root)
+        while len(_cached) > CACHED:
+            _cached.popitem(last=False)
+        return services
 
 
 def _held_out(environment: Environment, path: str | None) -> HeldOut:

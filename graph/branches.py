@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
@@ -20,10 +20,23 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, in_flight
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
+from graph.digests import Weaknesses, of_failure
 from graph.records import Failure
 from graph.run.interruption import expect_dropped_branches
-from graph.state import BranchState, BranchUpdate, IterationState, SeedState
-from memory.run import SEED_STAGE, BranchDirectory, iteration_stage, write_json
+from graph.state import BranchState, BranchUpdate, SeedState
+from memory.records import FailureContext, Signal
+from memory.run import (
+    SEED_STAGE,
+    BranchDirectory,
+    IterationDirectory,
+    RunDirectory,
+    StageDirectory,
+    iteration_of,
+    read_json,
+    read_jsonl,
+    write_json,
+)
+from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
 SPARE_THREADS = 8  # beside those that wait for hosts: files are read and written on threads, too
@@ -31,17 +44,9 @@ SPARE_THREADS = 8  # beside those that wait for hosts: files are read and writte
 _widened: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
-async def send_branches(state: IterationState, runtime: Runtime[RunServices]) -> list[Send] | str:
-    """Send a branch for each new context; go straight to ``update`` when there is none.
-
-    An empty list would end the graph.
-    """
-    return _sends(iteration_stage(state.iteration), state.new, runtime.context) or "update"
-
-
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:
     """Send a branch for each unguided context."""
-    return _sends(SEED_STAGE, state.contexts, runtime.context)
+    return await asyncio.to_thread(sends, runtime.context, SEED_STAGE, state.contexts)
 
 
 async def branches_at_once(services: RunServices, here: int) -> int:
@@ -60,12 +65,42 @@ async def branches_at_once(services: RunServices, here: int) -> int:
     return here if services.settings.roles.chat() else max(here, most)
 
 
-def _sends(stage: str, contexts: Iterable[str], services: RunServices) -> list[Send]:
-    timeout = services.settings.roles.branch_timeout
-    # The copy by name, empty for the run itself: a run may be moved between two processes that work on it.
+def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool = False) -> list[Send]:
+    """Return a branch for each of the ``contexts`` of ``stage``, named by its weakness; ``keep`` as in BranchState."""
+    number = iteration_of(stage)
+    folder = services.run.seed if number is None else services.run.iteration(number)
+    words = weaknesses(services.run, folder)
+    services.tally.begin(stage)
     return [
-        Send("branch", BranchState(stage=stage, context_id=one, run=services.copy), timeout=timeout) for one in contexts
+        Send(
+            "branch",
+            BranchState(
+                weakness=_name(words, folder.branch(one)),
+                stage=stage,
+                context_id=one,
+                # The copy by name, empty for the run itself: a run may be moved between two processes that work on it.
+                run=services.copy,
+                of=len(contexts),
+                keep=keep,
+            ),
+            timeout=services.settings.roles.branch_timeout,
+        )
+        for one in contexts
     ]
+
+
+def weaknesses(run: RunDirectory, folder: StageDirectory) -> Weaknesses:
+    """Return the words for the contexts of one stage; D_0 has no signals."""
+    path = folder.signals if isinstance(folder, IterationDirectory) else None
+    signals = read_jsonl(path, Signal) if path is not None and path.exists() else ()
+    return Weaknesses.of(signals, load_tasks(run) if signals else ())
+
+
+def _name(words: Weaknesses, branch: BranchDirectory) -> str:
+    try:
+        return words.name(read_json(branch.context, FailureContext))
+    except InputError:
+        return ""  # the branch itself fails with the reason
 
 
 class Node(Protocol):
@@ -79,9 +114,10 @@ class Node(Protocol):
 def finished(state: BranchState, output: Path) -> bool:
     """Whether a branch of D_0 has the output of a node from before a kill, so that it is not made, and paid, again.
 
-    Branches of an iteration resume from LangGraph's checkpoints; there a node is run again on purpose, in forks.
+    Branches of an iteration resume from LangGraph's checkpoints; there a node is run again on purpose, in forks, except
+    in a copy with edits, whose branches begin where the edit takes effect.
     """
-    return state.stage == SEED_STAGE and output.exists()
+    return (state.keep or state.stage == SEED_STAGE) and output.exists()
 
 
 def may_pass(error: Exception) -> bool:
@@ -130,13 +166,16 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
         lines = traceback.format_exception(error.error)
         await asyncio.to_thread(branch.traceback.write_text, "".join(lines))
     _stop_where_hopeless(services, failure, error.error)
-    return {"failed": [state.context_id]}
+    return {"branches": [of_failure(state.weakness, failure)], "failed": [state.context_id]}
 
 
 async def fail_to_update(
     state: BranchState, error: NodeError, runtime: Runtime[RunServices]
 ) -> Command[Literal["update"]]:
-    """Do what ``record_failure`` does, then go to ``update``: a failed branch's own edge is not followed."""
+    """Record why a branch failed, and go on without it.
+
+    It does what ``record_failure`` does, then goes to ``update``: a failed branch's own edge is not followed.
+    """
     return Command(update=await record_failure(state, error, runtime), goto="update")
 
 

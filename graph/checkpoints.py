@@ -34,7 +34,7 @@ def studio_run() -> Path:
     found = (run.settings_path for run in map(RunDirectory, RUNS.glob("*")) if not run.fork_path.exists())
     runs = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime)
     if not runs:
-        raise InputError(f"no run below {RUNS}/: make one with python -m graph.run_iteration or set {STUDIO_RUN}")
+        raise InputError(f"no run below {RUNS}/: make one with coevolve evolve, or set {STUDIO_RUN}")
     return runs[-1].parent
 
 

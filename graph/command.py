@@ -24,8 +24,11 @@ COMMANDS = {
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
+    "export": ("graph.export.__main__", "Write a run's tasks, trajectories or policy for others, with a card."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
     "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),
+    "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
+    "report": ("graph.write_report", "Write one HTML page that tells a run's story, task by task."),
     "studio": ("graph.studio", "Open a run's graph in LangGraph Studio."),
 }
 """Subcommands: the module that holds each one's typer app as ``app``, and its line in the help."""

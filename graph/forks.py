@@ -3,7 +3,8 @@
 That is the run itself, or a copy for forks and edits. The records of an iteration whose graph is done are never written
 again, and those of another are written only from the state that its own nodes left. Any other call of a node, a fork in
 Studio or a state that was edited there, works in ``RUN@THREAD`` beside the run, a run of its own that can be scored and
-continued. A further fork on the same thread gets ``RUN@THREAD.2``, and so on.
+continued. A further fork on the same thread gets ``RUN@THREAD.2``, and so on. Edits of contexts and drafts
+(``graph.edits``) are made in the copy before a node works in it.
 
 Commands give their nodes services and hold the run's lock: for them nothing is resolved here.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
+import operator
 import os
 import re
 import shutil
@@ -23,12 +26,17 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from langgraph.types import interrupt
+from pydantic import Field
+
 from agents.spending import read_requests
 from environments.base import InputError, Record
 from graph.assembly import RunServices, services_at
 from graph.checkpoints import served_runs, studio_run
+from graph.edits import check_edits, editable, make_edits
 from graph.records import ExtractionRecord
-from graph.state import BranchState, IterationState, RunContext
+from graph.state import NEWEST, BranchState, ExplorationState, IterationState, RunContext
+from graph.thread_names import name_thread
 from memory.failures import Judgement
 from memory.processes import shared
 from memory.records import FailureContext, Signal
@@ -54,6 +62,9 @@ _READS = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "co
 _ALL = ("signals", "contexts", "new")
 """The ids that each node, by name, takes from the state; nodes before it wrote their records. Later nodes take all."""
 
+_FIRST = {"extract": "iteration", "_prepare": "seed"}
+"""The graph that begins with a node, by the node's name: there its thread is named."""
+
 _OF_AN_END = (
     IterationDirectory.interactions,
     IterationDirectory.drafts,
@@ -67,11 +78,17 @@ _choosing = threading.Lock()  # branches begin at once: the first one makes the 
 
 
 class Fork(Record):
-    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it."""
+    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
+
+    ``iteration`` is None for a copy in which start states are explored, which has the run's settings alone.
+
+    ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
+    """
 
     of: str
     thread: str
-    iteration: int
+    iteration: int | None
+    edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)
 
 
 def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Coroutine[Any, Any, Update]]:
@@ -89,9 +106,19 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
         state, runtime = call.arguments["state"], call.arguments["runtime"]
         if isinstance(runtime.context, RunServices):
             return await node(*args, **kwargs)
+        if isinstance(state, IterationState) and node.__name__ == "extract":
+            state = call.arguments["state"] = await asyncio.to_thread(_from_the_start, state, runtime.context)
+        if isinstance(state, BranchState) and _pause(runtime.context) == node.__name__:
+            async with working_run(state, runtime, node.__name__) as run:
+                shown = await asyncio.to_thread(editable, run.stage(state.stage), state.context_id, node.__name__)
+            interrupt({"weakness": state.weakness, "paused before": node.__name__, "records": shown})
         async with working_run(state, runtime, node.__name__) as run:
-            base = await asyncio.to_thread(_named, runtime.context)
-            services = await asyncio.to_thread(services_at, run.root)
+            base = await asyncio.to_thread(named_run, runtime.context)
+            if node.__name__ in _FIRST and runtime.server_info is not None and runtime.execution_info is not None:
+                values = {"iteration": state.iteration} if isinstance(state, IterationState) else {}
+                await name_thread(base, runtime.execution_info.thread_id, _FIRST[node.__name__], values)
+            call_id = runtime.execution_info.run_id if runtime.execution_info is not None else None
+            services = await asyncio.to_thread(services_at, run.root, call_id)
             copy = "" if run == base else run.root.name
             call.arguments["runtime"] = runtime.override(context=dataclasses.replace(services, copy=copy))
             return await node(*call.args, **call.kwargs)
@@ -99,32 +126,69 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
     return resolved
 
 
+def _pause(context: RunContext | None) -> str:
+    pause = context.pause if context is not None else ""
+    if pause not in ("", "explore", "abstract", "verify"):
+        raise InputError(f"pause: {pause!r:.80} is not a step of a branch: give explore, abstract or verify")
+    return pause
+
+
+def _from_the_start(state: IterationState, context: RunContext | None) -> IterationState:
+    """Return ``state`` with the number of the newest iteration, if that is asked for, and without a fork's edits.
+
+    Raises InputError for a run without a finished round.
+    """
+    _pause(context)
+    number = state.iteration
+    if number == NEWEST and isinstance(number, int):
+        run = named_run(context)
+        number = newest(run)
+    return state.model_copy(update={"iteration": number, "again": (), "edits": {}})
+
+
+def newest(run: RunDirectory) -> int:
+    """Return the newest iteration whose round of training is done. Raises InputError for a run without one."""
+    done = (number for number in itertools.count() if not run.iteration(number).round.exists())
+    found = next(done) - 1
+    if found < 0:
+        raise InputError(f"{run.root} has no finished round of training: let the loop's graph or the command make one")
+    return found
+
+
 @asynccontextmanager
 async def working_run(
-    state: IterationState | BranchState, runtime: Runtime[RunContext], node: str
+    state: IterationState | BranchState | ExplorationState, runtime: Runtime[RunContext], node: str
 ) -> AsyncIterator[RunDirectory]:
     """Give the run that ``node`` writes, held against other processes while the block runs.
 
     Raises InputError for a run that another process holds (which it names) or that is not the one a server opened, for
     an iteration that cannot exist, and for a state with ids that no record has.
     """
-    async with AsyncExitStack() as held:
-        base = await asyncio.to_thread(_named, runtime.context)
-
-        async def hold(run: RunDirectory) -> None:
-            lock = shared(run.lock_path, str(run.root))
-            await asyncio.to_thread(lock.__enter__)
-            held.push_async_callback(asyncio.to_thread, lock.__exit__, None, None, None)
-
-        await hold(base)
+    async with AsyncExitStack() as stack:
+        base = await asyncio.to_thread(named_run, runtime.context)
+        await stack.enter_async_context(held(base))
         thread = runtime.execution_info.thread_id if runtime.execution_info is not None else None
         run = await asyncio.to_thread(_choose, base, thread, state, node)
         if run != base:
-            await hold(run)
+            await stack.enter_async_context(held(run))
         yield run
 
 
-def _named(context: RunContext | None) -> RunDirectory:
+@asynccontextmanager
+async def held(run: RunDirectory) -> AsyncIterator[None]:
+    """Hold a run against other processes while the block runs. Raises InputError that names who holds it."""
+    lock = shared(run.lock_path, str(run.root))
+    await asyncio.to_thread(lock.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(lock.__exit__, None, None, None)
+
+
+def named_run(context: RunContext | None) -> RunDirectory:
+    """Return the run that Studio's form names, or the one that Studio opens. Raises InputError for a wrong one."""
+    if context is not None and not isinstance(context.run, str):
+        raise InputError(f"run: {context.run!r:.80} is not the path of a run's folder")
     path = Path(context.run) if context is not None and context.run else studio_run()
     run = RunDirectory.open(path.resolve())
     served = served_runs()
@@ -137,32 +201,47 @@ def _named(context: RunContext | None) -> RunDirectory:
     return run
 
 
-def _choose(base: RunDirectory, thread: str | None, state: IterationState | BranchState, node: str) -> RunDirectory:
+def _choose(
+    base: RunDirectory, thread: str | None, state: IterationState | BranchState | ExplorationState, node: str
+) -> RunDirectory:
     with _choosing:
+        if isinstance(state, ExplorationState):
+            return _of_exploration(base, thread, node)
         if isinstance(state, BranchState):
             return _of_branch(base, thread, state)
         return _of_iteration(base, thread, state, node)
 
 
 def _of_iteration(base: RunDirectory, thread: str | None, state: IterationState, node: str) -> RunDirectory:
-    _check(state)
+    edits = _check(state)
     number = state.iteration
-    if not is_done(base, number) and as_recorded(base, state, node):
+    if not base.iteration(number).trajectories.exists():
+        raise InputError(
+            f"iteration: {number} of {base.root} has no trajectories: give one from 0 to {newest(base)}, or {NEWEST} "
+            "for the newest"
+        )
+    if edits and node == "reflect":
+        raise InputError("edits: reflect would overwrite them: set them in the state after it, or after deduplicate")
+    if not edits and not is_done(base, number) and as_recorded(base, state, node):
         return base
     copies = _copies(base, thread, number)
-    if copies and not is_done(copies[-1], number) and _holds(copies[-1], state, node):
-        return copies[-1]
+    of_edits = [run for run in copies if read_json(run.fork_path, Fork).edits == edits]
+    if of_edits and not is_done(of_edits[-1], number) and _holds(of_edits[-1], state, node):
+        return of_edits[-1]
+    if edits and node == "update":
+        raise InputError("edits: no branch ran with them: set them in the state after deduplicate")
     source = next((run for run in (base, *reversed(copies)) if _holds(run, state, node)), None)
     if source is None:
         raise InputError(
             f"{base.iteration(number).root} has no records of the ids in the state: take those that it has"
         )
-    return _copy(source, base, thread, number)
+    return _copy(source, base, thread, number, edits)
 
 
 def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> RunDirectory:
     if state.stage == SEED_STAGE:
-        return base
+        found = (run for run in _copies(base, thread, None) if run.root.name == state.run)
+        return next(found, base)
     number = iteration_of(state.stage)
     if number is None or Path(state.context_id).name != state.context_id:
         raise InputError(f"stage: {state.stage}/branches/{state.context_id} is not a branch of an iteration")
@@ -179,17 +258,38 @@ def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> Ru
     return _copy(given, base, thread, number)
 
 
-def _check(state: IterationState) -> None:
-    """Refuse a wrong state here: values that its schema refused would make a thread unreadable for good."""
+def _of_exploration(base: RunDirectory, thread: str | None, node: str) -> RunDirectory:
+    """Return the copy in which start states are explored: a new one for the first node, the newest for others."""
+    copies = _copies(base, thread, None)
+    if copies and node != "_prepare":
+        return copies[-1]
+
+    def fill(partial: RunDirectory) -> None:
+        for path in (base.settings_path, base.recorded_path):
+            if path.exists():
+                shutil.copy2(path, partial.root)
+
+    return _new_copy(base, thread, Fork(of=base.root.name, thread=thread or "", iteration=None), fill)
+
+
+def _check(state: IterationState) -> dict[str, dict[str, Any]]:
+    """Refuse a wrong state here: values that its schema refused would make a thread unreadable for good.
+
+    Returns the edits that it has.
+    """
     number = state.iteration
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise InputError(
-            f"iteration: {number!r} is not the number of an iteration: give one from 0, that has trajectories"
+            f"iteration: {number!r:.80} is not the number of an iteration: give one from 0, that has trajectories, or "
+            f"{NEWEST} for the newest"
         )
-    for name in ("signals", "contexts", "new"):
+    for name in ("signals", "contexts", "new", "again"):
         ids = getattr(state, name)
         if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in ids):
             raise InputError(f"{name}: {ids!r:.80} is not a list of ids")
+    if odd := next((one for one in state.again if one not in state.new), None):
+        raise InputError(f"again: {odd!r:.80} is not one of new: name contexts that have a branch")
+    return check_edits(state.edits)
 
 
 def is_done(run: RunDirectory, number: int) -> bool:
@@ -238,7 +338,7 @@ def _ids(rows: Iterable[Signal | FailureContext]) -> list[str]:
     return [row.id for row in rows]
 
 
-def _copies(base: RunDirectory, thread: str | None, iteration: int) -> list[RunDirectory]:
+def _copies(base: RunDirectory, thread: str | None, iteration: int | None) -> list[RunDirectory]:
     """Return the copies of ``base`` that were made for forks of this iteration on this thread, oldest first."""
     found = []
     for run in _numbered(base, thread) if thread is not None else ():
@@ -257,8 +357,14 @@ def _numbered(base: RunDirectory, thread: str) -> Iterable[RunDirectory]:
         number += 1
 
 
-def _copy(source: RunDirectory, base: RunDirectory, thread: str | None, iteration: int) -> RunDirectory:
-    """Make a run that is as ``source`` was before the end of ``iteration``, whole or not at all.
+def _copy(
+    source: RunDirectory,
+    base: RunDirectory,
+    thread: str | None,
+    iteration: int,
+    edits: dict[str, dict[str, Any]] | None = None,
+) -> RunDirectory:
+    """Make a run that is as ``source`` was before the end of ``iteration``, but for ``edits``; whole or not at all.
 
     Files that are not written any more become hard links where the disk has them, so that weights are stored once.
     """
@@ -267,13 +373,26 @@ def _copy(source: RunDirectory, base: RunDirectory, thread: str | None, iteratio
             f"{source.iteration(iteration).root} is done or its state was edited: for a copy of the run to work in, "
             "call the graph with a checkpointer and a thread_id"
         )
+
+    def fill(partial: RunDirectory) -> None:
+        _fill(partial, source, iteration)
+        if edits:
+            make_edits(partial.iteration(iteration), edits)
+
+    return _new_copy(base, thread, Fork(of=base.root.name, thread=thread, iteration=iteration, edits=edits or {}), fill)
+
+
+def _new_copy(base: RunDirectory, thread: str | None, fork: Fork, fill: Callable[[RunDirectory], None]) -> RunDirectory:
+    """Make the thread's next copy of ``base``, filled by ``fill``; whole or not at all."""
+    if thread is None:
+        raise InputError("for a copy of the run to work in, call the graph with a checkpointer and a thread_id")
     target = next(run for run in _numbered(base, thread) if not run.root.exists())
     partial = RunDirectory(base.root.with_name(f".{target.root.name}.partial"))
     shutil.rmtree(partial.root, ignore_errors=True)  # of a process that was killed
     try:
         partial.root.mkdir()
-        _fill(partial, source, iteration)
-        write_json(partial.fork_path, Fork(of=base.root.name, thread=thread, iteration=iteration))
+        fill(partial)
+        write_json(partial.fork_path, fork)
         partial.root.rename(target.root)
     except BaseException:
         shutil.rmtree(partial.root, ignore_errors=True)

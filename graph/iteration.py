@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
 from graph.assembly import RunServices
-from graph.branches import fail_to_update, may_pass, record_failure, send_branches, send_seeds, stopping
+from graph.branches import fail_to_update, may_pass, record_failure, send_seeds, stopping
 from graph.forks import with_services
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
+from graph.nodes.dispatch import dispatch
 from graph.nodes.explore import explore
 from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect
 from graph.nodes.update import update
 from graph.nodes.verify import verify
-from graph.state import BranchEnd, BranchState, IterationState, RunContext, SeedState
+from graph.state import BranchEnd, BranchState, IterationInput, IterationState, RunContext, SeedState
 
 # A command gives services, LangGraph Studio its form, which names a run; with_services turns the form into services.
 Given = RunContext | RunServices
 FORM = cast("type[Given]", RunContext)
 
-IterationGraph = StateGraph[IterationState, Given, IterationState, IterationState]
+IterationGraph = StateGraph[IterationState, Given, IterationInput, IterationState]
 SeedGraph = StateGraph[SeedState, Given, SeedState, SeedState]
 BranchGraph = StateGraph[BranchState, Given, BranchState, BranchEnd]
 Branch = CompiledStateGraph[BranchState, Given, BranchState, BranchEnd]
@@ -53,27 +54,48 @@ def branch() -> Branch:
 
 def iteration_graph() -> IterationGraph:
     """Wire one iteration: signals of a round's trajectories in, tasks out."""
-    graph = IterationGraph(IterationState, context_schema=FORM)
+    graph = IterationGraph(IterationState, context_schema=FORM, input_schema=IterationInput)
     for node in (extract, reflect, deduplicate, update):
         graph.add_node(node.__name__, with_services(node), metadata=described(node))
-    graph.add_node("branch", branch(), input_schema=BranchState, error_handler=with_services(fail_to_update))
+    ends = ("branch", "update")
+    graph.add_node("dispatch", with_services(dispatch), destinations=ends, metadata=described(dispatch))
+    add_branches(graph, with_services(fail_to_update), "update")
     graph.add_edge(START, "extract")
     graph.add_edge("extract", "reflect")
     graph.add_edge("reflect", "deduplicate")
-    to_branches = with_services(send_branches)
-    graph.add_conditional_edges("deduplicate", to_branches, ["branch", "update"])
+    graph.add_edge("deduplicate", "dispatch")
     graph.add_edge("branch", "update")
     graph.add_edge("update", END)
     return graph
 
 
+def add_branches(graph: StateGraph[Any, Given, Any, Any], on_failure: Callable[..., object], then: str = END) -> None:
+    """Add the node ``branch``, and ``on_failure`` as the node ``branch_failed``, drawn between it and ``then``.
+
+    LangGraph adds the handler of a node's errors under a name of its own, and draws it without an edge.
+    """
+    text = "Explore one weakness, propose tasks from what was found, and verify them"
+    ends = {"branch_failed": "failed"}
+    graph.add_node(
+        "branch",
+        branch(),
+        input_schema=BranchState,
+        error_handler=on_failure,
+        destinations=ends,
+        metadata={"description": text},
+    )
+    node = graph.nodes["branch"]
+    assert node.error_handler_node is not None
+    handler = graph.nodes.pop(node.error_handler_node)
+    handler.ends, handler.metadata = (then,), described(on_failure)
+    graph.nodes["branch_failed"] = handler
+    node.error_handler_node = "branch_failed"
+
+
 def seed_graph() -> SeedGraph:
     """Wire unguided exploration of a batch of start states, one branch each; commands only."""
     graph = SeedGraph(SeedState, context_schema=FORM)
-    graph.add_node("branch", branch(), input_schema=BranchState, error_handler=with_services(record_failure))
+    add_branches(graph, with_services(record_failure))
     graph.add_conditional_edges(START, send_seeds, ["branch"])
     graph.add_edge("branch", END)
     return graph
-
-
-graph = iteration_graph().compile()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,7 @@ from graph.report.forecast import NO_RATES, Forecast, RunRates, forecast, measur
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
 from memory.run import RunDirectory
+from training.device_memory import device_at_hand, memory_at_hand
 from training.grpo.launch import sharding as sharding_of
 from training.model_shape import ModelShape, shape_of
 from training.plan import (
@@ -22,6 +23,7 @@ from training.plan import (
     IN_PROCESS,
     KV_CACHE,
     ONE_PROCESS,
+    RUN,
     DeviceNeed,
     Engine,
     EngineKind,
@@ -103,14 +105,14 @@ def main(
         rates = measured_rates(RunDirectory.open(measured)) if measured is not None else RunRates()
         given = {"tokens_per_second": tokens_per_second, "price_per_hour": price_per_hour}
         rates = rates.model_copy(update={key: value for key, value in given.items() if value is not None})
-        on = device or _device(settings)
+        on = device or device_at_hand(settings.policy.device)
         made = plan_of(
             settings,
             read_config(settings, config),
             device=on,
-            available=round(memory * GIB) if memory is not None else _available(on),
-            launch=_launch(settings, processes, sharding),
-            engine=_engine(settings, engine, servers, devices_each),
+            available=round(memory * GIB) if memory is not None else memory_at_hand(on),
+            launch=launch_of(settings, processes, sharding),
+            engine=engine_of(settings, engine, servers, devices_each),
             tokens=tokens,
             rates=rates,
         )
@@ -122,7 +124,7 @@ def main(
             raise InputError(_refusal(made, str(recipe or QUICKSTART)))
 
 
-def _launch(settings: RunSettings, processes: int | None, sharding: Sharding | None) -> Launch:
+def launch_of(settings: RunSettings, processes: int | None = None, sharding: Sharding | None = None) -> Launch:
     """Return the processes that the options name, else those of ``training.launch``."""
     stated = settings.training.launch
     if stated is None or processes == 1:
@@ -132,7 +134,9 @@ def _launch(settings: RunSettings, processes: int | None, sharding: Sharding | N
     return Launch(processes=count, sharding=sharding or divided or ("ddp" if count > 1 else "none"))
 
 
-def _engine(settings: RunSettings, kind: EngineKind | None, servers: int | None, devices_each: int) -> Engine:
+def engine_of(
+    settings: RunSettings, kind: EngineKind | None = None, servers: int | None = None, devices_each: int = 1
+) -> Engine:
     """Return the sampler that the options name, else that of the section ``sampling``."""
     sampling = settings.sampling
     stated = len(sampling.servers) or (sampling.start.count if sampling.start is not None else 1)
@@ -182,12 +186,23 @@ def plan_of(
 
 def fitting(memory: Memory, device: Literal["cpu", "cuda"], available: int) -> bool:
     """Whether each device has room for its peak; processes on CPU share one memory."""
-    peaks = [need.peak * (need.count if device == "cpu" else 1) for need in memory.devices]
-    return (sum(peaks) if device == "cpu" else max(peaks)) <= available
+    return needed(memory, device) <= available
+
+
+def needed(memory: Memory, device: Literal["cpu", "cuda"]) -> int:
+    """Return the bytes that the fullest device must have; on CPU all processes share one, with one run beside them."""
+    if device == "cuda":
+        return max(need.peak for need in memory.devices)
+    return sum(need.peak * need.count - need.held.get(RUN, 0) * (need.count - 1) for need in memory.devices)
 
 
 def read_config(settings: RunSettings, given: Path | None) -> ModelShape:
-    """Return the shape of the policy from its config.json alone; nothing is downloaded.
+    """Return the shape of the policy from its config.json alone. Raises InputError like ``config_of``."""
+    return shape_of(config_of(settings, given))
+
+
+def config_of(settings: RunSettings, given: Path | None) -> dict[str, Any]:
+    """Return the policy's config.json; nothing is downloaded.
 
     Raises InputError for a folder without one, and for a model of the hub that is neither cached nor ``given``.
     """
@@ -214,7 +229,7 @@ def read_config(settings: RunSettings, given: Path | None) -> ModelShape:
         raise InputError(f"{path} is not JSON: {error}") from None
     if not isinstance(read, dict):
         raise InputError(f"{path} is not a JSON object: give the policy's config.json with --config FILE")
-    return shape_of(read)
+    return read
 
 
 def _ways_out(
@@ -298,43 +313,19 @@ def _room(found: Memory, settings: RunSettings, shape: ModelShape, tokens: int |
     yield f"the engine has room for {max(0, free // each)} rollouts at their token limit at once, a step has {rows}"
 
 
-def _device(settings: RunSettings) -> Literal["cpu", "cuda"]:
-    if settings.policy.device != "auto":
-        return settings.policy.device
-    return "cuda" if _gpu_bytes() else "cpu"
-
-
-def _available(device: str) -> int | None:
-    if device == "cuda":
-        return _gpu_bytes()
-    import psutil  # type: ignore[import-untyped]
-
-    return int(psutil.virtual_memory().total)
-
-
-def _gpu_bytes() -> int | None:
-    """Return the memory of this machine's smallest GPU, None where there is none; torch is imported only with a GPU."""
-    if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return None
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    return min(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
-
-
 def _refusal(plan: RecipePlan, recipe: str) -> str:
     assert plan.available is not None
     worst = max(plan.memory.devices, key=lambda need: need.peak * (need.count if plan.device == "cpu" else 1))
     several = f" in {worst.count} processes" if plan.device == "cpu" and worst.count > 1 else ""
     way = "; or ".join(plan.advice) if plan.advice else "choose a smaller policy or a larger device"
     return (
-        f"{recipe}: {plan.policy} does not fit: the {worst.name} needs {_gib(worst.peak)} GiB{several} of "
-        f"{_gib(plan.available)}: {'set ' if plan.advice else ''}{way}"
+        f"{recipe}: {plan.policy} does not fit: the {worst.name} needs {in_gib(worst.peak)} GiB{several} of "
+        f"{in_gib(plan.available)}: {'set ' if plan.advice else ''}{way}"
     )
 
 
-def _gib(size: float) -> str:
+def in_gib(size: float) -> str:
+    """Return bytes as a number of GiB."""
     return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"
 
 
@@ -359,13 +350,13 @@ def _memory_table(plan: RecipePlan, need: DeviceNeed) -> Table:
     table.add_column("memory")
     table.add_column("GiB", justify="right")
     for name, size in need.held.items():
-        table.add_row(name, _gib(size))
+        table.add_row(name, in_gib(size))
     for phase, parts in (("sampling", need.sampling), ("update", need.update)):
         for name, size in parts.items():
-            table.add_row(f"  {phase}: {name}", _gib(size))
-    table.add_row("highest", _gib(need.peak))
+            table.add_row(f"  {phase}: {name}", in_gib(size))
+    table.add_row("highest", in_gib(need.peak))
     if plan.available is not None:
-        table.add_row("available", _gib(plan.available))
+        table.add_row("available", in_gib(plan.available))
     memory = plan.memory
     table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained"
     return table

@@ -13,7 +13,8 @@ from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.hosts.environment import HostedEnvironment, open_for_play
 from evaluation.preflight import check_evaluation
-from graph.settings import RunSettings
+from graph.settings import RunSettings, check_starts
+from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL, MemorySettings
 
 
@@ -31,13 +32,20 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
     _check_embedder(settings.memory)
     check_evaluation(settings.evaluation, environment)
     if trains:
+        from graph.fit import check_memory
         from graph.run.servers import check_sampling
-        from training.preflight import check_policy
+        from training.preflight import check_held_to_tools, check_policy
         from training.rollout.vllm_preflight import check_engine
 
+        for section in ("training", "evaluation"):
+            if getattr(settings, section).held_to_tools:
+                check_held_to_tools(settings.policy, f"{section}.held_to_tools")
+        check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling)
         check_sampling(settings)
         check_engine(settings.sampling, settings.policy, settings.training)
+        check_memory(settings)
+        check_trackers(settings.training.report_to)
 
 
 def _check_tasks(initial: str | None) -> None:

@@ -81,7 +81,7 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
-    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, and the hosts that it plays on.
+    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, its hosts, and its trackers.
 
     No budget is added or removed.
     """
@@ -95,6 +95,7 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
         update={
             "roles": kept.roles.model_copy(update={"budget": budget}),
             "environment": kept.environment.model_copy(update=hosts),
+            "training": kept.training.model_copy(update={"report_to": asked.training.report_to}),
         }
     )
 

@@ -34,7 +34,9 @@ class ExtractionRecord(Record):
     ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal, None in records of
     an earlier version. ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
     limit of contexts. ``pattern_occurrences`` and ``different_patterns`` are the readings of N of the rare signal
-    (``signals.rare_total``); trajectories with an ``infrastructure_error`` were not read.
+    (``signals.rare_total``); trajectories with an ``infrastructure_error`` were not read. ``functions``: different
+    functions that references of D_t call, of the ``functions_offered`` that its tasks offer; None in records of an
+    earlier version.
     """
 
     signals: dict[SignalKind, int]
@@ -46,6 +48,8 @@ class ExtractionRecord(Record):
     pattern_occurrences: int
     different_patterns: int | None = None
     infrastructure_errors: int
+    functions: int | None = None
+    functions_offered: int | None = None
 
 
 class Evolution(Record):

@@ -42,9 +42,9 @@ def main(
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised, and that environment.hosts may name others. When a budget is
-    spent the run stops after that iteration and says so; --resume stops at once while it is still spent. Progress goes
-    to stderr.
+    (roles.budget.tokens, .calls, .money) may be raised, and that environment.hosts and training.report_to may name
+    others. When a budget is spent the run stops after that iteration and says so; --resume stops at once while it is
+    still spent. Progress goes to stderr.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
@@ -89,6 +89,7 @@ def open_run(
     """
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
+    from graph.tracking.trackers import check_trackers
     from memory.run import RunDirectory
 
     if iterations is not None:
@@ -109,6 +110,7 @@ def open_run(
         raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
     if not directory.iteration(0).round.exists():
         check_run(settings)
+    check_trackers(settings.training.report_to)
     return directory, settings, True
 
 
@@ -119,6 +121,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     from graph.run.progress import Progress
     from graph.run.servers import run_servers
     from graph.run.stages import Run
+    from graph.tracking.follow import follow_run
 
     directory, settings, resumed = work
     interruption = Interruption()
@@ -138,8 +141,9 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
             progress.say(f"{directory.root}: an earlier version made this run, its settings are recorded from now on")
         if longest != kept or not recorded:
             directory.save_settings(longest)
-        with run_servers(directory, settings, progress):
-            return interruption.run(collect(Run(directory, settings, progress, interruption, resumed)))
+        with follow_run(directory, settings, progress.say) as trackers, run_servers(directory, settings, progress):
+            work_of = Run(directory, settings, progress, interruption, resumed, trackers.wake)
+            return interruption.run(collect(work_of))
 
 
 def _show(summary: Summary, stdout: TextIO, as_json: bool) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from agents.settings import RolesSettings
-from environments.base import InputError
+from environments.base import Environment, InputError
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
@@ -68,6 +68,25 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _sampler_holds_to_tools(self) -> Self:
+        for section, held in (("training", self.training.held_to_tools), ("evaluation", self.evaluation.held_to_tools)):
+            if held and self.sampling.engine != "in_process":
+                raise ValueError(
+                    f"{section}.held_to_tools is for sampling.engine in_process, {self.sampling.engine} would ignore "
+                    "it: set it to false"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _words_are_the_scripted_abstractors(self) -> Self:
+        if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.chat():
+            raise ValueError(
+                "training.expert.reword writes user turns anew by rules, which would replace those of "
+                "roles.abstractor of kind chat: set it to false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _verification_has_its_model(self) -> Self:
         mode, validator = self.verification.mode, self.roles.validator
         if mode != "deterministic" and validator is None:
@@ -88,14 +107,48 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _baselines_ask_only_their_models(self) -> Self:
-        unasked = {"signals": (), "random": ("reflector",), "unguided": ("reflector",)}
-        for name in unasked[self.signals.contexts]:
-            if name in self.roles.chat():
-                raise ValueError(
-                    f"signals.contexts is {self.signals.contexts}, which asks no {name}: "
-                    f"roles.{name} of kind chat would be ignored, remove it"
-                )
+        if self.signals.contexts != "signals" and "reflector" in self.roles.chat():
+            raise ValueError(
+                f"signals.contexts is {self.signals.contexts}, which asks no reflector: "
+                "roles.reflector of kind chat would be ignored, remove it"
+            )
         return self
+
+
+def dotted(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings as plain values by dotted key; an empty section is a value."""
+    found: dict[str, Any] = {}
+
+    def collect(prefix: str, value: object) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                collect(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            found[prefix] = value
+
+    collect("", settings.model_dump(mode="json"))
+    return found
+
+
+def changed(settings: RunSettings) -> dict[str, tuple[Any, Any]]:
+    """Return value and default of each setting that differs, by dotted key; the default is None for a new key."""
+    default = dotted(RunSettings())
+    return {
+        key: (value, default.get(key))
+        for key, value in dotted(settings).items()
+        if key not in default or default[key] != value
+    }
+
+
+def check_starts(settings: SignalSettings, environment: Environment) -> None:
+    """Raise InputError where contexts are to begin in start states, and the environment has none."""
+    key = f"contexts: {settings.contexts}" if settings.contexts in ("unguided", "coverage") else ""
+    key = "uncovered" if settings.uncovered else key
+    if key and not environment.starts():
+        raise InputError(
+            f"signals.{key} needs a start state, and starts() of the environment {environment.name} is empty: give it "
+            "one"
+        )
 
 
 def check_benchmark(settings: RunSettings, source: str) -> None:
@@ -105,12 +158,20 @@ def check_benchmark(settings: RunSettings, source: str) -> None:
     """
     environment, chosen = settings.environment, settings.evaluation.set
     official, checks = settings.tasks.initial == OFFICIAL, settings.training.reward == "checks"
-    if chosen is None and not official and not checks:
+    expert, ruled = settings.training.expert, settings.roles.exploration.of_general_rules()
+    ruled = None if ruled is None else f"roles.exploration.{ruled}"
+    if expert is not None and expert.reword:
+        ruled = "training.expert.reword"
+    if chosen is None and not official and not checks and ruled is None:
         return
     benchmark = environment.benchmark
     if chosen is not None and not benchmark.evaluation_sets:
         raise InputError(
             f"{source}: evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
+        )
+    if ruled is not None and benchmark.scripted_roles is not None:
+        raise InputError(
+            f"{source}: {ruled}: {environment.name} has scripted roles of its own, which would ignore it: remove it"
         )
     if official and not benchmark.has_official_tasks:
         raise InputError(

@@ -23,16 +23,19 @@ def main(
 ) -> None:
     """Start LangGraph's server on a run and open Studio. Other options go to `langgraph dev`, such as --no-browser.
 
-    Finished iterations stay as they are: forks and edits work in a copy of the run, RUN@THREAD beside it.
+    Finished iterations stay as they are: forks and edits work in a copy of the run, RUN@THREAD beside it. What can be
+    seen and done, also without Studio's page, is in docs/studio.md.
 
     Exit status: the server's; 2 where there is no run, or another process works on it.
     """
     with exit_statuses():
         os.environ["COEVOLVE_RUN"] = str(_checked(run))
+        os.environ.setdefault("LANGGRAPH_CLI_NO_ANALYTICS", "1")  # the program would report its options to its makers
         server = Path(sys.executable).with_name("langgraph")
         if not server.exists():
             raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
-    argv = [str(server), "dev", "--config", str(CONFIG), *context.args]
+    # The loop's stages work on event loops in threads of their own, where the server would refuse to read a file.
+    argv = [str(server), "dev", "--config", str(CONFIG), "--allow-blocking", *context.args]
     os.execv(argv[0], argv)
 
 

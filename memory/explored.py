@@ -21,6 +21,11 @@ class Explored:
     contexts: tuple[FailureContext, ...]
     admitted: Mapping[str, int]
 
+    @property
+    def compared(self) -> tuple[FailureContext, ...]:
+        """Those that the failure memory compares others with."""
+        return tuple(context for context in self.contexts if context.comparable)
+
 
 def explored_in(run: RunDirectory, iteration: int) -> Explored:
     """Return the contexts that one finished iteration explored."""

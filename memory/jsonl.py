@@ -32,6 +32,7 @@ __all__ = [
     "derive_seed",
     "dump_line",
     "parse_json",
+    "read_existing",
     "read_json",
     "read_jsonl",
     "read_lines",
@@ -277,6 +278,11 @@ def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
         except ValidationError as error:
             raise InputError(f"{path}, line {number}: {complaint(error)}") from None
     return records
+
+
+def read_existing(path: Path, model: type[Model]) -> list[Model]:
+    """Return every line like ``read_jsonl``; none of a missing file: not every stage of a run writes every file."""
+    return read_jsonl(path, model) if path.exists() else []
 
 
 def check_end(path: Path) -> None:

@@ -19,6 +19,7 @@ from environments.verification.decontamination import Nearest
 
 __all__ = [
     "ACCEPTED",
+    "PAPER_KINDS",
     "AgentVerdict",
     "Cause",
     "Difficulty",
@@ -157,23 +158,30 @@ def count_stops(turns: Iterable[TrajectoryTurn]) -> dict[StopReason, int]:
 
 
 class SignalKind(StrEnum):
-    """The weaknesses of CoEvolve, section 3 of the paper."""
+    """The weaknesses that a trajectory can show: those of CoEvolve (section 3), and ``unsolved`` (ours)."""
 
     FORGETTING = "forgetting"
     BOUNDARY = "boundary"
     RARE = "rare"
+    UNSOLVED = "unsolved"
+
+
+PAPER_KINDS = (SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE)
+"""The kinds of CoEvolve, which every round is read for. Any other is looked for where ``signals.kinds`` lists it."""
 
 
 class Unsignalled(StrEnum):
-    """Contexts of a baseline, which come from no signal (ours).
+    """Contexts that come from no signal (ours).
 
     ``random``: a call drawn uniformly from a round's trajectories, successful or not. ``unguided``: a start state,
     explored without a guide. ``tool``: a start state and one of its tools, each in turn, for the initial policy's data.
+    ``coverage``: a start state and a tool, or two one after the other, that no task or few tasks exercise.
     """
 
     RANDOM = "random"
     UNGUIDED = "unguided"
     TOOL = "tool"
+    COVERAGE = "coverage"
 
 
 class Signal(Record):
@@ -185,6 +193,9 @@ class Signal(Record):
     ``successful_evidence``: the trajectory succeeded. ``pattern`` are the tools of the rare pattern, ``count`` is its
     c_p. ``score`` is the trajectory's own in [0, 1] and ``previous`` the best one in the window of forgetting; with the
     definition ``group`` they are mean successes of groups.
+
+    Of unsolved (ours), ``pattern`` are the functions of the task's reference that had no success and ``count`` is their
+    number; where only the whole sequence of calls had none, ``pattern`` is that sequence and ``count`` 0.
 
     The paper's definition fills three more. ``counterpart_id`` names a rollout of the same group with the other result,
     for boundary. ``group`` counts successes and rollouts of the step's group, ``recent`` successes and scores in the
@@ -247,7 +258,8 @@ class FailureContext(Record):
     its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the baseline, and its signal, task and
     trajectory ids are empty. One of a ``random`` call has no cause, error class or signal; its other fields are the
     drawn call's
-    (``agents.scripted.baselines``).
+    (``agents.scripted.baselines``). One of ``coverage`` has no task, facts or cause either; its ``focus_pattern`` are
+    the one or two tools that it is for (``agents.scripted.coverage``).
     """
 
     id: str
@@ -277,6 +289,11 @@ class FailureContext(Record):
     setup: tuple[ToolCall, ...] = ()
     tools: tuple[str, ...]
     measured: Measured = Measured()
+
+    @property
+    def comparable(self) -> bool:
+        """Whether it has facts by which the failure memory can tell it from others with its signature."""
+        return self.kind not in (Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
 
     def signature(self) -> str:
         """Return the exact part of deduplication: environment, failing tool, cause, error class and diagnosis."""

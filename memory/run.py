@@ -21,6 +21,7 @@ from memory.former import fill_former_defaults, give_environment_options, give_t
 from memory.jsonl import (
     append_jsonl,
     complaint,
+    read_existing,
     read_json,
     read_jsonl,
     remove_leftovers,
@@ -58,6 +59,7 @@ __all__ = [
     "document",
     "iteration_of",
     "iteration_stage",
+    "read_existing",
     "read_json",
     "read_jsonl",
     "write_json",
@@ -67,8 +69,8 @@ __all__ = [
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
 """Settings that a resumed run may have higher values of."""
 
-MAY_CHANGE = frozenset({"environment.hosts", "environment.host_deadline", "training.launch"})
-"""Settings of where a run plays and computes, not of what: a resumed run may have others in its settings.yaml."""
+MAY_CHANGE = frozenset({"environment.hosts", "environment.host_deadline", "training.launch", "training.report_to"})
+"""Settings of where a run plays, computes and is shown, not of what: a resumed run may have others in settings.yaml."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
@@ -133,6 +135,19 @@ class RunDirectory(Folder):
         read_by=("training.grpo.round",),
         meaning="The policy's checkpoints, `checkpoint-STEP/` each.",
     )
+    tracking_path = RunFile(
+        "tracking.json",
+        "graph.tracking.follow.TrackingRecord",
+        written_by=("graph.tracking.follow",),
+        read_by=("graph.tracking.follow",),
+        meaning="The run's id in trackers of experiments, and what each was sent; only with `training.report_to`.",
+    )
+    trackers_path = RunFile(
+        "trackers/",
+        "files of trackers",
+        written_by=("graph.tracking.follow",),
+        meaning="The files that trackers keep here: `tensorboard/`, and `wandb/` where it is offline.",
+    )
     servers_path = RunFile(
         "servers/",
         "text",
@@ -158,6 +173,12 @@ class RunDirectory(Folder):
         written_by=("graph.run.stages", "training.grpo.round"),
         read_by=("graph.report.summary",),
         meaning="One folder per iteration, `000/` first.",
+    )
+    report_path = RunFile(
+        "report.html",
+        "HTML",
+        written_by=("graph.write_report",),
+        meaning="The run's page as `coevolve report` made it last, expendable.",
     )
     lock_path = RunFile(
         "run.lock",
@@ -227,7 +248,8 @@ class RunDirectory(Folder):
         """Return the files and folders that only a run has, beside its settings and locks."""
         files = (self.tasks_path, self.checkpoints_path, self.spending_path)
         servers = (self.served_path, self.servers_path)
-        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *servers)
+        shown = (self.tracking_path, self.trackers_path)
+        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *servers, *shown)
 
     @classmethod
     def open(cls, root: Path) -> Self:

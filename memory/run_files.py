@@ -103,14 +103,17 @@ _EXPLORE, _ABSTRACT, _VERIFY, _UPDATE = (_NODES + name for name in ("explore", "
 _INITIAL = "graph.run.initial_tasks"
 _BRANCH = "graph.branches"
 _FORKS = "graph.forks"
+_EDITS = "graph.edits"
 _STAGES = "graph.run.stages"
 _LOOP = "graph.run.loop"
 _ROUND = "training.grpo.round"
 _SUMMARY, _CLOSING, _COSTS = "graph.report.summary", "graph.report.closing", "graph.report.costs"
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
+_MASTERY = "memory.mastery"
 _BENCHMARKS = "benchmarks.runs"
 _ANALYSES = "evaluation.analyses.recorded"
+_TRACKING = "graph.tracking.figures"
 
 
 class BranchDirectory(Folder):
@@ -119,8 +122,8 @@ class BranchDirectory(Folder):
     context = RunFile(
         "context.json",
         "memory.records.FailureContext",
-        written_by=(_DEDUPLICATE, _INITIAL),
-        read_by=(_EXPLORE, _ABSTRACT, _VERIFY, _UPDATE),
+        written_by=(_DEDUPLICATE, _INITIAL, _EDITS),
+        read_by=(_EXPLORE, _ABSTRACT, _VERIFY, _UPDATE, _BRANCH),
         meaning="The failure context that the branch explores.",
     )
     interactions = RunFile(
@@ -133,8 +136,8 @@ class BranchDirectory(Folder):
     drafts = RunFile(
         "drafts.jsonl",
         "memory.records.Draft",
-        written_by=(_ABSTRACT,),
-        read_by=(_VERIFY, _UPDATE, _INITIAL),
+        written_by=(_ABSTRACT, _EDITS),
+        read_by=(_VERIFY, _UPDATE, _INITIAL, _EDITS),
         meaning="The tasks that the abstractor proposes.",
     )
     perturbations = RunFile(
@@ -187,8 +190,8 @@ class StageDirectory(Folder):
     contexts = RunFile(
         "contexts.jsonl",
         "memory.records.FailureContext",
-        written_by=(_REFLECT, _INITIAL),
-        read_by=(_DEDUPLICATE, _EXPLORED, _FORKS, _CLOSING),
+        written_by=(_REFLECT, _INITIAL, _EDITS),
+        read_by=(_DEDUPLICATE, _EXPLORED, _FORKS, _CLOSING, _EDITS),
         meaning="The failure contexts of the stage.",
     )
     branches = RunFile(
@@ -267,7 +270,7 @@ class IterationDirectory(StageDirectory):
         "trajectories.jsonl",
         "memory.records.Trajectory",
         written_by=(_ROUND,),
-        read_by=(_ROUND, _EXTRACT, _REFLECT, _SUMMARY, _COSTS, _ARM),
+        read_by=(_ROUND, _EXTRACT, _REFLECT, _SUMMARY, _COSTS, _ARM, _MASTERY),
         meaning="The rollouts of the round, appended after each step.",
     )
     lent = RunFile(
@@ -277,12 +280,26 @@ class IterationDirectory(StageDirectory):
         read_by=(_ROUND, _COSTS, _ARM),
         meaning="Off-policy demonstrations: references replayed for groups without a success.",
     )
+    expert = RunFile(
+        "expert.json",
+        "training.grpo.record.ExpertRecord",
+        written_by=(_ROUND,),
+        read_by=(_ROUND,),
+        meaning="The expert step before the round's first step; written only with `training.expert`.",
+    )
     seal = RunFile(
         "seal.jsonl",
         "training.seal.seal.SealStep",
         written_by=(_ROUND,),
         read_by=(_ROUND,),
         meaning="SEAL's state after each step; the next step, or the next round, continues from the last line.",
+    )
+    metrics = RunFile(
+        "metrics.jsonl",
+        "training.grpo.record.StepMetrics",
+        written_by=(_ROUND,),
+        read_by=(_ROUND, _TRACKING),
+        meaning="Each step in plain numbers, the trainer's own among them, for trackers of experiments.",
     )
     round = RunFile(
         "round.json",
@@ -318,7 +335,7 @@ class IterationDirectory(StageDirectory):
         "signals.jsonl",
         "memory.records.Signal",
         written_by=(_EXTRACT,),
-        read_by=(_REFLECT, _LOOP, _FORKS, _CLOSING),
+        read_by=(_REFLECT, _LOOP, _FORKS, _CLOSING, _BRANCH),
         meaning="Every signal of weakness in the round, chosen or not.",
     )
     scores = RunFile(

@@ -120,8 +120,9 @@ class TaskSettings(Section):
         None,
         ge=0.0,
         le=1.0,
-        description="share of a step's tasks drawn from evolved tasks once there are any, the newest first; null: "
-        "tasks are drawn from D_t as a whole (the paper names no share; shares are ours)",
+        description="share of a step's tasks drawn from evolved tasks once there are any, the newest first; 0: none is "
+        "drawn, or learnt from in an expert step; null: tasks are drawn from D_t as a whole (the paper names no share; "
+        "shares are ours)",
     )
     admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
@@ -137,6 +138,11 @@ class TaskSettings(Section):
         if self.initial is not None and self._given("initial_guided"):
             raise ValueError("'initial_guided' is for D_0 by exploration, 'initial' names its tasks: remove it")
         return self
+
+    @property
+    def uses_evolved(self) -> bool:
+        """Whether evolved tasks are drawn at all, and so learnt from: with ``evolved_share`` 0 D_0 stays alone."""
+        return self.evolved_share != 0.0
 
 
 class EvolutionSettings(Section):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,6 +145,11 @@ def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML
 
     Aliases, tags, more than ``DEEPEST`` levels and integers of more than ``WIDEST_INTEGER`` bits are refused, too.
     """
+    return deepcopy(_document(text, source))
+
+
+@lru_cache(maxsize=32)  # a command reads one recipe several times, and each takes 20 ms
+def _document(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
     loader = None
     try:
         loader = _Loader(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,10 +14,12 @@ from typing import Any
 
 import hypothesis
 import pytest
+from support.browser import Browser, find_chromium, running_browser
 from support.installed_appworld import installed_appworld
 from support.preloaded import preloaded_process, through
 from xdist.scheduler import LoadFileScheduling
 
+from environments.appworld import environment
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import Installation
 from environments.appworld.records import EngineLimits
@@ -24,27 +27,39 @@ from environments.appworld.records import EngineLimits
 hypothesis.settings.register_profile("suite", deadline=None)  # an example's time is its machine's
 hypothesis.settings.load_profile("suite")
 
-MAY_START_PROGRAMS = ("process", "appworld", "external")
+MAY_START_PROGRAMS = ("process", "appworld", "external", "browser")
 INSTALLATION = "installation"
 """The fixture that every test of AppWorld's engine asks for, most through another one."""
 SERVED = "environments/appworld/test_appworld_http.py"  # minutes of its own, and servers beside the engine
+ITS_ENGINE = (
+    SERVED,
+    "environments/appworld/test_appworld_faults.py",
+    "agents/chat/test_programs_in_appworld.py",
+    "agents/scripted/appworld/test_appworld_roles.py",
+    "evaluation/test_run_appworld.py",
+)
+"""Files that share a second engine: one takes twelve seconds of CPU to start, and each worker would start its own."""
 
-# Files whose longest set-ups or waits decide when a parallel run ends: they begin first.
+# Groups of files by their CPU time, the longest first, by one file of each: they decide when a parallel run ends.
 FIRST = (
-    "graph/test_kill_matrix.py",
-    "evaluation/study/test_study.py",
     "environments/appworld/test_appworld_environment.py",
     "environments/appworld/test_appworld_http.py",
-    "environments/appworld/test_appworld_faults.py",
     "training/grpo/test_run_round.py",
-    "graph/test_seal_iterations.py",
+    "training/rollout/test_vllm_contract.py",
+    "graph/test_kill_matrix.py",
     "graph/test_own_environment.py",
-    "evaluation/test_run_appworld.py",
+    "graph/report/test_page_in_browser.py",
+    "graph/test_studio.py",
     "benchmarks/test_appworld_worlds.py",
+    "graph/test_nonsense_model.py",
+    "graph/test_seal_iterations.py",
+    "evaluation/study/test_study.py",
 )
 PRELOADED = "COEVOLVE_TESTS_PRELOADED_AT"
 """Where the workers find the one preloaded process of a session: its address."""
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
+HEAVY = {"torch", "transformers", "trl", "chromadb"}
+_collected_with: set[str] = set()
 _started: list[str] = []
 
 
@@ -77,6 +92,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what was collected out of all later collections of garbage."""
+    _collected_with.update(HEAVY & sys.modules.keys())
     gc.freeze()
     gc.enable()
 
@@ -97,9 +113,13 @@ class Groups(LoadFileScheduling):
 
 
 def group(file: str) -> str:
-    """Return what one worker runs: a file, or the files that share the session's engine, or TRL's imports."""
-    if file.startswith("environments/appworld/") and file != SERVED:
+    """Return what one worker runs: a file, or files that share the session's engine, or imports of many seconds."""
+    if file in ITS_ENGINE:
+        return "the second engine"
+    if file.startswith("environments/appworld/"):
         return "the engine"
+    if file.startswith(("training/rollout/", "training/rendering/", "training/embedded/")):
+        return "transformers"
     return "TRL" if file.startswith("training/") else file
 
 
@@ -117,6 +137,12 @@ def _file(item: pytest.Item) -> str:
 
 
 @pytest.fixture(scope="session")
+def collected_with() -> set[str]:
+    """Large packages that were imported while tests were collected, which every worker does."""
+    return _collected_with
+
+
+@pytest.fixture(scope="session")
 def installation() -> Installation:
     """The real AppWorld; where it is not installed, whoever asks for it skips, with the reason."""
     return installed_appworld()
@@ -124,9 +150,24 @@ def installation() -> Installation:
 
 @pytest.fixture(scope="session")
 def engine(installation: Installation) -> Iterator[AppWorldEngine]:
-    """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB."""
-    with AppWorldEngine(installation, EngineLimits(execute=30, grace=10.0, megabytes=256)) as engine:
+    """One engine for all tests that leave it as it was; code has 30 seconds and 256 MiB.
+
+    It is what the project's own code opens in this process, too.
+    """
+    limits = EngineLimits(execute=30, grace=10.0, megabytes=256)
+    with AppWorldEngine(installation, limits) as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(environment._engines, (os.getpid(), installation.world), engine)
         yield engine
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium without a window, whose pages share nothing; where there is none, whoever asks for it skips."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
+    with running_browser(program) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -156,13 +197,14 @@ def _watched(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say which tests were left out and why, when AppWorld's engine is not there."""
-    reasons: Counter[str] = Counter()
+    """Say which tests were left out and why, when AppWorld's engine or a browser is not there."""
+    reasons: Counter[tuple[str, str]] = Counter()
     for report in terminalreporter.stats.get("skipped", ()):
-        if "appworld" in report.keywords:
-            reasons[_reason(report)] += 1
-    for reason, count in reasons.items():
-        terminalreporter.write_line(f"{count} tests of AppWorld's engine were left out: {reason}", yellow=True)
+        for marker, subject in (("appworld", "AppWorld's engine"), ("browser", "pages in a browser")):
+            if marker in report.keywords:
+                reasons[subject, _reason(report)] += 1
+    for (subject, reason), count in reasons.items():
+        terminalreporter.write_line(f"{count} tests of {subject} were left out: {reason}", yellow=True)
 
 
 def _reason(report: pytest.TestReport) -> str:

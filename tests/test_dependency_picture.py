@@ -21,8 +21,8 @@ BELOW = {
 }
 """What a package may import beside itself. ``benchmarks`` measures all of them and may import any."""
 
-GRAPH_FROM_EVALUATION = {"evaluation.settings", "evaluation.preflight", "evaluation.outcomes"}
-"""What ``graph`` may import of ``evaluation``: settings and records. Evaluation itself is a process of its own."""
+GRAPH_FROM_EVALUATION = {"evaluation.settings", "evaluation.preflight", "evaluation.outcomes", "evaluation.statistics"}
+"""What ``graph`` may import of ``evaluation``: settings, records, intervals. Evaluation is a process of its own."""
 
 EVALUATION_FROM_AGENTS = ("agents.chat.", "agents.settings", "agents.spending")
 """What ``evaluation`` may import of ``agents``: the client of chat endpoints, its settings and its ledger; no role."""

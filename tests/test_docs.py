@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import yaml
 from support import ROOT
 
+from environments.verification.verify import Refusal
 from graph.command import COMMANDS
 
 PAGES = sorted(path for path in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")) if path.name != "CHANGELOG.md")
 FOLDERS = "agents|benchmarks|docs|environments|evaluation|graph|memory|notebooks|recipes|results|tests|training"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*\w/?)(?:::(\w+))?`")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[\w-]+)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([\w-]+)\)")
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 WRITTEN_LATER = {"environments/shelf/benchmark.py"}
 """Files of examples, which a reader writes."""
 
@@ -41,6 +48,95 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
     places = {str((page.parent / link).resolve().relative_to(ROOT)) for link in links}
     assert not {place for place in places if not (ROOT / place).exists()}
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_are_headings(page: Path) -> None:
+    named = [((page.parent / path if path else page), anchor) for path, anchor in ANCHOR.findall(page.read_text())]
+    assert not [(path.name, anchor) for path, anchor in named if anchor not in headings(path)]
+
+
+def pages_of(navigation: list[dict[str, object]]) -> Iterator[str]:
+    for entry in navigation:
+        for place in entry.values():
+            yield from [place] if isinstance(place, str) else pages_of(place)
+
+
+def test_the_navigation_of_the_site_names_every_page_once(linked_files) -> None:
+    there = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    named = sorted(pages_of(SITE["nav"]))
+    assert [page for page in named if not page.startswith("repository/")] == there
+    assert {page for page in named if page.startswith("repository/")} <= {
+        f"repository/{path}" for path in linked_files.gathered()
+    }
+
+
+def test_the_site_loads_nothing_from_others() -> None:
+    assert SITE["theme"]["font"] is False
+    assert not [page.name for page in (ROOT / "docs").rglob("*.md") if "```mermaid" in page.read_text()]
+
+
+@pytest.fixture(scope="module")
+def linked_files() -> ModuleType:
+    """The hook of mkdocs, which is not in a package."""
+    place = importlib.util.spec_from_file_location("linked_files", ROOT / "docs" / "linked_files.py")
+    assert place is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "moved"),
+    [
+        ("results.md", "running.md#checks", "running.md#checks"),
+        ("results.md", "images/a.png", "images/a.png"),
+        ("results.md", "../SECURITY.md", "repository/SECURITY.md"),
+        ("results.md", "../results/history/seal/summary.md#a", "repository/results/history/seal/summary.md#a"),
+        ("results.md", "https://arxiv.org/abs/2605.24426", "https://arxiv.org/abs/2605.24426"),
+        ("results.md", "#here", "#here"),
+        ("repository/README.md", "docs/results.md", "../results.md"),
+        ("repository/README.md", "SECURITY.md", "SECURITY.md"),
+        ("repository/results/history/seal/summary.md", "../../../docs/seal.md", "../../../../seal.md"),
+        ("repository/results/history/seal/summary.md", "plots/a.svg", "plots/a.svg"),
+    ],
+)
+def test_links_that_leave_docs_are_moved_into_the_site(linked_files, page: str, link: str, moved: str) -> None:
+    code = f"```\n[in code]({link})\n```"
+    assert linked_files.moved(f"{code}\n[a]({link})", page) == f"{code}\n[a]({moved})"
+
+
+def test_linked_files_come_along_with_what_they_link_to(linked_files) -> None:
+    found = linked_files.gathered()
+    assert {
+        "SECURITY.md",
+        "results/history/learning/summary.md",
+        "results/history/learning/plots/summary-success.svg",
+    } <= found
+    assert not {path for path in found if path.startswith("docs/")}
+
+
+def test_a_page_that_loads_from_another_host_is_found(linked_files) -> None:
+    for tag in ('<script src="https://a.example/b.js">', '<link rel="stylesheet" href="//a.example/b.css">'):
+        assert linked_files.LOADED.search(tag)
+    for tag in (
+        '<script src="assets/b.js">',
+        '<link rel="canonical" href="https://a.example/">',
+        '<a href="https://a">',
+    ):
+        assert not linked_files.LOADED.search(tag)
+
+
+def test_the_glossary_has_every_reason_of_a_refusal() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    assert not [reason.value for reason in Refusal if f"`{reason.value}`" not in glossary]
 
 
 def test_the_architecture_names_most_of_what_there_is() -> None:

@@ -190,7 +190,7 @@ def rollout(task, sample, success):
     where = {"task_id": task, "iteration": 0, "step": 1, "sample": sample}
     return Trajectory(id=f"{task}-{sample}", turns=(), outcome=outcome, **where)
 
-settings = SignalSettings(share_rare=0.1, share_hopeless=0.1)
+settings = SignalSettings(kinds=tuple(SignalKind))
 played = [rollout("never", 0, False), rollout("never", 1, False), rollout("once", 0, True), rollout("once", 1, False)]
 found = [one for one in extract(played, {}, settings, iteration=0).signals if one.kind is SignalKind.HOPELESS]
 assert sorted((one.task_id, one.trajectory_id) for one in found) == [("never", "never-0"), ("never", "never-1")], found

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 from support.killing import seconds_until_gone
+from support.preloaded import preloaded_process, through
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
@@ -50,6 +52,19 @@ def test_a_command_has_what_it_was_started_with(tmp_path: Path, variables: dict[
         assert pipe.read() == "through a pipe"
 
 
+def test_what_a_package_sets_and_what_comes_first_keep_no_later_command_from_being_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = []
+    with preloaded_process("yaml") as address:
+        monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")  # as torch does in whichever worker asks for a device first
+        with through(address):
+            for variables in ({"OMP_NUM_THREADS": "7"}, {}):
+                with start("import sys; print('yaml' in sys.modules)", env={**os.environ, **variables}) as process:
+                    answers.append(process.communicate()[0])
+    assert answers == ["False\n", "True\n"]
+
+
 def test_a_command_ends_by_the_signal_that_ends_it() -> None:
     with start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as process:
         assert process.wait(60) == -signal.SIGKILL
@@ -65,3 +80,12 @@ def test_a_signal_reaches_a_command_and_nothing_of_it_stays(tmp_path: Path) -> N
             process.send_signal(number)
             assert process.wait(60) == status
         assert seconds_until_gone(tmp_path, []) < 10
+
+
+def test_a_command_that_is_killed_as_it_begins_leaves_nothing_open() -> None:
+    """Whoever reads its output sees the end of it; at whatever moment of the handing over it is killed."""
+    for wait in range(12):
+        with start(WAITING) as process:
+            time.sleep(wait * 0.008)
+            process.kill()
+            process.communicate(timeout=60)  # ends when nobody can write any more

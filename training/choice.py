@@ -8,7 +8,8 @@ ours.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from environments.base import Record
 from memory.jsonl import derive_seed
@@ -25,7 +26,7 @@ class Choice(Record):
     """The signals that are reflected on, sorted by id, and counts of the others by kind.
 
     ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the limit. Signals of a
-    kind that the settings do not list are in none of them.
+    kind that the settings do not list are in none of them. Both count the kinds that a round is read for.
     """
 
     chosen: tuple[Signal, ...]
@@ -39,22 +40,24 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     Without a limit, all of them: each marked trajectory gets a context of its own for every kind that it carries. With
     ``context_per: task`` (ours), one per (task, kind), chosen as below.
 
-    With a limit (ours), one per (task, kind), at most ``contexts_per_iteration``, a share per kind. Of a task's signals
-    of one kind, failed evidence goes before successful evidence and a rarer pattern before a more frequent one;
-    ``seed`` draws among the rest, and among tasks. The part of its share that a kind cannot use goes to the others; a
-    kind with share 0 gets nothing. With ``experimental.novelty`` there are ``NOVELTY_CANDIDATES`` times as many:
-    candidates, among which their contexts decide.
+    With a limit (ours), one per (task, kind), at most ``contexts_per_iteration`` less those for coverage
+    (``uncovered``), a share per kind. Of a task's signals of one kind, failed evidence goes before successful evidence
+    and a rarer pattern before a more frequent one; ``seed`` draws among the rest, and among tasks. The part of its
+    share that a kind cannot use goes to the others; a kind with share 0 gets nothing. Of unsolved, every pattern is
+    drawn once before one is drawn twice, and functions without a success go before mere sequences without one. With
+    ``experimental.novelty`` there are ``NOVELTY_CANDIDATES`` times as many: candidates, among which their contexts
+    decide.
     """
     ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
-    limit = settings.contexts_per_iteration
-    nothing = dict.fromkeys(SignalKind, 0)
+    limit = settings.for_signals
+    nothing = dict.fromkeys(settings.found, 0)
     if limit is None and settings.context_per == "trajectory":
         return Choice(chosen=tuple(ordered), repeated=nothing, left_out=nothing)
     best: dict[tuple[SignalKind, str], Signal] = {}
     for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
         best.setdefault((signal.kind, signal.task_id), signal)
-    candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
-    repeated = {kind: sum(s.kind is kind for s in ordered) - len(candidates[kind]) for kind in SignalKind}
+    candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in settings.found}
+    repeated = {kind: sum(s.kind is kind for s in ordered) - len(of_kind) for kind, of_kind in candidates.items()}
     if limit is None:
         every = sorted(best.values(), key=lambda signal: signal.id)
         return Choice(chosen=tuple(every), repeated=repeated, left_out=nothing)
@@ -63,13 +66,26 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
     chosen = [
         signal
         for kind, of_kind in candidates.items()
-        for signal in random.Random(derive_seed(seed, kind)).sample(of_kind, share[kind])
+        for signal in _drawn(of_kind, share[kind], random.Random(derive_seed(seed, kind)))
     ]
     return Choice(
         chosen=tuple(sorted(chosen, key=lambda signal: signal.id)),
         repeated=repeated,
-        left_out={kind: len(candidates[kind]) - share[kind] for kind in SignalKind},
+        left_out={kind: len(of_kind) - share[kind] for kind, of_kind in candidates.items()},
     )
+
+
+def _drawn(candidates: Sequence[Signal], count: int, rng: random.Random) -> Sequence[Signal]:
+    """Draw ``count`` of the candidates, all of one kind; of unsolved as many different patterns as there are."""
+    if not candidates or candidates[0].kind is not SignalKind.UNSOLVED:
+        return rng.sample(candidates, count)
+    before: Counter[tuple[str, ...]] = Counter()
+    turns: dict[str, tuple[int, bool]] = {}
+    shuffled = rng.sample(candidates, len(candidates))
+    for signal in shuffled:
+        turns[signal.id] = (before[signal.pattern], not signal.count)
+        before[signal.pattern] += 1
+    return sorted(shuffled, key=lambda signal: turns[signal.id])[:count]
 
 
 def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:
@@ -80,9 +96,9 @@ def places(
     shares: Mapping[SignalKind, float], available: Mapping[SignalKind, int], budget: int
 ) -> dict[SignalKind, int]:
     """Split the budget, one by one, to the kind that is furthest below its share and still has candidates."""
-    taken = dict.fromkeys(SignalKind, 0)
+    taken = dict.fromkeys(available, 0)
     for _ in range(budget):
-        open_kinds = [kind for kind in SignalKind if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
+        open_kinds = [kind for kind in available if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
         if not open_kinds:
             break
         kind = max(open_kinds, key=lambda kind: shares[kind] * budget - taken[kind])

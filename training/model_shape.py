@@ -15,7 +15,7 @@ from environments.base import InputError, Record
 from environments.heavy_imports import heavy_imports
 from memory.jsonl import complaint
 
-__all__ = ["FAMILIES", "ModelShape", "shape_of", "trained_with_lora"]
+__all__ = ["FAMILIES", "ModelShape", "has_formula", "shape_of", "trained_with_lora"]
 
 
 class _Family(NamedTuple):
@@ -111,6 +111,17 @@ class ModelShape(Record):
         return self.kv_heads * self.head_dim
 
 
+def has_formula(config: Mapping[str, Any]) -> bool:
+    """Return whether ``shape_of`` counts the parameters of the model with this ``config.json`` without building it."""
+    return {"model_type": config.get("model_type"), **_decoder(config)}["model_type"] in FAMILIES
+
+
+def _decoder(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a configuration that is the decoder's."""
+    text = config.get("text_config")
+    return text if isinstance(text, Mapping) else config
+
+
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape of the model with this ``config.json``; of one in several parts, that of ``text_config``.
 
@@ -121,8 +132,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
     Raises InputError for a configuration that lacks a size, and for another family that transformers cannot build.
     """
-    text = config.get("text_config")
-    inner = text if isinstance(text, Mapping) else config
+    inner = _decoder(config)
     try:
         read = _Config.model_validate({"model_type": config.get("model_type"), **inner})
     except ValidationError as error:

@@ -64,6 +64,16 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, sampling: S
     _check_rendering(policy, training, sampling.engine)
 
 
+def check_held_to_tools(policy: PolicySettings, key: str) -> None:
+    """Raise InputError that names ``key`` for a policy whose tokens do not name tools (``held_to_tools``)."""
+    card = PolicyDirectory(Path(policy_folder(policy.path))).card
+    if not card.is_file() or read_json(card, PolicyCard).rendering != "compact":
+        raise InputError(
+            f"{key}: {policy.path} writes names of tools in tokens of ordinary text: set it to false, or choose a "
+            "policy with the compact rendering"
+        )
+
+
 def check_attention(config: PretrainedConfig) -> None:
     """Raise InputError for a model with layers that the in-process sampler cannot decode."""
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from environments.checkout import INITIAL_POLICY
-from memory.records import SignalKind
+from memory.records import PAPER_KINDS, SignalKind
 from memory.settings import Section
 from training.seal.settings import SealSettings
 
@@ -16,6 +16,10 @@ MOST_TOKENS = 1_048_576
 
 MOST_ROLLOUTS = 65_536
 """Upper bound of the rollouts of one step (ours): beyond it a mistyped number would run for ever."""
+
+
+ExperimentTracker = Literal["trackio", "tensorboard", "wandb"]
+"""Trackers of experiments that a run can be sent to."""
 
 
 class LoraSettings(Section):
@@ -40,8 +44,8 @@ class PolicySettings(Section):
 
     path: str = Field(
         INITIAL_POLICY,
-        description="folder or hub id of a causal language model; recipes/starter and recipes/starter-seal are the "
-        "project's own from any working directory",
+        description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal and "
+        "recipes/starter-world are the project's own from any working directory",
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = Field(
@@ -131,6 +135,39 @@ class ExperimentalTraining(Section):
         return self
 
 
+class ExpertSettings(Section):
+    """Supervised updates on the references of new tasks, before a round's GRPO (ours; ``training.grpo.expert``)."""
+
+    passes: int = Field(3, ge=1, le=1000, description="times that each new reference is learnt from (ours)")
+    batch: int = Field(
+        16, ge=1, le=65_536, description="most references in one update, which are of like length (ours)"
+    )
+    learning_rate: float = Field(
+        1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
+    )
+    replay: float = Field(
+        0.0, ge=0.0, lt=1.0, description="share of the references learnt from that are drawn from older tasks (ours)"
+    )
+    replay_by: Literal["chance", "failure"] = Field(
+        "chance",
+        description="which older references are learnt from again; chance: all alike; failure: more often those at "
+        "whose functions rollouts fail (ours)",
+    )
+    reword: bool = Field(
+        False,
+        description="whether the user turns of a reference are written anew, in the scripted abstractor's words, in "
+        "each pass after the first and where it is replayed (ours)",
+    )
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.replay_by != "chance" and not self.replay:
+            raise ValueError("'replay_by' is for 'replay', which is 0: set it, or remove this")
+        if self.reword and self.passes == 1 and not self.replay:
+            raise ValueError("'reword' is for further passes and for 'replay', and there is neither: remove it")
+        return self
+
+
 class TrainingSettings(Section):
     """One round: F steps of GRPO. Defaults are the paper's where it states them, at the embedded policy's scale."""
 
@@ -190,6 +227,11 @@ class TrainingSettings(Section):
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer, as SEAL's released code does; false: each call is answered for itself",
     )
+    held_to_tools: bool = Field(
+        False,
+        description="sample no name of a tool that the user turn does not offer, in rollouts; they are scored by the "
+        "same restricted distribution. For policies with the compact rendering and sampling.engine in_process (ours)",
+    )
     max_episode_steps: int | None = Field(
         None,
         ge=1,
@@ -238,6 +280,11 @@ class TrainingSettings(Section):
         description="normaliser of the policy's loss: the tokens of each group (CoEvolve, Eq. 1); of each rollout "
         "(grpo; SEAL as released); of the step (dapo); a constant (dr_grpo)",
     )
+    expert: ExpertSettings | None = Field(
+        None,
+        description="begin a round with supervised updates on the verified references of the tasks that joined since "
+        "the round before, D_0's in the first; null: none (ours)",
+    )
     seal: SealSettings | None = Field(
         None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
     )
@@ -247,7 +294,27 @@ class TrainingSettings(Section):
     launch: LaunchSettings | None = Field(
         None, description="train in several processes, on several GPUs or machines; null: in one (ours)"
     )
+    report_to: tuple[ExperimentTracker, ...] = Field(
+        (),
+        description="trackers of experiments that the run's numbers and some rollouts are sent to: trackio, "
+        "tensorboard, wandb, one or a list; none: no tracker. A resumed run may have others (ours)",
+    )
     experimental: ExperimentalTraining = ExperimentalTraining()
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        if value in ("none", None, ["none"]):
+            return ()
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+    @field_validator("report_to")
+    @classmethod
+    def _named_once(cls, value: tuple[ExperimentTracker, ...]) -> tuple[ExperimentTracker, ...]:
+        twice = next((name for name in value if value.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is named twice: name it once")
+        return value
 
     @property
     def processes(self) -> int:
@@ -260,6 +327,15 @@ class TrainingSettings(Section):
             raise ValueError(
                 f"decay_steps is {self.decay_steps} and warmup_steps {self.warmup_steps}: both count from the run's "
                 "first step, make decay_steps larger"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _references_are_scored_as_rollouts_are(self) -> Self:
+        if self.held_to_tools and self.experimental.lend_reference != "none":
+            raise ValueError(
+                "'experimental.lend_reference' scores references over all tools, and held_to_tools restricts rollouts "
+                "to those on offer: remove one of the two"
             )
         return self
 
@@ -296,6 +372,10 @@ class TrainingSettings(Section):
     def _processes_share_an_update(self) -> Self:
         if self.launch is None:
             return self
+        if self.expert is not None:
+            raise ValueError(
+                "'expert' learns in one process, launch starts several: set expert to null, or remove launch"
+            )
         groups, processes = self.tasks_per_step // self.updates_per_step, self.launch.processes
         if groups % processes:
             whole = "a step" if self.updates_per_step == 1 else "an update (tasks_per_step / updates_per_step)"
@@ -335,7 +415,7 @@ class TrainingSettings(Section):
         return self
 
 
-SHARED_OUT = ("experimental.novelty", "share_forgetting", "share_boundary", "share_rare")
+SHARED_OUT = ("experimental.novelty", "share_forgetting", "share_boundary", "share_rare", "share_unsolved")
 """Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
 
 
@@ -418,15 +498,47 @@ class SignalSettings(Section):
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
     share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")
-    kinds: tuple[SignalKind, ...] = Field(
-        tuple(SignalKind),
-        min_length=1,
-        description="kinds of signals in use; the shares of those listed are scaled to sum to 1 (ours, ablation)",
+    share_unsolved: float = Field(
+        0.5,
+        gt=0.0,
+        le=1000.0,
+        description="weight of contexts for unsolved where kinds lists it, beside the shares of the paper's kinds, "
+        "which sum to 1: 0.5 gives it a third of the contexts (ours)",
     )
-    contexts: Literal["signals", "random", "unguided"] = Field(
+    kinds: tuple[SignalKind, ...] = Field(
+        PAPER_KINDS,
+        min_length=1,
+        description="kinds of signals in use, by default the paper's; the shares of those listed are scaled to sum to "
+        "1; unsolved marks failures at calls without any success in the window (ours)",
+    )
+    unsolved: Literal["shape", "function"] = Field(
+        "shape",
+        description="what had no success: the whole sequence of the reference's calls, which is so where one of its "
+        "functions had none; or a function of it alone (ours)",
+    )
+    unsolved_rounds: int = Field(
+        3,
+        ge=1,
+        le=100_000,
+        description="window of unsolved: rounds in which nothing succeeded, the present one included (ours)",
+    )
+    contexts: Literal["signals", "random", "unguided", "coverage"] = Field(
         "signals",
         description="source of contexts: signals; calls drawn uniformly from the round's trajectories; start states, "
-        "explored without guidance with as many environment calls (ours, baselines)",
+        "explored without guidance with as many environment calls; tools that no task calls, then those, and pairs, "
+        "that fewest tasks call (ours, baselines)",
+    )
+    uncovered: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="contexts of an iteration that come from coverage in place of signals, as with contexts: coverage; "
+        "of contexts_per_iteration where that is a number, beyond the signals' where it is null (ours)",
+    )
+    coverage_by: Literal["tasks", "need"] = Field(
+        "tasks",
+        description="what contexts from coverage come first for; tasks: tools that fewest tasks call; need: tools with "
+        "few tasks at whose calls rollouts fail, a tool that no rollout was asked for counting as half known (ours)",
     )
     experimental: ExperimentalSignals = ExperimentalSignals()
 
@@ -440,15 +552,31 @@ class SignalSettings(Section):
             raise ValueError("signals.contexts_per_iteration is null: there is no limit to choose by")
         return self.contexts_per_iteration
 
+    @property
+    def for_signals(self) -> int | None:
+        """Return the contexts that signals may have in an iteration; None without a limit."""
+        return None if self.contexts_per_iteration is None else self.contexts_per_iteration - self.uncovered
+
+    @property
+    def from_coverage(self) -> int:
+        """Return the contexts of an iteration that come from coverage."""
+        return self.limit if self.contexts == "coverage" else self.uncovered
+
+    @property
+    def found(self) -> tuple[SignalKind, ...]:
+        """Return the kinds that a round is read for: the paper's, listed or not, and others that are listed."""
+        return tuple(kind for kind in SignalKind if kind in PAPER_KINDS or kind in self.kinds)
+
     def shares(self) -> dict[SignalKind, float]:
         """Return the share of each kind that is listed, scaled to sum to 1."""
         shares = {
             SignalKind.FORGETTING: self.share_forgetting,
             SignalKind.BOUNDARY: self.share_boundary,
             SignalKind.RARE: self.share_rare,
+            SignalKind.UNSOLVED: self.share_unsolved,
         }
-        if len(self.kinds) == len(shares):
-            return shares
+        if set(self.kinds) == set(PAPER_KINDS):
+            return {kind: shares[kind] for kind in PAPER_KINDS}
         total = sum(shares[kind] for kind in self.kinds)
         return {kind: share / total for kind, share in shares.items() if kind in self.kinds}
 
@@ -468,8 +596,39 @@ class SignalSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _unsolved_is_listed(self) -> Self:
+        listed = SignalKind.UNSOLVED in self.kinds
+        given = self._given("share_unsolved", "unsolved", "unsolved_rounds")
+        if given and not listed:
+            raise ValueError(
+                f"'{given[0]}' is for the kind unsolved, which 'kinds' does not list: add it, or remove this"
+            )
+        if listed and self.definition == "group":
+            raise ValueError(
+                "'kinds' lists unsolved, which is for definition: paper, group would ignore it: remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _coverage_leaves_room(self) -> Self:
+        if self.uncovered and self.contexts_per_iteration is not None and self.uncovered >= self.contexts_per_iteration:
+            raise ValueError(
+                f"'uncovered' is {self.uncovered} of contexts_per_iteration: {self.contexts_per_iteration}, and leaves "
+                "none for signals: make it smaller, or choose contexts: coverage"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _coverage_is_in_use(self) -> Self:
+        if self.coverage_by != "tasks" and self.contexts != "coverage" and not self.uncovered:
+            raise ValueError(
+                "'coverage_by' is for contexts: coverage and for 'uncovered', and there is neither: remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _choice_is_of_signals(self) -> Self:
-        given = self._given("kinds", *SHARED_OUT)
+        given = self._given("kinds", "uncovered", *SHARED_OUT)
         if self.contexts != "signals" and given:
             raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
         return self

@@ -1,8 +1,9 @@
-"""Signals of the agent's weaknesses: forgetting, boundary and rare, as pure functions over a round's trajectories.
+"""Signals of the agent's weaknesses: forgetting, boundary, rare and unsolved, as pure functions over a round.
 
 The definitions are those of CoEvolve (arXiv 2604.15840), section 3.1: a signal marks a trajectory, and a trajectory
-carries every kind that fires. Choices that the paper leaves open are marked "ours". The definition ``group`` (ours) is
-the one of this project's recorded studies, kept for comparison.
+carries every kind that fires. Choices that the paper leaves open are marked "ours". ``unsolved`` is ours: what is never
+done leaves no success to forget or to compare with, and no pattern to count. The definition ``group`` (ours) is the one
+of this project's recorded studies, kept for comparison.
 
 A trajectory's score is 1.0 when the official rule was met, else 0.0 (the paper's reward; ours also has a length cost,
 which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order in
@@ -12,17 +13,17 @@ which trajectories or signals are given.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from pydantic import Field
 
 from environments.base import InputError, Record
 from memory.jsonl import record_id
-from memory.records import Signal, SignalKind, Trajectory
+from memory.records import PAPER_KINDS, Signal, SignalKind, Trajectory
 from training.settings import SignalSettings
 
-__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract", "patterns"]
+__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract", "former_rounds", "patterns"]
 
 Pattern = tuple[str, ...]
 
@@ -53,9 +54,10 @@ class Extraction(Record):
 
     ``patterns`` are the round's own, by pattern (paper's definition only). ``pattern_occurrences`` and
     ``different_patterns`` are the two readings of N: over the whole run, with the definition ``group`` in the round.
-    ``left_out`` counts trajectories with an infrastructure error.
+    ``left_out`` counts trajectories with an infrastructure error. ``kinds`` are those that the round was read for.
     """
 
+    kinds: tuple[SignalKind, ...] = PAPER_KINDS
     signals: tuple[Signal, ...]
     scores: tuple[GroupScore, ...]
     patterns: tuple[PatternCount, ...] = ()
@@ -65,11 +67,11 @@ class Extraction(Record):
 
     def counts(self) -> dict[SignalKind, int]:
         """Count the signals of each kind, kinds without one included."""
-        return {kind: sum(signal.kind is kind for signal in self.signals) for kind in SignalKind}
+        return {kind: sum(signal.kind is kind for signal in self.signals) for kind in self.kinds}
 
     def task_counts(self) -> dict[SignalKind, int]:
         """Count the tasks that have a signal of each kind, kinds without one included."""
-        return {kind: len({one.task_id for one in self.signals if one.kind is kind}) for kind in SignalKind}
+        return {kind: len({one.task_id for one in self.signals if one.kind is kind}) for kind in self.kinds}
 
     def marked(self) -> int:
         """Count the trajectories that carry at least one signal."""
@@ -100,12 +102,18 @@ def extract(
     settings: SignalSettings,
     iteration: int,
     counted: Iterable[PatternCount] = (),
+    shapes: Mapping[str, Pattern] | None = None,
+    solved: Collection[str] = (),
 ) -> Extraction:
     """Find every signal of a round.
 
     ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``), ``counted``
     the pattern counts of former rounds (``Extraction.patterns``), which the definition ``group`` does not read.
     ``settings.last_steps`` limits which trajectories carry signals, not the scores and patterns that are kept.
+
+    Only unsolved reads the last two. ``shapes`` has the call shape of each task by id: the names of its reference's
+    calls in order; a task that it lacks, or whose shape is empty, is never unsolved. ``solved`` are the ids of tasks
+    with a success in the former rounds of the window (``former_rounds``).
 
     Raises InputError for scores of a former round that cannot be a window, of a run that an earlier version made.
     """
@@ -122,6 +130,8 @@ def extract(
             found += _forgotten(groups, earlier.get(task_id, ()), settings, iteration)
             found += _at_the_boundary(groups, settings, iteration)
         found += _rarely_done(by_task, counts, settings, iteration)
+        if SignalKind.UNSOLVED in settings.kinds:
+            found += _never_done(by_task, shapes or {}, solved, settings, iteration)
     else:
         own = Counter()
         counts = Counter(pattern for trajectory in valid for pattern in patterns(trajectory, settings.pattern_length))
@@ -134,6 +144,7 @@ def extract(
         read = {trajectory.id for trajectory in valid if trajectory.step >= first}
         found = [signal for signal in found if signal.trajectory_id in read]
     return Extraction(
+        kinds=settings.found,
         signals=tuple(sorted(found, key=lambda signal: signal.id)),
         scores=tuple(group.score for groups in by_task.values() for group in groups),
         patterns=tuple(PatternCount(pattern=pattern, count=count) for pattern, count in sorted(own.items())),
@@ -244,6 +255,40 @@ def _rarely_done(
             count = counts[pattern] if pattern else 0
             if settings.rare_min_trajectories <= count and 0 < 100 * count < settings.rare_percent * total:
                 yield _signal(SignalKind.RARE, iteration, group, trajectory)(pattern=pattern, count=count)
+
+
+def former_rounds(settings: SignalSettings, iteration: int) -> range:
+    """Return the rounds before ``iteration`` that are in the window of unsolved, which ends with that iteration's."""
+    return range(max(0, iteration + 1 - settings.unsolved_rounds), iteration)
+
+
+def _never_done(
+    by_task: Mapping[str, Sequence[_Group]],
+    shapes: Mapping[str, Pattern],
+    solved: Collection[str],
+    settings: SignalSettings,
+    iteration: int,
+) -> Iterator[Signal]:
+    """Mark each failed trajectory whose task's call shape had no success in the window (ours).
+
+    A task's call shape is the sequence of its reference's calls without values. It had a success if any rollout of any
+    task with an equal shape succeeded, in this round or in one of the ``unsolved_rounds`` - 1 rounds before it. A
+    function had one if any rollout of any task whose shape holds it did, so that a shape with a function that had none
+    had none either. With ``unsolved: function`` only trajectories of tasks with such a function are marked.
+    """
+    now = {task_id for task_id, groups in by_task.items() if any(group.score.mean > 0 for group in groups)}
+    done = {shapes[task_id] for task_id in now.union(solved) if task_id in shapes}
+    functions = {name for shape in done for name in shape}
+    for task_id, groups in by_task.items():
+        shape = shapes.get(task_id, ())
+        never = tuple(name for name in dict.fromkeys(shape) if name not in functions)
+        if shape in done or not shape or not (never or settings.unsolved == "shape"):
+            continue
+        for group in groups:
+            for trajectory in group.failed:
+                yield _signal(SignalKind.UNSOLVED, iteration, group, trajectory)(
+                    pattern=never or shape, count=len(never)
+                )
 
 
 def _forgetting(

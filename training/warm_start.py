@@ -24,6 +24,7 @@ import typer
 from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
+from environments.benchmark import AnyBenchmark
 from environments.command import OneSentence, check_output, exit_statuses, writing
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from memory.jsonl import complaint, derive_seed
@@ -49,8 +50,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 RECORD = "warm_start.json"
+MOST_REFERENCES = 99
+"""Upper bound of the pointers (ours): each has a token of its own."""
+
 _CORPUS_TASKS = 2000
 _PROBED_TASKS = 500
+_POOLED = 16
+"""Batches that are drawn at once to be made of like lengths."""
 
 
 class WarmStartSettings(Record):
@@ -60,6 +66,13 @@ class WarmStartSettings(Record):
     policy a little of what unguided exploration seldom reaches, because GRPO cannot reinforce what is never sampled.
 
     ``cues``: tokens for the cues of the learning interface, and demonstrations with them (``embedded.demonstrations``).
+
+    ``references`` (ours): values of one episode that get a pointer, ``$1`` and so on; None: the benchmark's number.
+
+    ``seldom`` (ours): share of the functions that the policy shall hardly know, drawn by the seed. Of the tasks that
+    call one, the first ``seldom_tasks`` are learnt from. The policy then knows how to call, and has something to learn.
+
+    ``by_length`` (ours): batches of like lengths, logits for the policy's own tokens alone: less than half the time.
     """
 
     steps: int = Field(1000, ge=1, le=10_000_000)
@@ -79,15 +92,28 @@ class WarmStartSettings(Record):
     held_out: int = Field(200, ge=1, le=1_000_000)
     threads: int = Field(1, ge=1, le=1024)
     cues: bool = Field(default=False, exclude_if=operator.not_)
+    references: int | None = Field(None, ge=1, le=MOST_REFERENCES, exclude_if=lambda number: number is None)
+    seldom: float = Field(0.0, ge=0, lt=1, exclude_if=operator.not_)
+    seldom_tasks: int = Field(2, ge=1, le=1_000_000)
+    by_length: bool = Field(default=False, exclude_if=operator.not_)
+
+    def compact(self, benchmark: AnyBenchmark) -> CompactSettings:
+        """Return the limits of the rendering that the policy is made for."""
+        own = {"cues": self.cues} if self.references is None else {"cues": self.cues, "references": self.references}
+        return compact_settings(benchmark).model_copy(update=own)
 
 
 class WarmStartRecord(Record):
-    """``warm_start.json``: how the policy beside it was made. Losses are in nats per token of the policy's."""
+    """``warm_start.json``: how the policy beside it was made. Losses are in nats per token of the policy's.
+
+    ``tasks`` are those that were learnt from or held out, ``seldom`` the functions that few of them call.
+    """
 
     settings: WarmStartSettings
     tasks_sha256: str
     tasks: int
     held_out_tasks: int
+    seldom: tuple[str, ...] = Field((), exclude_if=operator.not_)
     parameters: int
     first_loss: float
     last_loss: float
@@ -135,8 +161,30 @@ def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) 
         return Qwen3ForCausalLM(config)
 
 
-def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int) -> torch.Tensor:
-    """Return the mean cross-entropy over the tokens that the policy writes, in nats."""
+def without_most_of_seldom(tasks: Sequence[Task], settings: WarmStartSettings) -> tuple[list[Task], tuple[str, ...]]:
+    """Return the tasks to learn from, and the functions that are seldom, sorted.
+
+    They are the tasks that call no seldom function, and the first few of each function that is one.
+    """
+    called = [{call.name for turn in task.reference for call in turn} for task in tasks]
+    functions = sorted(set().union(*called))
+    rng = random.Random(derive_seed(settings.seed, "warm_start", "seldom"))
+    drawn = rng.sample(functions, round(settings.seldom * len(functions)))
+    left = dict.fromkeys(drawn, settings.seldom_tasks)
+    kept = []
+    for task, names in zip(tasks, called, strict=True):
+        seldom = names & left.keys()
+        if all(left[name] for name in seldom):
+            kept.append(task)
+            left |= {name: left[name] - 1 for name in seldom}
+    return kept, tuple(sorted(drawn))
+
+
+def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int, *, lean: bool = False) -> torch.Tensor:
+    """Return the mean cross-entropy over the tokens that the policy writes, in nats.
+
+    ``lean``: compute the logits of those alone, which rounds otherwise.
+    """
     import torch
 
     width = max(len(shown.ids) for shown in examples)
@@ -144,18 +192,34 @@ def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int) -> to
     written = torch.tensor([shown.mask + [0] * (width - len(shown.mask)) for shown in examples])
     labels = ids.masked_fill(written == 0, -100)[:, 1:]
     # Right padding needs no attention mask: no token that counts comes after it.
+    if lean:
+        counts = labels != -100
+        hidden = model.base_model(input_ids=ids[:, :-1]).last_hidden_state[counts]
+        logits = model.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
+        return torch.nn.functional.cross_entropy(logits, labels[counts])
     logits = model(input_ids=ids[:, :-1]).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterator[list[Example]]:
-    """Draw ``steps`` batches with replacement; an example's weight is its rarest function's count ** -balance."""
+    """Draw ``steps`` batches with replacement; an example's weight is its rarest function's count ** -balance.
+
+    With ``by_length`` the draws of ``_POOLED`` batches are sorted by length before they are cut into batches, which
+    come in a drawn order.
+    """
     rng = random.Random(derive_seed(settings.seed, "warm_start", "batches"))
     counts = Counter(name for shown in examples for name in shown.tools)
     weights = [min(counts[name] for name in shown.tools) ** -settings.balance for shown in examples]
     cumulative = list(accumulate(weights))
-    for _ in range(settings.steps):
-        yield rng.choices(examples, cum_weights=cumulative, k=settings.batch)
+    pooled = _POOLED if settings.by_length else 1
+    for step in range(0, settings.steps, pooled):
+        drawn = rng.choices(examples, cum_weights=cumulative, k=settings.batch * pooled)
+        if settings.by_length:
+            drawn.sort(key=lambda shown: len(shown.ids))
+        pool = [drawn[start : start + settings.batch] for start in range(0, len(drawn), settings.batch)]
+        if settings.by_length:
+            rng.shuffle(pool)
+        yield from pool[: settings.steps - step]
 
 
 def train(
@@ -172,7 +236,7 @@ def train(
         rise = min(1.0, (step + 1) / max(1, settings.warmup_steps))
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * rise * (1.0 - 0.9 * step / settings.steps)
-        loss = loss_of(model, batch, pad)
+        loss = loss_of(model, batch, pad, lean=settings.by_length)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
@@ -206,7 +270,7 @@ def warm_start(
     """
     check_output("--out", out, "folder")
     started = time.monotonic()
-    learnt = read_tasks(tasks)
+    learnt, seldom = without_most_of_seldom(read_tasks(tasks), settings)
 
     import torch
     from rich.console import Console
@@ -217,7 +281,7 @@ def warm_start(
     environment = recorded(open_for(environment_name, learnt, trust_agent_code=trust_agent_code))
     refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
-    compact = compact_settings(benchmark_of(environment)).model_copy(update={"cues": settings.cues})
+    compact = settings.compact(benchmark_of(environment))
     card = PolicyCard(rendering="compact", compact=compact)
     tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
     rendering = CompactRendering(tokenizer, compact)
@@ -241,6 +305,7 @@ def warm_start(
             tasks_sha256=_sha256(tasks),
             tasks=len(learnt),
             held_out_tasks=len(held_out),
+            seldom=seldom,
             parameters=model.num_parameters(),
             first_loss=losses[0],
             last_loss=sum(recent) / len(recent),
@@ -295,6 +360,14 @@ def main(
         bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
     ] = False,
     cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
+    references: Annotated[
+        int | None, typer.Option(help="values of an episode that get a pointer; the benchmark's number if none")
+    ] = None,
+    seldom: Annotated[float, typer.Option(help="share of the functions that few tasks are learnt from")] = 0.0,
+    seldom_tasks: Annotated[int, typer.Option(help="with --seldom: tasks of each of these functions")] = 2,
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="batches of like lengths: less than half the time")
+    ] = False,
 ) -> None:
     """Train a tiny initial policy on the references of verified tasks."""
     with exit_statuses():
@@ -310,6 +383,10 @@ def main(
                 max_length=max_length,
                 threads=threads,
                 cues=cues,
+                references=references,
+                seldom=seldom,
+                seldom_tasks=seldom_tasks,
+                by_length=by_length,
             )
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None

@@ -27,6 +27,7 @@ from agents.settings import RoleSettings
 from environments.base import InputError
 
 OPENAI_URL = "https://api.openai.com/v1"
+MODEL_VARIABLE = "COEVOLVE_CHAT_MODEL"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
 """Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
@@ -81,12 +82,12 @@ def resolve(settings: RoleSettings, role: str, *, commanded: bool = False) -> En
 def model_of(settings: RoleSettings, role: str, *, commanded: bool = False) -> str:
     """Return the name of the role's model. Raises InputError when none is given."""
     own = _variable(role, "MODEL")
-    model = settings.model or os.environ.get(own) or os.environ.get("COEVOLVE_CHAT_MODEL")
+    model = settings.model or os.environ.get(own) or os.environ.get(MODEL_VARIABLE)
     if not model:
         key = _setting(role, "model", commanded)
         chosen = f"{key} names no model" if commanded else f"roles.{role}.kind is chat, but no model is given"
         where = "write it behind the colon" if commanded else f"set {key} in the recipe"
-        raise InputError(f"{chosen}: {where}, or set the environment variable {own} or COEVOLVE_CHAT_MODEL")
+        raise InputError(f"{chosen}: {where}, or set the environment variable {own} or {MODEL_VARIABLE}")
     return model
 
 

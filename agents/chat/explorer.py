@@ -107,11 +107,11 @@ class ChatExplorer:
 
 
 def _exploration(context: FailureContext) -> str:
-    """Name an unguided exploration: nothing else distinguishes the prompts of those from one start state.
+    """Name an exploration without a weakness: nothing else distinguishes the prompts of those from one start state.
 
     A cache of replies, and a model at temperature 0, would answer all of them alike.
     """
-    unguided = context.kind in (None, Unsignalled.UNGUIDED)
+    unguided = context.kind in (None, Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
     return f" of exploration {context.id[-_SHOWN_ID:]}, one of many from here" if unguided else ""
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from openai import DefaultAsyncHttpxClient
+import httpx2
+from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import BaseModel, Field, ValidationError
 
 from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
 from memory.jsonl import complaint
 
 if TYPE_CHECKING:
-    from httpx2 import Request, Response
+    from httpx2 import Client, Request, Response
 
 LONGEST_BODY = 8 * 2**20
 """Most bytes of a response that are read (ours)."""
@@ -62,6 +65,18 @@ class _Completion(BaseModel):
     usage: _Usage | None = None
 
 
+@cache
+def certificates() -> ssl.SSLContext:
+    """Return the certificates that endpoints are verified by, read once: each client would read them anew for 40 ms."""
+    return httpx2.create_ssl_context()
+
+
+@cache
+def unused_client() -> Client:
+    """Return what the chat library asks for beside the asynchronous client; every request here is asynchronous."""
+    return DefaultHttpxClient(verify=certificates())
+
+
 class GuardedClient(DefaultAsyncHttpxClient):
     """The OpenAI client's transport; each event loop gets its own connections.
 
@@ -71,7 +86,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__()
+        super().__init__(verify=certificates())
         self._secret = endpoint.key.get_secret_value()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
@@ -79,7 +94,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
         """Send, read and check. Raises NoCompletion for a success without a chat completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            self._by_loop[loop] = DefaultAsyncHttpxClient(follow_redirects=False)
+            self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
         options |= {"stream": True, "follow_redirects": False}
         response = await self._by_loop[loop].send(request, **options)
         try:

@@ -22,7 +22,7 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
     warnings.filterwarnings("ignore", message="This model does not support OpenAI's structured output feature")
     from langchain_openai import ChatOpenAI
 
-    from agents.chat.http import GuardedClient
+    from agents.chat.http import GuardedClient, unused_client
 
     model = ChatOpenAI(
         model=endpoint.model,
@@ -36,6 +36,7 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
         use_responses_api=False,
         cache=False,
         http_async_client=GuardedClient(endpoint),
+        http_client=unused_client(),
     )
     cache = None
     if roles.cache is not None:

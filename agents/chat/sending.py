@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -313,7 +312,8 @@ class Delivery:
             self._ledger.check()
             limit = min(self._settings.timeout, self._settings.deadline - question.cost.seconds)
             self._pay(question, Measured(calls=1))
-            started = time.monotonic()
+            clock = asyncio.get_running_loop().time  # the one that timeouts go by
+            started = clock()
             try:
                 async with asyncio.timeout(limit):
                     reply = await self._sent(request, question)
@@ -321,7 +321,7 @@ class Delivery:
                 question.faults.append(f"timeout: no answer in {limit:g} s")
                 raise _Passing(None) from None
             finally:
-                question.spend(Measured(seconds=time.monotonic() - started))
+                question.spend(Measured(seconds=clock() - started))
         self._pay_tokens(question, usage(reply))
         return reply
 

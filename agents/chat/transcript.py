@@ -121,6 +121,11 @@ def weakness_text(context: FailureContext) -> str:
     """Write a failure context without guidance."""
     if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
+    if context.kind is Unsignalled.COVERAGE:
+        aims = " ".join(context.exploration_objectives)
+        return f"There is no particular weakness: tasks are wanted. {context.why} {aims} Worth reaching beside it: " + (
+            ", ".join(name for name in context.explore if name not in context.focus_pattern) or "nothing in particular"
+        )
     if context.kind is Unsignalled.TOOL:
         return f"There is no particular weakness: find out what {context.tool} can do here, and what it needs first."
     seen = "none, a call drawn at random" if context.cause is None else f"{context.kind}; cause: {context.cause}"

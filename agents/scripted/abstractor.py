@@ -59,6 +59,8 @@ class TemplateAbstractor:
         unworded = ""
         for cut, target in self._cuts(context, interactions, environment, rng, chosen):
             task = _reduced(cut, target, context, environment)
+            if task is not None and self._settings.two_turns and rng.random() < self._settings.two_turns:
+                task = _in_two_turns(task, target, environment, rng)
             if task is None or task.reference in seen or len(_sequence(task)) < self._settings.min_reference_calls:
                 continue
             seen.append(task.reference)
@@ -161,9 +163,21 @@ def _reduced(cut: Cut, target: str, context: FailureContext, environment: Enviro
     return None if Cut(cut.setup, _kept(cut, reduced)).solved_blindly() else reduced
 
 
+def _in_two_turns(task: TaskSpec, target: str, environment: Environment, rng: random.Random) -> TaskSpec:
+    """Return the task as one of two user turns, reduced; as it is where no border leaves a call on each side."""
+    (calls,) = task.reference
+    for border in rng.sample(range(1, len(calls)), len(calls) - 1):
+        parted = task.model_copy(update={"turns": ("", ""), "reference": (calls[:border], calls[border:])})
+        reduced = reduce(environment, parted)
+        if reduced is not None and len(reduced.reference) == 2 and (not target or target in _sequence(reduced)):
+            return reduced
+    return task
+
+
 def _kept(cut: Cut, task: TaskSpec) -> tuple[Interaction, ...]:
     """The interactions of a cut whose calls a reduced task still has."""
-    return tuple(interaction for interaction in cut.reference if call_of(interaction) in task.reference[0])
+    kept = [call for turn in task.reference for call in turn]
+    return tuple(interaction for interaction in cut.reference if call_of(interaction) in kept)
 
 
 def _sequence(task: TaskSpec) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ short texts are made up from words that were seen.
 
 from __future__ import annotations
 
+import datetime
 import math
 import random
 import re
@@ -14,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from agents.scripted import documented
-from agents.scripted.documented import constants, mentioned, number_range, numbers, values_in
+from agents.scripted import documented, needs
+from agents.scripted.documented import constants, date_format, mentioned, number_range, numbers, values_in
 from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings
 from agents.scripted.words import about, head_word, name_words, overlap, parameter_words, words
@@ -25,6 +26,9 @@ _OPTIONAL = 0.3
 _CONVERSIONS = 8
 _LARGEST = 1e6
 _PLAIN_NUMBERS: tuple[Scalar, ...] = (1, 2, 3, 10, 50.0)
+_FIRST_DATE = datetime.date(2024, 1, 1)
+_DATES = 3 * 365  # days after it that an invented date may have (ours)
+_FIELDS = 2  # of an object that changes fields, at most (ours)
 
 
 Given = Mapping[str, Sequence[Scalar]]
@@ -41,8 +45,9 @@ class ArgumentDraws:
     value is preferred, and how a text is chosen.
     """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, tools: Sequence[ToolSpec] = ()) -> None:
         self._rng = rng
+        self._tools = tools
 
     def draw(self, tool: ToolSpec) -> ToolCall:
         """Draw a call of ``tool``: required parameters always, each optional one with probability 0.3."""
@@ -55,12 +60,43 @@ class ArgumentDraws:
     def _value(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         if parameter.type == "array":
             return self._list(tool, parameter, chosen)
-        known = constants(parameter)
+        known = constants(parameter) or self._constants_of_namesake(tool, parameter)
         if known:
             return self._constant(tool, parameter, known)
+        if parameter.type == "dict" and (fields := self._fields(tool)):
+            picked = self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields))))
+            return {field.name: self._value(tool, field, chosen) for field in picked}
+        if (form := date_format(parameter)) is not None:
+            return self._date(tool, parameter, chosen, form)
         if parameter.type == "string":
             return self._text(tool, parameter, chosen)
         return self._drawn_from_a_source(tool, parameter, chosen)
+
+    def _constants_of_namesake(self, tool: ToolSpec, parameter: Parameter) -> tuple[JsonValue, ...]:
+        """Return the choices that another tool of the group documents for a parameter of the same name."""
+        if parameter.type != "string":
+            return ()
+        for other in self._tools:
+            namesake = other.parameter(parameter.name) if other.group == tool.group else None
+            if namesake is not None and namesake.type == parameter.type and namesake.choices:
+                return namesake.choices
+        return ()
+
+    def _fields(self, tool: ToolSpec) -> tuple[Parameter, ...]:
+        """Return the fields of what ``tool`` changes: the parameters of the tool of its group that makes such a thing.
+
+        Only lists and objects are left out; those that a tool without parameters would give are none.
+        """
+        makers = needs.makers(ToolCall(name=tool.name), None, self._tools)
+        plain = [one for maker in makers[:1] for one in maker.parameters if one.type not in ("array", "dict")]
+        return tuple(plain)
+
+    def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
+        """Draw a seen or given date of the documented format half of the time, else invent one."""
+        known = [value for value in (*self._seen(tool, parameter, chosen), *self._given(parameter)) if _is(value, form)]
+        if known and self._rng.random() < 0.5:
+            return str(self._rng.choice(known))
+        return (_FIRST_DATE + datetime.timedelta(days=self._rng.randrange(_DATES))).strftime(form)
 
     def _list(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         """Draw a uniform number of documented items, in the documented order; else one or two values."""
@@ -73,7 +109,10 @@ class ArgumentDraws:
 
     def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         """A value of one source that holds any: the description, its range, values given by people, values seen."""
-        seen = (*self._seen(tool, parameter, chosen), *_PLAIN_NUMBERS)
+        known = self._seen(tool, parameter, chosen)
+        if known and self._is_identified(parameter):
+            return drawn(parameter.type, known, self._rng)
+        seen = (*known, *_PLAIN_NUMBERS)
         sources = (_mentioned(parameter), _in_range(parameter), self._given(parameter), seen)
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
@@ -87,6 +126,10 @@ class ArgumentDraws:
 
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         return self._drawn_from_a_source(tool, parameter, chosen)
+
+    def _is_identified(self, parameter: Parameter) -> bool:
+        """Return whether the seen values of the parameter are known to be identifiers of its kind."""
+        return False
 
     def _given(self, parameter: Parameter) -> Sequence[Scalar]:
         """Return values that people gave to the parameter and that are not among those seen."""
@@ -103,8 +146,10 @@ class UniformArguments(ArgumentDraws):
     One source of values that holds any is drawn (the description, the documented range, given, seen), then a value.
     """
 
-    def __init__(self, seen: Sequence[Scalar], given: Given, rng: random.Random) -> None:
-        super().__init__(rng)
+    def __init__(
+        self, seen: Sequence[Scalar], given: Given, rng: random.Random, tools: Sequence[ToolSpec] = ()
+    ) -> None:
+        super().__init__(rng, tools)
         self._values = seen
         self._by_parameter = given
 
@@ -115,9 +160,11 @@ class UniformArguments(ArgumentDraws):
         return self._values
 
 
-def draw_uniform(tool: ToolSpec, values: Sequence[Scalar], given: Given, rng: random.Random) -> ToolCall:
+def draw_uniform(
+    tool: ToolSpec, values: Sequence[Scalar], given: Given, rng: random.Random, tools: Sequence[ToolSpec] = ()
+) -> ToolCall:
     """A call of ``tool`` as ``UniformArguments`` draws it; ``values`` are those seen in this episode."""
-    return UniformArguments(values, given, rng).draw(tool)
+    return UniformArguments(values, given, rng, tools).draw(tool)
 
 
 def converted(value: Scalar, type_name: str) -> Scalar | None:
@@ -145,6 +192,14 @@ def _mentioned(parameter: Parameter) -> tuple[Scalar, ...]:
 def _in_range(parameter: Parameter) -> tuple[Scalar, ...]:
     extent = number_range(parameter)
     return values_in(extent) if extent else ()
+
+
+def _is(value: Scalar, form: str) -> bool:
+    try:
+        datetime.datetime.strptime(str(value), form)
+    except ValueError:
+        return False
+    return True
 
 
 def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonValue:
@@ -185,13 +240,16 @@ def _words(sightings: Sightings) -> list[str]:
 _CANDIDATES = 3
 _ALL = re.compile(r"\b(all|each|every)\b", re.IGNORECASE)
 _PROSE = frozenset(words("content message text list title body"))
+_IDENTIFIERS = frozenset({"id", "token"})
 
 
 class GuidedArguments(ArgumentDraws):
     """Draws values that fit what was seen: visible ones first, later ones near the earlier ones, also new texts."""
 
-    def __init__(self, sightings: Sightings, experience: Experience, rng: random.Random) -> None:
-        super().__init__(rng)
+    def __init__(
+        self, sightings: Sightings, experience: Experience, rng: random.Random, tools: Sequence[ToolSpec] = ()
+    ) -> None:
+        super().__init__(rng, tools)
         self.sightings = sightings
         self._experience = experience
         self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
@@ -244,7 +302,12 @@ class GuidedArguments(ArgumentDraws):
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
         return self._value(tool, item, chosen)
 
+    def _is_identified(self, parameter: Parameter) -> bool:
+        return bool(self._identifying(parameter))
+
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
+        if self._is_identified(parameter) and (known := self._seen(tool, parameter, chosen)):
+            return known[0]
         mentioned = documented.mentioned(parameter)
         if mentioned and self._rng.random() < 0.3:
             return self._rng.choice(mentioned)
@@ -271,7 +334,7 @@ class GuidedArguments(ArgumentDraws):
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)
         scores: dict[Scalar, float] = {}
-        for sighting in self.sightings:
+        for sighting in self._identifying(parameter) or self.sightings:
             if sighting.only_for not in (None, (tool.name, parameter.name)):
                 continue
             value = converted(sighting.value, parameter.type)
@@ -288,6 +351,25 @@ class GuidedArguments(ArgumentDraws):
         highest = max(scores.values())
         weights = [math.exp(score - highest) for score in scores.values()]
         return self._rng.choices(list(scores), weights, k=_CANDIDATES)
+
+    def _identifying(self, parameter: Parameter) -> list[Sighting]:
+        """Return the whole values that may be what a parameter of identifiers takes; empty for any other parameter.
+
+        The value's key has the parameter's noun ("card_id" of {"credit_card_list": {"144": ..}}), or the tool that
+        returned it as an "id" has ("ticket_id" of create_ticket's {"id": 1}).
+        """
+        named = name_words(parameter.name)
+        if not named & _IDENTIFIERS:
+            return []
+        nouns = named - {"id"}
+        whole = [sighting for sighting in self.sightings if not sighting.piece]
+        exact = [sighting for sighting in whole if named <= sighting.labels]
+        return exact or [
+            sighting
+            for sighting in whole
+            if nouns <= sighting.labels
+            or ("id" in sighting.labels and nouns and nouns <= name_words(sighting.source.partition(":")[0]))
+        ]
 
     def _score(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, near: frozenset[Scalar]) -> float:
         score = self._fit(tool, parameter, sighting.labels) - 1.0 * sighting.piece

@@ -15,6 +15,9 @@ _GLOSSED = re.compile(rf"({_NUMBER})(?:\s*\(([^)]*)\))?")
 _RANGE = re.compile(rf"(?:between|from)\s+({_NUMBER})(?:\s*\([^)]*\))?\s+(?:and|to)\s+({_NUMBER})", re.IGNORECASE)
 _MULTIPLE = re.compile(rf"multiple of ({_NUMBER})", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\w)'([^'\s]{1,20})'(?!\w)|\"([^\"\s]{1,20})\"")
+_ALTERNATIVES = re.compile(r"\((\w+(?:/\w+)+)\)")
+_DATE_PARTS = {"YYYY": "%Y", "MM": "%m", "DD": "%d"}
+_DATE_FORMAT = re.compile(r"(?<!\w)(?:YYYY|MM|DD)(?:[-/.](?:YYYY|MM|DD)){1,2}(?!\w)")
 _NEGATIONS = frozenset({"not", "no", "without"})
 _MOST_RANGE_VALUES = 1000
 
@@ -46,13 +49,26 @@ def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
         return (True, False)
     if parameter.type != "string":
         return ()
+    if date_format(parameter) is not None:
+        return ()
+    alternatives = _ALTERNATIVES.search(parameter.description)
+    if alternatives is not None:
+        return tuple(alternatives.group(1).split("/"))
     quoted = [single or double for single, double in _QUOTED.findall(parameter.description)]
     return tuple(dict.fromkeys(quoted)) if len(quoted) > 1 else ()
 
 
+def date_format(parameter: Parameter) -> str | None:
+    """Return the format of ``datetime.strftime`` that a text parameter documents ("YYYY-MM-DD"), None without one."""
+    found = _DATE_FORMAT.search(parameter.description) if parameter.type == "string" else None
+    if found is None:
+        return None
+    return re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
+
+
 def mentioned(parameter: Parameter) -> tuple[str, ...]:
     """A single quoted word of a string's description: one value among others, such as the current directory "."."""
-    if parameter.type != "string" or constants(parameter):
+    if parameter.type != "string" or constants(parameter) or date_format(parameter):
         return ()
     return tuple(dict.fromkeys(single or double for single, double in _QUOTED.findall(parameter.description)))
 

@@ -20,9 +20,11 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import ClassVar
 
+from agents.evidence import error_message
 from agents.live import LiveRun, live_run
 from agents.scripted.arguments import GuidedArguments, draw_uniform
 from agents.scripted.knowledge import Knowledge
+from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
 from agents.scripted.own import own_roles
 from agents.scripted.values import Scalar, Sightings
 from agents.scripted.words import about, name_words, overlap, parameter_words, remedies
@@ -51,8 +53,10 @@ class GuidedRound:
         self._rng = knowledge.rng
         self._steps = steps
         self._sightings = knowledge.sightings()
-        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng)
+        self._tools = tuple(knowledge.tools.values())
+        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools)
         self._done: list[ToolCall] = []
+        self._last = ""  # the tool that succeeded last
         self._looked: set[str] = set()
         self._only_looked = True
 
@@ -63,6 +67,12 @@ class GuidedRound:
             self._known.aims.aimed[aim] += 1
             self._reach(self._known.tools[aim])
             aim = self._known.aims.any()
+
+    def wander(self) -> None:
+        """Call one tool after another, drawn uniformly, until the steps are used up."""
+        names = sorted(self._known.tools)
+        while self._may_act():
+            self._act(self._new_call(self._known.tools[self._rng.choice(names)]))
 
     def _may_act(self) -> bool:
         return len(self._run.interactions) < self._steps
@@ -92,16 +102,20 @@ class GuidedRound:
             call = draw()
             observation = self._act(call)
             if not observation.failed:
+                if not last and observation.status is ObservationStatus.EMPTY and self._obtain(call, None, depth):
+                    if not self._may_act():
+                        return True
+                    continue
                 return True
             if not self._may_act() or depth >= _MAX_DEPTH:
                 return False
-            asked = remedies(call, observation.text, tuple(self._known.tools.values()))
+            asked = self._asked(call, observation.text)
             if asked:
                 overcome = self._overcome(call, observation.text, asked, depth)
                 if overcome:
                     self._remember_needs(call, before)
                 return overcome
-            if not last:
+            if not last and not self._obtain(call, observation.text, depth):
                 self._look(self._known.tools[call.name])
             if not self._may_act():
                 return False
@@ -115,13 +129,36 @@ class GuidedRound:
                 self._attempt(partial(self._arguments.draw_for, tool, text), depth + 1)
             if not self._may_act():
                 return False
+            call = self._with_what_was_made(call)
             observation = self._act(call)
             if not observation.failed:
                 return True
             if observation.text != text and depth < _MAX_DEPTH:
-                further = remedies(call, observation.text, tuple(self._known.tools.values()))
+                further = self._asked(call, observation.text)
                 return self._overcome(call, observation.text, further, depth + 1)
         return False
+
+    def _asked(self, call: ToolCall, text: str) -> tuple[ToolSpec, ...]:
+        """Return the tools that an error asks for: to sign somebody in, else by its words."""
+        return sign_in_tools(call, text, self._tools) or remedies(call, text, self._tools)
+
+    def _obtain(self, call: ToolCall, text: str | None, depth: int) -> bool:
+        """Call a tool that returns or makes what ``call`` lacks, by its error or (None) its empty answer."""
+        sources = sources_of_values(call, text, self._tools) if text is not None else ()
+        for tool in (sources or makers(call, text, self._tools))[:1]:
+            if depth < _MAX_DEPTH and self._may_act():
+                return self._attempt(partial(self._arguments.draw, tool), depth + 1)
+        return False
+
+    def _with_what_was_made(self, call: ToolCall) -> ToolCall:
+        """Return ``call`` with the values that the last answer gives under its parameters' names."""
+        given = {
+            name: sighting.value
+            for name in call.arguments
+            for sighting in self._sightings
+            if self._sightings.is_fresh(sighting) and sighting.source == f"{self._last}:{name}"
+        }
+        return call.model_copy(update={"arguments": {**call.arguments, **given}})
 
     def _remember_needs(self, call: ToolCall, before: int) -> None:
         """Keep the calls that came between the first error of ``call`` and its success."""
@@ -171,8 +208,11 @@ class GuidedRound:
         self._known.experience.learn(call, observation, self._sightings)
         if observation.failed:
             self._sightings.doubt(call, observation.text)
+            for value in listed_values(call, observation.text):
+                self._sightings.see_fact(_words_before(observation.text), value)
             return observation
         self._done.append(call)
+        self._last = call.name
         looked = not call.arguments and not any(p.required for p in tool.parameters) and not interaction.changed
         if not looked:
             self._only_looked = False
@@ -190,6 +230,11 @@ class GuidedRound:
         self._sightings.see_observation(call, observation)
         if _moves(tool) and not changed:
             self._sightings.move(str(next(iter(call.arguments.values()))))
+
+
+def _words_before(text: str) -> str:
+    """Return the part of an error before its list of values: what the values are."""
+    return error_message(text).partition("[")[0]
 
 
 def _moves(tool: ToolSpec) -> bool:
@@ -242,15 +287,36 @@ class GuidedExplorer(_ScriptedExplorer):
 
 
 class UnguidedExplorer(_ScriptedExplorer):
-    """Explorer that uses nothing of a context but its start state, and draws calls uniformly.
+    """Explorer that uses nothing of a context but its start state.
 
     With the settings of the guided one it is the baseline at an equal budget; D_0 uses one round of 14 steps
-    (``UNGUIDED_EXPLORATION``).
+    (``UNGUIDED_EXPLORATION``). ``exploration.unguided`` says how much it has in common with the guided one: nothing
+    (calls are drawn uniformly), the draw of arguments, or everything but the aim (ours).
     """
 
     _guided = False
 
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        if self._settings.unguided == "uniform_calls":
+            return self._uniform_calls(context, environment, seed)
+        # Aims are drawn from the tools alone: of the context only the start state is left.
+        bare = context.model_copy(update={"tool": "", "explore": (), "facts": {}})
+        if self._settings.unguided == "same_rules":
+            return GuidedExplorer(self._settings)._explore(bare, environment, seed)
+        return self._same_arguments(bare, environment, seed)
+
+    def _same_arguments(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """Draw tools uniformly, and arguments as the guided explorer draws them; errors are not resolved."""
+        values = benchmark_of(environment).known_values()
+        interactions: list[Interaction] = []
+        for number in range(self._settings.rounds):
+            knowledge = Knowledge(context, environment, values, random.Random(derive_seed(seed, "round", number)))
+            with live_run(environment, context, number, self._settings.steps) as run:
+                GuidedRound(run, knowledge, self._settings.steps).wander()
+                interactions += run.interactions
+        return tuple(interactions)
+
+    def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
         given = _given(benchmark_of(environment).known_values())
@@ -261,7 +327,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     tool = rng.choice(tools)
-                    call = draw_uniform(tool, _values(sightings), given.get(tool.name, {}), rng)
+                    call = draw_uniform(tool, _values(sightings), given.get(tool.name, {}), rng, tools)
                     observation = run.act(call).observation
                     if len(observation.text) < _MAX_OBSERVATION:
                         sightings.see_observation(call, observation)

@@ -2,7 +2,7 @@
 
 CoEvolve (section 3) lets an LLM reflect on the failed trajectory; here rules name where, how and why, and which tools
 are worth reaching: the one that failed, those that its error asks for, those of the reference that did not succeed,
-those of the rare pattern, and neighbours. The rules find the first error of one turn by comparing it with its
+those of the signal's pattern, and neighbours. The rules find the first error of one turn by comparing it with its
 reference; the causes are those of ``memory.records.Cause``, the order of the rules is our choice.
 
 Scripted roles may read references. No value of a reference enters the sentences, because they may go into a prompt.
@@ -164,20 +164,31 @@ class RuleReflector:
             found = _unstable(evidence)
         else:
             found = first_error(evidence, failed_turn(evidence), tools, environment)
+        tool = _about(evidence, found)
         return failure_context(
             evidence,
             cause=found.cause,
             where=found.where,
-            tool=found.tool,
+            tool=tool,
             how=_how(evidence, found),
             why=_WHY[found.cause].format(tool=found.tool),
-            explore=_worth_reaching(evidence, found, tools),
+            explore=_worth_reaching(evidence, found, tool, tools),
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
-            focus_pattern=dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)),
-            exploration_objectives=_objectives(evidence, found),
+            focus_pattern=dict.fromkeys((tool, found.tool, *found.asked, *evidence.signal.pattern)),
+            exploration_objectives=_objectives(evidence, found, tool),
             do_not_repeat=_refused_in_vain(evidence, found),
         )
+
+
+def _about(evidence: Evidence, found: FirstError) -> str:
+    """Return the tool that the context is about: that of the first error.
+
+    Of unsolved, it is a function that has no success anywhere, where there is one: the attempt may have failed before
+    it came to that.
+    """
+    never = evidence.signal.pattern if evidence.signal.kind is SignalKind.UNSOLVED and evidence.signal.count else ()
+    return never[0] if never and found.tool not in never else found.tool
 
 
 def _unstable(evidence: Evidence) -> FirstError:
@@ -220,6 +231,8 @@ def _instability(evidence: Evidence) -> str:
         )
     if signal.kind is SignalKind.RARE and signal.count is not None:
         texts.append(f"{', '.join(signal.pattern)}: seen {signal.count} times so far.")
+    if signal.kind is SignalKind.UNSOLVED:
+        texts.append(f"No attempt at any task that takes {', '.join(signal.pattern)} succeeded lately.")
     if signal.kind is SignalKind.BOUNDARY and signal.group is not None:
         texts.append(f"{signal.group[0]} of {signal.group[1]} attempts of one step succeeded.")
     if other is not None:
@@ -248,12 +261,14 @@ _OBJECTIVES_BY_SIGNAL = {
     SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
     SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
     SignalKind.RARE: "Find more situations in which these calls work together.",
+    SignalKind.UNSOLVED: "Reach a first success: the simplest case, then what goes with it.",
 }
 
 
-def _objectives(evidence: Evidence, found: FirstError) -> list[str]:
+def _objectives(evidence: Evidence, found: FirstError, tool: str) -> list[str]:
     by_signal = _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")
-    return [_OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
+    reach = f"Reach a successful call of {tool}." if tool != found.tool else ""
+    return [reach, _OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
 
 
 def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
@@ -272,7 +287,7 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
     ]
 
 
-def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
+def _worth_reaching(evidence: Evidence, found: FirstError, tool: str, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
@@ -282,9 +297,10 @@ def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolS
         if not step.observation.failed
     }
     wanted = [call.name for turn in evidence.task.reference for call in turn]
-    named = [found.tool, *found.asked, *(name for name in wanted if name not in succeeded), *evidence.signal.pattern]
+    missed = (name for name in wanted if name not in succeeded)
+    named = [tool, found.tool, *found.asked, *missed, *evidence.signal.pattern]
     known = {tool.name: tool for tool in tools}
-    centre = known.get(found.tool) or known.get(next(iter(wanted), ""))
+    centre = known.get(tool) or known.get(next(iter(wanted), ""))
     rng = random.Random(derive_seed("reflector", evidence.signal.id))
     return with_neighbours([name for name in dict.fromkeys(named) if name in known], centre, tools, rng)
 

@@ -93,6 +93,10 @@ class AppWorld(Benchmark[AppWorldOptions]):
     metrics = METRICS
     scripted_roles = "agents.scripted.appworld.roles"
     everyday_groups = frozenset({"supervisor", "api_docs"})
+    unpublishable = (
+        "AppWorld's licence forbids to publish its tasks, and what derives from them, as plain text: keep them on "
+        "machines that have AppWorld"
+    )
 
     def open(self, options: AppWorldOptions) -> Environment:
         """Open the environment, on servers where ``options`` names some.

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from environments.appworld.engine.wall import SCRATCH
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.base import InputError
 
@@ -45,7 +46,7 @@ def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequ
     command += ["--proc", "/proc", "--perms", "1777", "--tmpfs", "/tmp", "--tmpfs", "/dev"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
-    places = (*_python(installation.python), *(REPOSITORY / name for name in PROGRAMS), *roots)
+    places = _places(installation, roots)
     for folder in sorted({parent for place in places for parent in place.parents} - {Path("/"), Path("/usr")}):
         command += _made(str(folder))
     for place in places:
@@ -54,6 +55,11 @@ def sandboxed(installation: Installation, roots: Sequence[Path], arguments: Sequ
     for name, value in _variables().items():
         command += ["--setenv", name, value]
     return [*command, str(installation.python), *arguments]
+
+
+def _places(installation: Installation, roots: Sequence[Path]) -> tuple[Path, ...]:
+    """Return what the engine reads beside the system's files."""
+    return (*_python(installation.python), *(REPOSITORY / name for name in PROGRAMS), *roots)
 
 
 def require(installation: Installation) -> None:
@@ -84,7 +90,12 @@ def missing(installation: Installation) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     said = done.stderr.strip().splitlines()
-    return None if done.returncode == 0 else (said[-1] if said else f"{BUBBLEWRAP} ended with {done.returncode}")
+    if done.returncode != 0:
+        return said[-1] if said else f"{BUBBLEWRAP} ended with {done.returncode}"
+    hidden = next((place for place in _places(installation, roots) if place.is_relative_to(SCRATCH)), None)
+    if hidden is not None:
+        return f"{hidden} is below {SCRATCH}, which the code gets as a folder of its own: move the checkout elsewhere"
+    return None
 
 
 def _made(folder: str) -> list[str]:

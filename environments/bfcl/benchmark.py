@@ -13,6 +13,7 @@ from pydantic import Field
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import (
     Benchmark,
+    ContentLicence,
     EvaluationSet,
     EvaluationTask,
     KnownValue,
@@ -57,8 +58,9 @@ class BFCLOptions(Options):
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The evaluation sets are of two kinds. Templated ones are slices of human paths in our words; those of the split test
-    open only for a committed study (``environments.bfcl.templated.panels``). ``CATEGORY@SPLIT`` are the official tasks,
+    The evaluation sets are of two kinds. Templated ones are slices of human paths in our words, of two classes; those
+    of the world are of all eight, with tasks that exploration found beside the slices. Those of the split test open
+    for a committed study alone (``environments.bfcl.templated.panels``). ``CATEGORY@SPLIT`` are the official tasks,
     "all" for every category or split; those with test tasks open for a command that names a test access log. The split
     "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
     """
@@ -66,6 +68,11 @@ class BFCL(Benchmark[BFCLOptions]):
     name = "bfcl"
     options_type = BFCLOptions
     reports_partial = False
+    licence = ContentLicence(
+        spdx="apache-2.0",
+        notice=f"Start states, tools and their documentation are those of bfcl-eval {VERSION} (Berkeley Function "
+        "Calling Leaderboard, Apache-2.0); trajectories hold what its simulators answered.",
+    )
     evaluation_sets = {
         "templated-dev": False,
         "templated-test": True,
@@ -73,6 +80,12 @@ class BFCL(Benchmark[BFCLOptions]):
         "longer-test": True,
         "turns-dev": False,
         "turns-test": True,
+        "world-dev": False,
+        "world-test": True,
+        "world-longer-dev": False,
+        "world-longer-test": True,
+        "world-turns-dev": False,
+        "world-turns-test": True,
         **{
             f"{category}{_AT}{split}": held for split, held in _SET_SPLITS.items() for category in (*_CATEGORIES, "all")
         },
@@ -126,6 +139,21 @@ class BFCL(Benchmark[BFCLOptions]):
         from environments.bfcl.templated.wordings import render_task
 
         return render_task(environment, task, "train", rng)
+
+    def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
+        """Return ``first`` with the classes that only ``second`` has, in their initial states.
+
+        The setup of ``second`` is kept where no class is in both: calls on states of the first would change them.
+        """
+        shared = set(first.classes) & set(second.classes)
+        return first.model_copy(
+            update={
+                "classes": tuple(sorted({*first.classes, *second.classes})),
+                "initial_state": {**second.initial_state, **first.initial_state},
+                "setup": first.setup if shared else (*first.setup, *second.setup),
+                "tools": tuple(sorted({*first.tools, *second.tools})),
+            }
+        )
 
     def known_values(self) -> tuple[KnownValue, ...]:
         """Return the text values of human training references that no state and no earlier call holds.
@@ -182,7 +210,7 @@ class BFCL(Benchmark[BFCLOptions]):
                 spec=member.spec,
                 cluster=member.cluster,
                 reference_calls=_calls(member.spec),
-                strata={key: str(value) for key, value in member.strata},
+                strata=member.strata.labels(),
             )
             for member in load_set(name)[:limit]
         )

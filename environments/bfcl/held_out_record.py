@@ -39,7 +39,7 @@ def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
 def _set_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
     for name in set_names():
         for task in load_set(name):
-            yield task.id, f"index {task.id.split('-')[2]}", task.spec
+            yield task.id, f"index {task.id.removeprefix(f'{name}-').partition('-')[0]}", task.spec
 
 
 def _official_tasks() -> Iterator[tuple[str, str, TaskSpec]]:

@@ -91,14 +91,17 @@ def load_category(
             "the split 'reserved' is opened by the equality test and the record for decontamination alone: "
             "leave it out of splits"
         )
-    return tuple(
-        _task(category, index, entry, answers)
-        for index, (entry, answers) in enumerate(category_entries(category))
-        if split_of(index) in splits
-    )
+    return tuple(_task(category, index) for index in range(len(_entries(category))) if split_of(index) in splits)
 
 
-def _task(category: str, index: int, entry: dict[str, Any], answers: list[list[str]]) -> CategoryTask:
+@cache
+def _entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str]]], ...]:
+    return category_entries(category)
+
+
+@cache  # a set is rebuilt from them at each load, and their calls are Python to parse
+def _task(category: str, index: int) -> CategoryTask:
+    entry, answers = _entries(category)[index]
     classes = tuple(entry["involved_classes"])
     withheld = {int(turn): tuple(names) for turn, names in entry.get("missed_function", {}).items()}
     spec = TaskSpec(

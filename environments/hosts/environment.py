@@ -30,7 +30,7 @@ from environments.registry import benchmark_of, open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.canonical import Canonical, canonical
 
-__all__ = ["HostedEnvironment", "HostedEpisode", "open_for_play"]
+__all__ = ["HostedEnvironment", "HostedEpisode", "on_hosts", "open_for_play"]
 
 RELEASE = 5.0  # seconds for a host to release an episode; it does so by itself later
 IN_FLIGHT = 64  # requests at a time, of all hosts
@@ -43,7 +43,11 @@ def open_for_play(settings: EnvironmentSettings) -> Environment:
 
     No host is asked before the first episode. Raises InputError like ``open_environment``.
     """
-    inside = open_environment(settings)
+    return on_hosts(open_environment(settings), settings)
+
+
+def on_hosts(inside: Environment, settings: EnvironmentSettings) -> Environment:
+    """Return ``inside``, which was opened with the options of ``settings``, on the hosts that these name, if any."""
     if not settings.hosts:
         return inside
     token = os.environ.get(TOKEN) or None

@@ -38,9 +38,10 @@ def main(
         str | None, typer.Option(help="such as 0,2-4; all of the recipe if not given (development counts from 100)")
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="run nothing, report on the results that exist")] = False,
-    output: Annotated[Path, typer.Option(help="raw/ARM-SEED.jsonl.gz, summaries, tables and plots")] = Path(
-        "results/learning"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option(help="raw/ARM-SEED.jsonl.gz, summaries, tables and plots", show_default="results/RECIPE"),
+    ] = None,
     work: Annotated[Path, typer.Option(help="folder of the runs in progress")] = Path("runs/study"),
     keep_runs: Annotated[bool, typer.Option("--keep-runs", help="keep the directories of finished runs")] = False,
 ) -> None:
@@ -63,7 +64,7 @@ def main(
 
         mode = _mode(split, panel)
         study = load_study(recipe)
-        place = Place(output=output, work=work)
+        place = Place(output=output or Path("results") / recipe.stem, work=work)
         failures: list[str] = []
         plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:

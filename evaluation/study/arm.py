@@ -30,7 +30,8 @@ from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl, write_json
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.settings import TaskSettings
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 
@@ -71,6 +72,17 @@ class FinishedRun:
     def policy(self) -> Path:
         """The folder of the last round's checkpoint."""
         return self._run.root / self._rounds[-1].policy
+
+    def learnable(self, folder: Path) -> Path:
+        """Return a file of D_0 and of every admitted task; of D_0 alone, written to ``folder``, where no other is used.
+
+        Such a run admits tasks that it neither draws nor learns from (``TaskSettings.uses_evolved``).
+        """
+        if self._run.section("tasks", TaskSettings).uses_evolved:
+            return self._run.tasks_path
+        file = folder / "learnable.jsonl"
+        write_jsonl(file, self.initial)
+        return file
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -151,6 +163,7 @@ class FinishedRun:
             exploration_calls=self._explored(iteration),
             lent=done.lent,
             lent_calls=self._lent_calls(iteration),
+            supervised_tokens=0 if done.expert is None else done.expert.tokens,
             train_success=done.success,
             mixed_groups=done.mixed_groups,
             kl=done.kl,
@@ -178,6 +191,8 @@ def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
+LOOKUP = "lookup"
+"""The baseline of ``evaluation.baselines`` that a study may score beside each policy."""
 JOB_FILE = "job.json"
 SCORING_FILE = "scoring.json"
 OUTCOMES_FILE = "outcomes.jsonl"
@@ -201,8 +216,9 @@ class Scoring(Record):
 class Job(Record):
     """One arm and seed. ``folder`` holds its recipe.yaml, run/ and log. ``policy`` is scored if ``trains`` is False.
 
-    ``result`` is the file to write; the other fields go into its header. ``deadline`` is in wall seconds, one for the
-    run and one for each scoring.
+    ``result`` is the file to write; the other fields go into its header. ``lookup``: the nearest training clause is
+    scored too, from the tasks that the run could learn from. ``deadline`` is in wall seconds, one for the run and one
+    for each scoring.
     """
 
     folder: str
@@ -214,6 +230,7 @@ class Job(Record):
     iterations: int
     policy: str
     scoring: tuple[Scoring, ...]
+    lookup: bool = False
     deadline: float
     recipe: str
     study: str
@@ -248,6 +265,9 @@ async def _work(job: Job) -> None:
     attempted: list[ArmOutcome] = []
     for number, scoring in enumerate(job.scoring):
         attempted += [_outcome(scoring.prefix, one) for one in await _scored(job, number, scoring.settings, policy)]
+        if job.lookup and run is not None:
+            looked = await _scored(job, number, scoring.settings, LOOKUP, run.learnable(folder))
+            attempted += [_outcome(scoring.prefix, one, LOOKUP) for one in looked]
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     header = ArmHeader(
         arm=job.arm,
@@ -274,14 +294,18 @@ async def _work(job: Job) -> None:
     ArmResult(header=header, outcomes=tuple(attempted)).write(Path(job.result))
 
 
-async def _scored(job: Job, number: int, settings: ScoringSettings, policy: str) -> list[TaskOutcome]:
-    """Score the policy with one command and return its outcomes, in the order of the tasks."""
+async def _scored(
+    job: Job, number: int, settings: ScoringSettings, policy: str, train: Path | None = None
+) -> list[TaskOutcome]:
+    """Score the policy, or a baseline from the tasks of ``train``, with one command; return its outcomes in order."""
     from evaluation.outcomes import TaskOutcome
 
     folder = Path(job.folder)
-    outcomes, file = (_numbered(folder / name, number) for name in (OUTCOMES_FILE, SCORING_FILE))
+    names = (OUTCOMES_FILE, SCORING_FILE)
+    outcomes, file = (_numbered(folder / (name if train is None else f"{policy}-{name}"), number) for name in names)
     write_json(file, settings)
     options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
+    options += [] if train is None else ["--train", str(train)]
     if policy.startswith(ENDPOINT):
         options.append("--resume")  # what an arm that was stopped has paid for
     else:
@@ -294,7 +318,7 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_stem(f"{path.stem}-{number}") if number else path
 
 
-def _outcome(prefix: str, one: TaskOutcome) -> ArmOutcome:
+def _outcome(prefix: str, one: TaskOutcome, baseline: str = "") -> ArmOutcome:
     from evaluation.study.records import ArmOutcome
 
     return ArmOutcome(
@@ -307,6 +331,7 @@ def _outcome(prefix: str, one: TaskOutcome) -> ArmOutcome:
         reference_calls=one.reference_calls,
         failure=one.failure,
         infrastructure_error=one.infrastructure_error,
+        baseline=baseline,
     )
 
 

@@ -15,6 +15,7 @@ from environments.base import Record
 from environments.metrics import Attempted, Metric
 from evaluation.call_shapes import Shape, numbered, rarest_functions
 from evaluation.statistics import Counts, bootstrap_interval, shared_interval, t_interval
+from evaluation.study.breakdown import Breakdown, broken_down
 from evaluation.study.records import ArmOutcome, ArmResult
 
 Interval = tuple[float, float]
@@ -37,7 +38,8 @@ class Comparison(Record):
     ``function_interval`` resamples seeds, start states and functions (``statistics.shared_interval``); None where the
     tasks' call shapes are not known. The others do not resample functions: ``interval`` is a hierarchical bootstrap,
     seeds outside and clusters inside, ``crossed_interval`` the same with one draw of clusters for all seeds,
-    ``t_interval`` Student's t over seeds. ``without``: without the function that decides most.
+    ``t_interval`` Student's t over seeds. ``without``: without the function that decides most. ``breakdown``: by call
+    shape, function and length, where the recipe asks for it.
     """
 
     mean: float
@@ -48,6 +50,12 @@ class Comparison(Record):
     by_seed: dict[str, float]
     seeds: int
     without: Rest | None = None
+    breakdown: Breakdown | None = Field(None, exclude_if=operator.not_)
+
+    @property
+    def widest(self) -> Interval | None:
+        """The interval that resamples functions too, else the one that resamples start states for all seeds."""
+        return self.function_interval or self.crossed_interval
 
 
 class MetricBySeed(Record):
@@ -81,11 +89,14 @@ def cell(
     shapes: Shapes | None = None,
     function: str | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    *,
+    breakdown: bool = False,
 ) -> Cell | None:
     """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``panel``.
 
     "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
-    ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark.
+    ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark. ``breakdown``: break it down by
+    call shape, function and length too.
     """
     attempts = {seed: _of_set(result, panel) for seed, result in sorted(results.items())}
     attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
@@ -96,7 +107,7 @@ def cell(
     judged = {seed: [one for one in outcomes if _judged(one)] for seed, outcomes in attempts.items()}
     extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
     return Cell(
-        **_summary(judged, None, shapes, function),
+        **_summary(judged, None, shapes, function, breakdown),
         metrics=_metrics(attempts, metrics or {}),
         tasks=len({one.task for one in everything}),
         clusters=len({one.cluster for one in everything}),
@@ -111,13 +122,15 @@ def difference(
     panel: str,
     shapes: Shapes | None = None,
     function: str | None = None,
+    *,
+    breakdown: bool = False,
 ) -> Comparison | None:
     """Return ``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
 
-    ``shapes`` and ``function`` as for ``cell``.
+    ``shapes``, ``function`` and ``breakdown`` as for ``cell``.
     """
     pair = _paired(arm, other, panel)
-    return None if pair is None else Comparison(**_summary(*pair, shapes, function))
+    return None if pair is None else Comparison(**_summary(*pair, shapes, function, breakdown))
 
 
 def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, MetricBySeed]:
@@ -171,7 +184,11 @@ def _paired(
 
 
 def _summary(
-    attempts: Attempts, minus: Attempts | None, shapes: Shapes | None, function: str | None
+    attempts: Attempts,
+    minus: Attempts | None,
+    shapes: Shapes | None,
+    function: str | None,
+    breakdown: bool,
 ) -> dict[str, object]:
     by_seed = _differences(attempts, minus)
     clusters = sorted({one.cluster for outcomes in attempts.values() for one in outcomes})
@@ -180,13 +197,14 @@ def _summary(
     values = list(by_seed.values())
     return {
         "mean": fmean(values),
-        "function_interval": _function_interval(attempts, minus, shapes) if known and shapes is not None else None,
+        "function_interval": _shared_interval(attempts, minus, shapes) if known and shapes is not None else None,
         "interval": bootstrap_interval(*counts, others),
         "crossed_interval": bootstrap_interval(*counts, others, crossed=True),
         "t_interval": t_interval(values),
         "by_seed": {str(seed): value for seed, value in by_seed.items()},
         "seeds": len(values),
         "without": _rest(attempts, minus, shapes, function) if known and shapes is not None and function else None,
+        "breakdown": _broken_down(attempts, minus, shapes) if known and shapes and breakdown else None,
     }
 
 
@@ -195,15 +213,28 @@ def _differences(attempts: Attempts, minus: Attempts | None) -> dict[int, float]
     return {seed: _rate(tried) - (_rate(minus[seed]) if minus else 0.0) for seed, tried in attempts.items() if tried}
 
 
-def _function_interval(attempts: Attempts, minus: Attempts | None, shapes: Shapes) -> Interval | None:
+def _broken_down(attempts: Attempts, minus: Attempts | None, shapes: Shapes) -> Breakdown:
+    return broken_down(attempts, minus, shapes, _shared_interval(attempts, minus, shapes, of_shapes=True))
+
+
+def _shared_interval(
+    attempts: Attempts, minus: Attempts | None, shapes: Shapes, *, of_shapes: bool = False
+) -> Interval | None:
+    """Return the interval that resamples functions, too: of the mean over tasks, or over call shapes."""
     if len(attempts) < 2:
         return None
     tasks = sorted({(one.task, one.cluster) for outcomes in attempts.values() for one in outcomes})
     names = [task for task, _ in tasks]
     sides = [_counts(side, names, by_task=True) for side in (attempts, minus) if side is not None]
     begins = numbered([cluster for _, cluster in tasks])
-    functions = numbered(rarest_functions([shapes[name] for name in names]))
-    return shared_interval(*sides[0], begins, functions, sides[1] if minus is not None else None)
+    known = [shapes[name] for name in names]
+    return shared_interval(
+        *sides[0],
+        begins,
+        numbered(rarest_functions(known)),
+        sides[1] if minus is not None else None,
+        shapes=numbered(known) if of_shapes else None,
+    )
 
 
 def _rest(attempts: Attempts, minus: Attempts | None, shapes: Shapes, function: str) -> Rest | None:

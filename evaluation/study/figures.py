@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
+
+from pydantic import Field
 
 from environments.base import Record
 from evaluation.study.records import ArmHeader, IterationFigures
@@ -22,11 +25,15 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class UsedBudget(Record):
-    """What one arm and seed used. Environment calls: rollouts, exploration and lent references."""
+    """What one arm and seed used. Environment calls: rollouts, exploration and lent references.
+
+    ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
+    """
 
     rollouts: int
     optimizer_steps: int
     environment_calls: int
+    supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 
 class Point(Record):
@@ -124,6 +131,7 @@ def _budget(header: ArmHeader) -> UsedBudget:
         rollouts=sum(one.rollouts for one in header.iterations),
         optimizer_steps=header.iterations[-1].steps,
         environment_calls=sum(one.environment_calls for one in header.iterations),
+        supervised_tokens=sum(one.supervised_tokens for one in header.iterations),
     )
 
 

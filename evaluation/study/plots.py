@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
-from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 from environments.base import Record
+from environments.drawing import COLOURS, line, scale, svg, text, ticks
 from evaluation.study.recipe import BASELINE
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ ROOM = 200  # for names, at least
 WIDTH_OF_A_LETTER = 7  # of the 12 px sans-serif that names are set in, on average
 CURVES = 7
 """The largest number of arms in a plot of curves, the first of the recipe: more cannot be distinguished."""
-
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
 
 
 class Series(Record):
@@ -65,7 +62,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
             if versus is not None:
                 name = f"{arm} (n = {versus.seeds})"
                 values = tuple(100 * value for value in versus.by_seed.values())
-                interval = versus.function_interval or versus.crossed_interval
+                interval = versus.widest
                 ends = None if interval is None else (100 * interval[0], 100 * interval[1])
                 rows.append(DifferenceRow(name=name, mean=100 * versus.mean, interval=ends, values=values))
         if rows:
@@ -81,23 +78,23 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
     x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
     y_ticks = ticks(min(0.0, *(y for _, y in points)), max(y for _, y in points))
     right = WIDTH - _room(series)
-    place_x = _scale(x_ticks, LEFT, right)
-    place_y = _scale(y_ticks, HEIGHT - BOTTOM, TOP)
-    parts = [_text(LEFT, TOP - 18, title, size=14)]
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, x_label, anchor="middle"))
+    place_x = scale(x_ticks, LEFT, right)
+    place_y = scale(y_ticks, HEIGHT - BOTTOM, TOP)
+    parts = [text(LEFT, TOP - 18, title, size=14)]
+    parts.append(text((LEFT + right) / 2, HEIGHT - 10, x_label, anchor="middle"))
     for tick in y_ticks:
-        parts.append(_line(LEFT, place_y(tick), right, place_y(tick), "#dddddd"))
-        parts.append(_text(LEFT - 6, place_y(tick) + 4, f"{tick:g}", anchor="end"))
+        parts.append(line(LEFT, place_y(tick), right, place_y(tick), "#dddddd"))
+        parts.append(text(LEFT - 6, place_y(tick) + 4, f"{tick:g}", anchor="end"))
     for tick in x_ticks:
-        parts.append(_line(place_x(tick), HEIGHT - BOTTOM, place_x(tick), HEIGHT - BOTTOM + 4, "#555555"))
-        parts.append(_text(place_x(tick), HEIGHT - BOTTOM + 18, f"{tick:g}", anchor="middle"))
+        parts.append(line(place_x(tick), HEIGHT - BOTTOM, place_x(tick), HEIGHT - BOTTOM + 4, "#555555"))
+        parts.append(text(place_x(tick), HEIGHT - BOTTOM + 18, f"{tick:g}", anchor="middle"))
     for number, one in enumerate(series):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in one.points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{place_x(x):.1f}" cy="{place_y(y):.1f}" r="3" fill="{colour}"/>' for x, y in one.points]
-        parts.append(_text(right + 14, TOP + 18 * number + 10, one.name, fill=colour))
-    return _svg(WIDTH, HEIGHT, parts)
+        parts.append(text(right + 14, TOP + 18 * number + 10, one.name, fill=colour))
+    return svg(WIDTH, HEIGHT, parts)
 
 
 def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
@@ -108,15 +105,15 @@ def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
     marks = ticks(min(ends), max(ends))
     height = TOP + 26 * len(rows) + BOTTOM
     left = _room(rows)
-    place = _scale(marks, left, WIDTH - 20)
-    parts = [_text(20, TOP - 18, title, size=14)]
+    place = scale(marks, left, WIDTH - 20)
+    parts = [text(20, TOP - 18, title, size=14)]
     for tick in marks:
         colour = "#555555" if tick == 0 else "#dddddd"
-        parts.append(_line(place(tick), TOP, place(tick), height - BOTTOM, colour))
-        parts.append(_text(place(tick), height - BOTTOM + 18, f"{tick:g}", anchor="middle"))
+        parts.append(line(place(tick), TOP, place(tick), height - BOTTOM, colour))
+        parts.append(text(place(tick), height - BOTTOM + 18, f"{tick:g}", anchor="middle"))
     for number, row in enumerate(rows):
         y = TOP + 26 * number + 13
-        parts.append(_text(left - 10, y + 4, row.name, anchor="end"))
+        parts.append(text(left - 10, y + 4, row.name, anchor="end"))
         if row.interval is not None:
             low, high = (place(end) for end in row.interval)
             parts.append(f'<line x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}" stroke="#0072b2" stroke-width="3"/>')
@@ -124,19 +121,8 @@ def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
             f'<circle cx="{place(value):.1f}" cy="{y}" r="3" fill="none" stroke="#777777"/>' for value in row.values
         ]
         parts.append(f'<circle cx="{place(row.mean):.1f}" cy="{y}" r="5" fill="#0072b2"/>')
-    parts.append(_text((left + WIDTH) / 2, height - 8, "dot: mean, bar: 95 % interval, rings: seeds", anchor="middle"))
-    return _svg(WIDTH, height, parts)
-
-
-def ticks(low: float, high: float, about: int = 6) -> tuple[float, ...]:
-    """Return about ``about`` round numbers, evenly spaced, from at most ``low`` to at least ``high``."""
-    if high <= low:
-        high = low + 1.0
-    rough = (high - low) / about
-    power = 10.0 ** floor(log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
-    return tuple(round(number * step, 10) for number in range(first, last + 1))
+    parts.append(text((left + WIDTH) / 2, height - 8, "dot: mean, bar: 95 % interval, rings: seeds", anchor="middle"))
+    return svg(WIDTH, height, parts)
 
 
 def _start(facts: ArmFacts, plot: str) -> list[tuple[float, float]]:
@@ -152,22 +138,3 @@ def _over(facts: ArmFacts, value: Callable[[Point], float | None]) -> list[tuple
 def _room(named: Sequence[Series | DifferenceRow]) -> int:
     """Pixels that the names take, with a margin."""
     return max(ROOM, 20 + WIDTH_OF_A_LETTER * max(len(one.name) for one in named))
-
-
-def _scale(marks: Sequence[float], begin: float, end: float) -> Callable[[float], float]:
-    low, high = marks[0], marks[-1]
-    return lambda value: begin + (value - low) / (high - low) * (end - begin)
-
-
-def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "start", fill: str = "#222222") -> str:
-    style = f'font-size="{size}" text-anchor="{anchor}" fill="{fill}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
-
-
-def _svg(width: int, height: int, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
-    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""])

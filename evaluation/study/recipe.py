@@ -18,6 +18,7 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, with_options
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
+from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from evaluation.study.recorded import settings_as_recorded, text_as_recorded
 from memory.former import FORMER_NAMES, give_todays_names
 from memory.jsonl import complaint
@@ -142,6 +143,21 @@ class StudyRecipe(Strict):
     compare: tuple[tuple[str, str], ...] = Field(
         (), description="further paired differences: an arm and the one it is compared with"
     )
+    hypotheses: tuple[Hypothesis, ...] = Field(
+        (),
+        max_length=MOST,
+        description="differences that are expected, with their size, written down before a test set is opened: tested "
+        "together, with a correction for their number, and compared as in compare (ours)",
+    )
+    breakdown: bool = Field(
+        False,
+        description="report the mean over call shapes with its intervals, and tables by function and by length (ours)",
+    )
+    lookup: bool = Field(
+        False,
+        description="answer the sets by the nearest clause of the tasks that each trained arm could learn from: "
+        "a row beside each arm's (ours)",
+    )
     arms: tuple[Arm, ...] = Field(min_length=1, description="in order of worth: the first are run first")
 
     @property
@@ -195,7 +211,14 @@ class StudyRecipe(Strict):
                 raise ValueError(f"'{arm.name}' has more seeds than '{other}', whose admissions it matches")
         if unknown := [name for pair in self.compare for name in pair if name not in names]:
             raise ValueError(f"compare names '{unknown[0]}', which is no arm: choose from {', '.join(names)}")
+        untrained = [arm.name for arm in self.arms if arm.untrained]
+        check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained)
         return self
+
+    @property
+    def compared(self) -> tuple[tuple[str, str], ...]:
+        """All pairs that are compared, each once: those of ``compare``, then those of hypotheses."""
+        return tuple(dict.fromkeys((*self.compare, *(one.pair for one in self.hypotheses))))
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name. Raises InputError for an unknown one."""
@@ -274,7 +297,8 @@ class Study(Record):
         scored: JsonValue = [[name, self.panels[name]] for name in names]
         # Stated limits alone: recorded hashes were taken without them.
         limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits])
+        looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
+        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits, *looked])
 
 
 def load_study(path: Path) -> Study:

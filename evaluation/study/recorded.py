@@ -18,6 +18,9 @@ __all__ = ["settings_as_recorded", "text_as_recorded"]
 RECORDED_KEYS = {today: former for former, today in FORMER_NAMES.items()}
 """Keys of today by the names that the hashes of recorded results were taken with."""
 
+RECORDED_BASES = {"recipes/grpo-base.yaml": "recipes/quickstart.yaml"}
+"""Base recipes by the names that the hashes of recorded results were taken with; the content is the same."""
+
 _NULL_SECTIONS = ("training.seal",)  # off unless given; a key left out of any other section has its default
 
 Tree = dict[str, Any]
@@ -36,7 +39,7 @@ def settings_as_recorded(tree: Tree) -> Tree:
 def text_as_recorded(tree: Tree) -> Tree:
     """Return a study's recipe without the former defaults that its settings and arms state by dotted key.
 
-    A dotted key has the name that it was recorded by.
+    A dotted key has the name that it was recorded by, and so has the base.
     """
 
     def stated(section: Tree, name: str) -> Tree:
@@ -46,7 +49,8 @@ def text_as_recorded(tree: Tree) -> Tree:
         kept = [_key_as_recorded(FORMER_NAMES.get(key, key), value) for key, value in keys.items()]
         return section | {name: dict(pair for pair in kept if pair)}
 
-    return stated(tree, "settings") | {"arms": [stated(arm, "overrides") for arm in tree["arms"]]}
+    base = {"base": RECORDED_BASES.get(tree["base"], tree["base"])}
+    return stated(tree, "settings") | base | {"arms": [stated(arm, "overrides") for arm in tree["arms"]]}
 
 
 def _key_as_recorded(key: str, value: JsonValue) -> tuple[str, JsonValue] | None:

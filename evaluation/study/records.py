@@ -29,6 +29,8 @@ class IterationFigures(Record):
     the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
     reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
     iteration) and of the ``lent`` references (off-policy demonstrations), one per group without any success.
+    ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
+    references are not among the environment calls.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
     round drew and of those admitted. ``seal``: SEAL's figures of the round, None where it is off. ``measured``: wall
     seconds by stage, of the iteration and of its round.
@@ -49,6 +51,7 @@ class IterationFigures(Record):
     exploration_calls: int
     lent: int
     lent_calls: int
+    supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
     train_success: float
     mixed_groups: float
     kl: float | None
@@ -124,7 +127,8 @@ class ArmOutcome(Record):
     """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
 
     ``panel`` is the evaluation set (committed results have this key), ``strata`` are its labels of the task,
-    ``key=value`` each. ``reference_calls`` is None where it is unknown.
+    ``key=value`` each. ``reference_calls`` is None where it is unknown. ``baseline``: what attempted it in place of the
+    policy, from the arm's tasks; empty, and not written, for the policy.
     """
 
     panel: str
@@ -136,6 +140,7 @@ class ArmOutcome(Record):
     reference_calls: int | None
     failure: str | None = None
     infrastructure_error: str | None = None
+    baseline: str = Field("", exclude_if=operator.not_)
 
 
 class ArmResult(Record):
@@ -143,6 +148,11 @@ class ArmResult(Record):
 
     header: ArmHeader
     outcomes: tuple[ArmOutcome, ...]
+
+    def of(self, baseline: str) -> ArmResult | None:
+        """Return the result with the attempts of ``baseline`` ("" for the policy) alone; None where it has none."""
+        chosen = tuple(one for one in self.outcomes if one.baseline == baseline)
+        return self.model_copy(update={"outcomes": chosen}) if chosen else None
 
     def write(self, path: Path) -> None:
         """Replace the file, whole or not at all; compressed where its name ends in .gz. Equal results, equal bytes."""

@@ -1,7 +1,7 @@
 """Writes the report of a study: summary.json, tables in Markdown and plots, from the results that exist.
 
-The tables have success by evaluation set, differences by seed, and each arm's budgets. Their words are those of the
-committed reports, which a report of the committed results reproduces.
+The tables have hypotheses and what came of them, success by evaluation set, differences by seed, and each arm's
+budgets. Their words are those of the committed reports, which a report of the committed results reproduces.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from evaluation.study.breakdown import function_table, length_table
 from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
-from evaluation.study.figures import ArmFacts
+from evaluation.study.figures import ArmFacts, Point
+from evaluation.study.hypotheses import Findings, hypothesis_table, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
@@ -37,17 +39,30 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if facts.limit is not None:
         lines += [f"Of each panel its first {facts.limit} tasks only.", ""]
+    if facts.hypotheses is not None:
+        lines += _hypotheses(facts.hypotheses)
     for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
         lines += _success(summary, panel)
     lines += _course(facts.arms)
+    if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
+        lines += _coverage(facts.arms)
     lines += _seal(facts.arms)
     lines += _spending(facts.arms, facts.environment_calls)
     lines += _notes(summary)
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _hypotheses(found: Findings) -> list[str]:
+    score = "mean over call shapes" if found.by_shape else "success"
+    lines = [f"**Hypotheses** ({found.panel}, {score}; percent points)", ""]
+    lines += [*_table(*hypothesis_table(found.findings)), ""]
+    return lines + [line for sentence in rule(found) for line in (sentence, "")]
+
+
 def _success(summary: StudySummary, panel: str) -> list[str]:
     rows = []
+    there = {name: cells[panel] for name, cells in summary.cells.items() if panel in cells}
+    broken = {name: one.breakdown for name, one in there.items() if one.breakdown is not None}
     metrics = list(dict.fromkeys(n for cells in summary.cells.values() if panel in cells for n in cells[panel].metrics))
     for name, cells in summary.cells.items():
         found = cells.get(panel)
@@ -55,14 +70,15 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
             continue
         own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
         versus = found.difference_to_grpo
+        own += _macro(found) + _macro(versus) if broken else []
         rows.append(
             (
                 name,
                 str(found.seeds),
                 _percent(found.mean),
-                _interval(_widest(found)),
+                _interval(found.widest),
                 _points(versus),
-                _interval(_widest(versus) if versus else None),
+                _interval(versus.widest if versus else None),
                 _interval(versus.t_interval if versus else None),
                 _rest(found.without, "{:.1f}"),
                 _rest(versus.without if versus else None, "{:+.1f}"),
@@ -77,16 +93,31 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
     left_out = f"success without {function}" if function else "success without one function"
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
     sizes = _sizes(summary, panel)
-    table = _table((*head, "by seed", "extra calls a solved task", *metrics), rows)
+    by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
+    table = _table((*head, "by seed", "extra calls a solved task", *metrics, *by_shape), rows)
     lines = [f"**{panel}** ({sizes})", "", *table, ""]
+    if broken:
+        lines += [*_table(*length_table(panel, broken)), ""]
+    if broken and "/" not in panel:
+        lines += [*_table(*function_table(panel, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[panel].differences.items() if panel in cells else ():
             rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
             sentence = (
-                f"{_points(one)} (95 % {_interval(_widest(one))}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
+                f"{_points(one)} (95 % {_interval(one.widest)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
             )
-            lines += [f"{name} minus {other}: {sentence} {_by_seed(one)})", ""]
+            macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
+            lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
     return lines
+
+
+def _macro(one: Comparison | None) -> list[str]:
+    """Return the mean over call shapes and its interval."""
+    if one is None or one.breakdown is None:
+        return ["", ""]
+    found = one.breakdown.macro
+    sign = "" if isinstance(one, Cell) else "+"
+    return [f"{round(100 * found.mean, 1) + 0.0:{sign}.1f}", _interval(found.interval)]
 
 
 def _sizes(summary: StudySummary, panel: str) -> str:
@@ -131,6 +162,25 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
     return ["**Course** (means over seeds; percent where not counts)", "", *_table(head, rows), ""]
 
 
+def _coverage(arms: dict[str, ArmFacts]) -> list[str]:
+    """Return the share of the environment's functions that references of the task set call, by iteration."""
+    rows = [
+        (name, *(" ".join(_percent(of(point)) for point in facts.curve) for of in (_of_tasks, _of_training)))
+        for name, facts in arms.items()
+        if facts.curve
+    ]
+    head = ("arm", "functions in D_1, D_2, ...", "functions trained on until then")
+    return ["**Coverage** (means over seeds; percent of the functions)", "", *_table(head, rows), ""] if rows else []
+
+
+def _of_tasks(point: Point) -> float:
+    return point.coverage_tasks
+
+
+def _of_training(point: Point) -> float:
+    return point.coverage_trained
+
+
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:
     rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
     sentence = (
@@ -142,6 +192,7 @@ def _seal(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
     rows = []
+    supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
     for name, facts in arms.items():
         budgets = list(facts.budgets.values())
         cpu = list(facts.cpu_seconds.values())
@@ -154,12 +205,13 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
                 _range(one.optimizer_steps for one in budgets),
                 _range(one.environment_calls for one in budgets),
                 _percent(calls[name]) if name in calls else "",
+                *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
                 f"{min(cpu):.0f}-{max(cpu):.0f}" + (" (!)" if max(cpu) > LIMIT_SECONDS else ""),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
     head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
-    table = _table((*head, "CPU s", "wall s, most"), rows)
+    table = _table((*head, *(["supervised tokens"] if supervised else []), "CPU s", "wall s, most"), rows)
     return ["**Budgets** (a seed)", "", *table, ""] if rows else []
 
 
@@ -211,11 +263,6 @@ def _percent(rate: float) -> str:
 
 def _points(one: Comparison | None) -> str:
     return "" if one is None else f"{one.mean * 100:+.1f}"
-
-
-def _widest(one: Comparison) -> Interval | None:
-    """Return the interval that resamples functions too, else the one that resamples start states for all seeds."""
-    return one.function_interval or one.crossed_interval
 
 
 def _rest(rest: Rest | None, form: str) -> str:

@@ -151,6 +151,7 @@ class _Schedule:
             iterations=0 if arm.untrained else study.iterations(arm),
             policy=study.policy_of(arm),
             scoring=self._scoring(settings),
+            lookup=study.recipe.lookup and not arm.untrained,
             deadline=study.recipe.deadline,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
@@ -163,7 +164,8 @@ class _Schedule:
         _say(f"{arm.name}, seed {planned.seed}: started")
         log = folder / "job.log"
         argv = [sys.executable, "-m", "evaluation.study.arm", "--settings", str(folder / JOB_FILE)]
-        deadline = (1 + len(job.scoring)) * job.deadline + SLACK
+        commands = 1 + len(job.scoring) * (2 if job.lookup else 1)
+        deadline = commands * job.deadline + SLACK
         if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
             raise InputError(_last_error(log))
         header = read_result(Path(job.result)).header

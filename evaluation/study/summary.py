@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pydantic import Field
 
 from environments.base import Record
 from environments.metrics import Metric
 from evaluation.call_shapes import Shape, set_shapes
+from evaluation.study.arm import LOOKUP
 from evaluation.study.comparisons import Cell, cell, deciding_function, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
+from evaluation.study.hypotheses import Findings, findings_of
 from evaluation.study.plan import Place, Starts, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study, StudySet
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
@@ -31,7 +36,8 @@ class StudyFacts(Record):
     is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``:
     where arms of a seed differ in what they should share. ``panels``: hashes of the evaluation sets.
     ``deciding_functions``: by evaluation set the function whose tasks change the differences to the baseline most.
-    ``environment_calls``: over the baseline's. ``openings``: every line of the test access log.
+    ``environment_calls``: over the baseline's. ``openings``: every line of the test access log. ``hypotheses``: what
+    came of those of the recipe, written where it has any.
     """
 
     mode: Mode
@@ -49,6 +55,7 @@ class StudyFacts(Record):
     openings: tuple[StudyAccess, ...]
     evolution_share: dict[str, float]
     evolution_share_label: str = EVOLUTION_LABEL
+    hypotheses: Findings | None = Field(None, exclude_if=operator.not_)
 
 
 class StudySummary(Record):
@@ -89,6 +96,14 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     sets = {one.key: one for one in study.sets(mode)}
     shapes = {panel: _shapes_of(one, place, there) for panel, one in sets.items()}
     deciding = _deciding(there, shapes)
+    known = {
+        panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
+        for panel in study.recipe.reported(mode)
+    }
+    metrics = {panel: sets[panel.partition("/")[0]].benchmark.metrics for panel in known}
+    compared = _with_lookups(there)
+    cells = {name: _cells(study, compared, name, known, metrics) for name in compared}
+    openings = tuple(read_access_log(place.access_log))
     facts = StudyFacts(
         mode=mode,
         recipe=study.sha256,
@@ -102,16 +117,42 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         environment_calls=call_shares(arms, BASELINE),
         other_prompts=_other_prompts(headers),
-        openings=tuple(read_access_log(place.access_log)),
+        openings=openings,
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
+        hypotheses=_findings(study, mode, cells, headers, openings) if study.recipe.hypotheses else None,
     )
-    known = {
-        panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
-        for panel in study.recipe.reported(mode)
-    }
-    metrics = {panel: sets[panel.partition("/")[0]].benchmark.metrics for panel in known}
-    cells = {name: _cells(study, there, name, known, metrics) for name in there}
     return StudySummary(cells=cells, facts=facts)
+
+
+def _findings(
+    study: Study,
+    mode: Mode,
+    cells: Mapping[str, Mapping[str, Cell]],
+    headers: Mapping[str, Mapping[int, ArmHeader]],
+    openings: Sequence[StudyAccess],
+) -> Findings:
+    """Return what came of the hypotheses on the mode's first evaluation set."""
+    recipe, panel = study.recipe, study.recipe.set_names(mode)[0]
+    there = {name: by_panel[panel] for name, by_panel in cells.items() if panel in by_panel}
+    differences = [
+        there[one.arm].differences.get(one.against) if one.arm in there else None for one in recipe.hypotheses
+    ]
+    planned = [min(recipe.arm(name).seeds for name in one.pair) for one in recipe.hypotheses]
+    others = [
+        f"{name}-{seed}"
+        for name in dict.fromkeys(name for one in recipe.hypotheses for name in one.pair)
+        for seed, header in sorted(headers[name].items())
+        if header.study != study.sha256
+    ]
+    opened = [one for one in openings if one.recipe != study.sha256]
+    held = mode == "test"  # development is where recipes change
+    return Findings(
+        panel=panel,
+        by_shape=recipe.breakdown,
+        findings=findings_of(recipe.hypotheses, differences, planned, by_shape=recipe.breakdown),
+        other_results=tuple(others) if held else (),
+        other_openings=len(opened) if held else 0,
+    )
 
 
 def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmResult]:
@@ -134,11 +175,27 @@ def _deciding(
     results: Mapping[str, Mapping[int, ArmResult]], shapes: Mapping[str, Mapping[str, Shape]]
 ) -> dict[str, str]:
     """Return by evaluation set the function that changes the differences to the baseline most, where there is one."""
+    results = {name: {seed: one.of("") or one for seed, one in by_seed.items()} for name, by_seed in results.items()}
     others = [by_seed for name, by_seed in results.items() if name != BASELINE]
     if BASELINE not in results:
         return {}
     found = {panel: deciding_function(others, results[BASELINE], panel, known) for panel, known in shapes.items()}
     return {panel: name for panel, name in found.items() if name is not None}
+
+
+def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, dict[int, ArmResult]]:
+    """Return the results of each arm's policy, and after each those of the lookup from its tasks, where scored."""
+    found: dict[str, dict[int, ArmResult]] = {}
+    for name, by_seed in results.items():
+        for row, baseline in ((name, ""), (_lookup_of(name), LOOKUP)):
+            parts = {seed: one.of(baseline) for seed, one in by_seed.items()}
+            if any(parts.values()):
+                found[row] = {seed: part for seed, part in parts.items() if part is not None}
+    return found
+
+
+def _lookup_of(name: str) -> str:
+    return f"{name} ({LOOKUP})"
 
 
 def _cells(
@@ -150,15 +207,22 @@ def _cells(
 ) -> dict[str, Cell]:
     """Return the arm's cell on each set; ``panels`` has their call shapes and the function to leave out."""
     cells = {}
-    others = [other for arm, other in study.recipe.compare if arm == name and other in results]
+    others = [other for arm, other in study.recipe.compared if arm == name and other in results]
+    others += [other for other in (_lookup_of(name),) if other in results]
+    broken = study.recipe.breakdown
     for panel, known in panels.items():
-        found = cell(results[name], panel, *known, metrics[panel])
+        found = cell(results[name], panel, *known, metrics[panel], breakdown=broken)
         if found is None:
             continue
         to_grpo = None
         if name != BASELINE and BASELINE in results:
-            to_grpo = difference(results[name], results[BASELINE], panel, *known)
-        compared = {other: difference(results[name], results[other], panel, *known) for other in others}
+            to_grpo = difference(results[name], results[BASELINE], panel, *known, breakdown=broken)
+        compared = {
+            other: to_grpo
+            if other == BASELINE and to_grpo is not None
+            else difference(results[name], results[other], panel, *known, breakdown=broken)
+            for other in others
+        }
         cells[panel] = found.model_copy(
             update={
                 "difference_to_grpo": to_grpo,

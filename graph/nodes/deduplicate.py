@@ -9,6 +9,8 @@ from langgraph.runtime import Runtime
 
 from environments.command import writing
 from graph.assembly import RunServices
+from graph.branches import weaknesses
+from graph.digests import of_deduplicate, progress
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_before
 from memory.failures import FailureMemory, Judgement, use_memory
@@ -17,15 +19,18 @@ from memory.run import read_jsonl, write_json, write_jsonl
 
 
 async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Read contexts.jsonl and the failure memory, write judgements.jsonl and a folder for each new context.
+    """Set aside the weaknesses that were explored before, so that effort goes into new ones.
 
-    The memory is as of the iteration's start: ``update`` remembers this iteration's contexts. Without deduplication all
-    are new, and so are those of unguided exploration, which have no facts to compare.
+    Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context. The memory
+    is as of the iteration's start: ``update`` remembers this iteration's contexts. Without deduplication all are new,
+    and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
-    return {"new": await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))}
+    new, told = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
+    runtime.stream_writer(progress("deduplicate", len(new), len(state.contexts), "contexts are new"))
+    return {"new": new, "digest": {"deduplicate": told}}
 
 
-def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[str, ...]:
+def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
     folder = services.run.iteration(iteration)
     written = read_jsonl(folder.contexts, FailureContext)
     contexts = {one.id: one for one in written if one.id in chosen}
@@ -34,22 +39,25 @@ def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str])
     new = sorted(one.context_id for one in judgements if one.status == "new")
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
-    return tuple(new)
+    words = weaknesses(services.run, folder)
+    return tuple(new), of_deduplicate(judgements, {one.id: words.name(one) for one in contexts.values()})
 
 
 def _judged(services: RunServices, iteration: int, contexts: Sequence[FailureContext]) -> Sequence[Judgement]:
     if not services.deduplicates:
         return [Judgement(context_id=context.id, status="new") for context in contexts]
+    compared = [context for context in contexts if context.comparable]
     run, settings = services.run, services.settings.memory
     # Older contexts no longer make another one known: whether they are in the index changes no judgement.
     recent = explored_before(run, iteration, since=iteration - settings.recur_after + 1)
 
     def judge(memory: FailureMemory) -> Sequence[Judgement]:
-        if not memory.holds([context.id for context in recent.contexts]):
+        if not memory.holds([context.id for context in recent.compared]):
             # The index was dropped or damaged, or belongs to another embedder: rebuild it from the records.
             explored = explored_before(run, iteration)
-            memory.rebuild(explored.contexts, explored.admitted)
-        return memory.judge(contexts, iteration)
+            memory.rebuild(explored.compared, explored.admitted)
+        return memory.judge(compared, iteration)
 
     with writing(run.failures_path):
-        return use_memory(run.failures_path, settings, judge)
+        judged = {one.context_id: one for one in use_memory(run.failures_path, settings, judge)}
+    return [judged.get(context.id) or Judgement(context_id=context.id, status="new") for context in contexts]

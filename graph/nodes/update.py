@@ -15,6 +15,7 @@ from environments.command import writing
 from graph.admission import admitted_task, quota_of, refuse_repeated, within_quota
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
+from graph.digests import of_update, progress
 from graph.perturbation import Perturbation
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate
@@ -29,17 +30,20 @@ Row = TypeVar("Row", bound=Record)
 
 
 async def update(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Read every branch's folder, in order of id; write interactions, drafts, verdicts, tasks, memory.
+    """Join the branches: accepted drafts become tasks of the next round, and memory learns the contexts.
 
-    evolution.json is written last: with it the graph's part of the iteration is done. Repeating all of it changes
-    nothing. Raises InputError when a user's mistake ended every branch.
+    Reads every branch's folder, in order of id; writes interactions, drafts, verdicts, tasks, memory. evolution.json is
+    written last: with it the graph's part of the iteration is done. Repeating all of it changes nothing. Raises
+    InputError when a user's mistake ended every branch.
     """
-    await asyncio.to_thread(join, runtime.context, state)
-    return {}
+    evolution, tasks = await asyncio.to_thread(join, runtime.context, state)
+    told = of_update(evolution, tasks)
+    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", told[1]))
+    return {"digest": {"update": told}}
 
 
-def join(services: RunServices, state: IterationState) -> None:
-    """Do the work of ``update``, off the event loop."""
+def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[Task]]:
+    """Do the work of ``update``, off the event loop; return what it recorded, and the new tasks."""
     folder = services.run.iteration(state.iteration)
     branches = {context_id: folder.branch(context_id) for context_id in sorted(state.new)}
     failures = [read_json(branch.failure, Failure) for branch in branches.values() if branch.failure.exists()]
@@ -74,10 +78,11 @@ def join(services: RunServices, state: IterationState) -> None:
             use_memory(
                 services.run.failures_path,
                 services.settings.memory,
-                lambda memory: memory.remember(explored.contexts, explored.admitted, state.iteration),
+                lambda memory: memory.remember(explored.compared, explored.admitted, state.iteration),
             )
     evolution = _evolution(services, folder, state.iteration, tasks, verdicts, failures)
     write_json(folder.evolution, evolution)
+    return evolution, tasks
 
 
 def _gather(paths: Iterable[Path], model: type[Row]) -> list[Row]:
@@ -99,7 +104,8 @@ def _evolution(
     gave_up = [*unreflected, *failures]
     left_out = sum(found.left_out.values())
     if services.settings.signals.experimental.novelty:
-        left_out += len(found.chosen) - len(unreflected) - judgements.total()
+        reflected = judgements.total() - services.settings.signals.uncovered
+        left_out += len(found.chosen) - len(unreflected) - reflected
     return Evolution(
         iteration=iteration,
         signals=found.signals,

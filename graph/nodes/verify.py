@@ -15,6 +15,7 @@ from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished
+from graph.digests import of_branch, of_verify, progress
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
@@ -23,8 +24,9 @@ from memory.run import BranchDirectory, read_json, read_jsonl, write_json, write
 
 
 async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
-    """Read the branch's drafts.jsonl and the stage's known.json, write the branch's verdicts.jsonl.
+    """Accept or refuse each proposed task, with the reason: a reference that replays, and needs every call.
 
+    Reads the branch's drafts.jsonl and the stage's known.json, writes the branch's verdicts.jsonl.
     ``verification.mode`` says who verifies: replays, an agent that carries out each draft, or both. Where there is a
     solver, it then tries the accepted drafts, except D_0's. A draft that equals one of another branch is not seen here:
     ``update`` resolves those, in order of id. With verification off, an iteration's drafts are only checked for whether
@@ -55,7 +57,10 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         verdicts = await asyncio.gather(*tried)
     await asyncio.to_thread(write_jsonl, branch.verdicts, verdicts)
     services.breaker.succeeded()
-    return {"finished": [state.context_id]}
+    told = of_branch(state.weakness, verdicts)
+    done = services.tally.add(state.stage, "verify", state.context_id)
+    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", told))
+    return {"digest": {"verify": of_verify(drafts, verdicts)}, "branches": [told], "finished": [state.context_id]}
 
 
 def _unverified(services: RunServices, context: FailureContext) -> bool:

@@ -4,55 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
-from typing import TypeVar
 
-from environments.base import Record, ToolCall
+from environments.base import Record
 from environments.registry import DEFAULT
+from graph.report.digest import REASONS, WIDTH, calls_words, kind_words, one_line, signal_words, task_words
 from graph.report.summary import Summary
 from graph.settings import RunSettings
 from memory.records import FailureContext, Signal, SignalKind, Task
-from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run import RunDirectory, read_existing, read_json
 from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord
 from training.signals import GroupScore
 
-Read = TypeVar("Read", bound=Record)
-
-WIDTH = 110  # characters of an agent's, tool's or user's text
-
 WORDS = {
     "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
-    "forgetting": "a rollout that failed at a task which one of its last rollouts in earlier steps solved",
-    "boundary": "a rollout of a group of which some solve the task and others do not",
-    "rare": "a rollout whose tools hardly any other of the run combined, more than one though",
     "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
     "evaluation": "success before and after training on tasks held out of it; 95 %: start states, functions resampled",
     "seconds, cost": "of the iteration, by stage",
-}
-GROUP_WORDS = {
-    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
-    "boundary": "a task that some rollouts of a group solve and others do not",
-    "rare": "a task with a rollout with a sequence of calls that hardly any other has",
-}
-"""The words that mean something else with ``signals.definition: group``."""
-REASONS = {
-    "duplicate": "the task set has it already",
-    "sealed": "it equals a held-out task, or has its start and its calls",
-    "trivial_policy": "an agent that does not read it solves it",
-    "superfluous_call": "a call of its reference can be left out",
-    "error_result": "a call of its reference fails",
-    "ungrounded_argument": "a value of its reference can be found nowhere",
-    "not_solved": "its reference does not solve it",
-    "no_effect": "a user turn of it changes nothing and returns nothing informative",
-    "nondeterministic": "two replays of it differ",
-    "agent": "an agent that carried it out neither completed it nor earned a reward",
-    "not_validated": "the agent that carries it out could not be judged",
-    "solver": "the solver solves it too rarely or too often",
-    "over_quota": "the iteration admits no more",
 }
 
 
@@ -90,12 +62,12 @@ def find_story(run: RunDirectory, iterations: int) -> Story | None:
     """
     tasks = load_tasks(run)
     by_id = {task.id: task for task in tasks}
-    scores = {i: _read(run.iteration(i).scores, GroupScore) for i in range(iterations)}
+    scores = {i: read_existing(run.iteration(i).scores, GroupScore) for i in range(iterations)}
     found: list[Story] = []
     for number in range(iterations):
         folder = run.iteration(number)
-        signals = {one.id: one for one in _read(folder.signals, Signal)}
-        contexts = {one.id: one for one in _read(folder.contexts, FailureContext)}
+        signals = {one.id: one for one in read_existing(folder.signals, Signal)}
+        contexts = {one.id: one for one in read_existing(folder.contexts, FailureContext)}
         for task in (task for task in tasks if task.admitted_at == number):
             context = next((contexts[parent] for parent in task.parents if parent in contexts), None)
             signal = signals.get(context.signal_id) if context is not None else None
@@ -114,11 +86,6 @@ def find_story(run: RunDirectory, iterations: int) -> Story | None:
                     return story
                 found.append(story)
     return found[0] if found else None
-
-
-def _read(path: Path, record: type[Read]) -> list[Read]:
-    """Return the records of a file; none where it is missing, as in runs without signals."""
-    return read_jsonl(path, record) if path.exists() else []
 
 
 def _by_iteration(scores: dict[int, list[GroupScore]], task_id: str) -> dict[int, float]:
@@ -142,25 +109,17 @@ def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
     if story is None:
         return
     signal, context = story.signal, story.context
-    score = "" if signal.score is None else f", {signal.score:.0%} of a group's rollouts succeed"
-    if signal.group is not None:
-        score = f", {signal.group[0]} of its group's {signal.group[1]} rollouts succeed"
-    if signal.recent is not None:
-        score += f", {signal.recent[0]} of the last {signal.recent[1]} before them did"
-    elif signal.previous is not None:
-        score += f" where {signal.previous:.0%} did"
-    pattern = f", the calls {' '.join(signal.pattern)}" if signal.pattern else ""
     yield ""
     yield "From weakness to effect (the first task that can be followed; one task shows how, not how much)"
-    yield f"  task       {story.weak.id}: {_shown(' / '.join(story.weak.turns))}"
-    yield f"  signal     iteration {signal.iteration}: {signal.kind}{score}{_shown(pattern)}"
+    yield f"  task       {story.weak.id}: {task_words(story.weak)}"
+    yield f"  signal     iteration {signal.iteration}: {signal_words(signal, width=2 * WIDTH)}"
     if context.how:
-        yield f"  rollout    {_shown(context.how)}"
+        yield f"  rollout    {one_line(context.how)}"
     about = f" of {context.tool}" if context.tool else ""
     explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
-    yield f"  context    {context.cause or 'no failure'}{_shown(about + explored)}"
-    yield f"  new task   {story.admitted.id}: {_shown(' / '.join(story.admitted.turns))}"
-    yield f"  reference  {_calls(call for turn in story.admitted.reference for call in turn)}"
+    yield f"  context    {context.cause or 'no failure'}{one_line(about + explored)}"
+    yield f"  new task   {story.admitted.id}: {task_words(story.admitted)}"
+    yield f"  reference  {calls_words(call for turn in story.admitted.reference for call in turn)}"
     yield f"  effect     success by iteration, old task: {_course(story.weak_scores)}"
     yield f"             new task: {_course(story.admitted_scores)}"
 
@@ -168,8 +127,8 @@ def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
 def _words(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
     yield ""
     yield "Words of the table"
-    words = WORDS if settings.signals.definition == "paper" else WORDS | GROUP_WORDS
-    for word, meaning in words.items():
+    tasks, *others = WORDS.items()
+    for word, meaning in (tasks, *kind_words(settings.signals).items(), *others):
         if word != "evaluation" or any(one.evaluation for one in summaries):
             yield f"  {word:13} {meaning}"
     for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
@@ -196,6 +155,7 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     if scored is not None:  # of its own training tasks a lookup knows everything
         yield f"  {command} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
     yield f"  {python} -m graph.run_iteration --run {root} --iterations {len(summaries) + 3} --resume"
+    yield f"  {python} -m graph.write_report {root}   # one HTML page of the run, its curves and every task's story"
     yield f"  COEVOLVE_RUN={root} make studio   # the run's graph in LangGraph Studio"
     yield "  notebooks/01_one_iteration.ipynb   # follows one failure through every step"
 
@@ -212,16 +172,3 @@ def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
 
 def _course(scores: dict[int, float]) -> str:
     return ", ".join(f"{score:.0%} ({iteration})" for iteration, score in sorted(scores.items()))
-
-
-def _calls(calls: Iterable[ToolCall]) -> str:
-    shares = (
-        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})" for call in calls
-    )
-    return _shown(", ".join(shares))
-
-
-def _shown(text: str) -> str:
-    """Return a foreign text as one line: without control characters, cut to WIDTH."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return plain if len(plain) <= WIDTH else plain[: WIDTH - 3] + "..."

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TypeVar
+
+from pydantic import Field
 
 from agents.spending import Request, read_requests
 from environments.base import Record
 from memory.records import Interaction, Trajectory
-from memory.run import RunDirectory, read_jsonl
-
-Row = TypeVar("Row", bound=Record)
+from memory.run import RunDirectory, read_existing, read_json
+from training.grpo.record import ExpertRecord
 
 SEED = "seed"
 STAGES = {
@@ -65,9 +65,10 @@ class Cost(Record):
     """The cost of an iteration.
 
     Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
-    demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts.
-    ``stages`` splits the chat roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve,
-    validate. ``per_admitted`` is None where no task was admitted or no model asked.
+    demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts,
+    ``supervised_tokens`` those that the expert step learnt from, each time that it did. ``stages`` splits the chat
+    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve, validate. ``per_admitted`` is
+    None where no task was admitted or no model asked.
     """
 
     model_calls: int = 0
@@ -76,6 +77,7 @@ class Cost(Record):
     money: float = 0.0
     environment_calls: int = 0
     sampled_tokens: int = 0
+    supervised_tokens: int = Field(0, exclude_if=operator.not_)
     stages: dict[str, StageCost] = {}
     per_admitted: PerTask | None = None
 
@@ -86,6 +88,7 @@ class Cost(Record):
             "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
             "environment calls": str(self.environment_calls),
             "sampled tokens": str(self.sampled_tokens),
+            "supervised tokens": str(self.supervised_tokens),
         }
         words = [f"{count} {name}" for name, count in counts.items() if count not in ("0", "0 + 0")]
         return separator.join([*words, *_money(self.money)])
@@ -104,9 +107,9 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
     whole = _sum(requests)
     folder = run.iteration(iteration)
     stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
-    interactions = [one for stage in stages_of_it for one in _read(stage.interactions, Interaction)]
-    trajectories = _read(folder.trajectories, Trajectory)
-    played = [*trajectories, *_read(folder.lent, Trajectory)]
+    interactions = [one for stage in stages_of_it for one in read_existing(stage.interactions, Interaction)]
+    trajectories = read_existing(folder.trajectories, Trajectory)
+    played = [*trajectories, *read_existing(folder.lent, Trajectory)]
     return Cost(
         model_calls=whole.calls,
         prompt_tokens=whole.prompt_tokens,
@@ -115,6 +118,7 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
         environment_calls=sum(len(one.observation.calls) for one in interactions)
         + sum(len(one.calls()) for one in played),
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
+        supervised_tokens=read_json(folder.expert, ExpertRecord).tokens if folder.expert.exists() else 0,
         stages={stage: spent for stage, spent in stages.items() if spent.requests},
         per_admitted=_per_task(_sum([one for one in requests if one.iteration is not None]), admitted),
     )
@@ -143,7 +147,3 @@ def _per_task(spent: StageCost, admitted: int) -> PerTask | None:
         return None
     tokens = spent.prompt_tokens + spent.completion_tokens
     return PerTask(calls=spent.calls / admitted, tokens=tokens / admitted, money=spent.money / admitted)
-
-
-def _read(path: Path, model: type[Row]) -> list[Row]:
-    return read_jsonl(path, model) if path.exists() else []

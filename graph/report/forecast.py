@@ -165,7 +165,7 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
 
     contexts = rates.contexts
     if contexts is None:
-        contexts = signals.contexts_per_iteration or rollouts * len(signals.kinds)
+        contexts = signals.contexts_per_iteration or rollouts * len(signals.kinds) + signals.uncovered
     asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
     return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
 

@@ -12,19 +12,28 @@ from pydantic import Field
 from agents.chat.endpoint import model_of
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
-from graph.records import Evolution, StageSeconds
+from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import ACCEPTED, SignalKind, StopReason, Trajectory, Verdict
-from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
+from memory.records import ACCEPTED, PAPER_KINDS, SignalKind, StopReason, Trajectory, Verdict
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from memory.tasks import load_tasks, task_set, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.failure_profile import SealFigures
 from training.seal.report import round_rows
+from training.settings import SignalSettings
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+SOURCES = {
+    "random": "random contexts",
+    "unguided": "unguided exploration",
+    "coverage": "contexts by coverage of the tasks alone",
+}
+"""Labels of sources of contexts that look at no signal."""
 
 
 def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
@@ -33,12 +42,10 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
     """
     signals, verification = settings.signals, settings.verification
-    labels = []
-    if signals.contexts == "random":
-        labels.append("random contexts")
-    if signals.contexts == "unguided":
-        labels.append("unguided exploration")
-    left_out = [kind for kind in SignalKind if kind not in signals.kinds]
+    labels = _source_labels(signals)
+    if SignalKind.UNSOLVED in signals.kinds:
+        labels.append("with unsolved signals")
+    left_out = [kind for kind in PAPER_KINDS if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
     if settings.training.seal is not None:
@@ -60,6 +67,16 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     if evolution.shortfall:
         labels.append(f"iteration {evolution.iteration}: {evolution.shortfall} tasks short of its quota")
     return labels
+
+
+def _source_labels(signals: SignalSettings) -> list[str]:
+    """Return the labels of contexts that come from no signal."""
+    by_need = signals.coverage_by == "need"
+    if signals.contexts in SOURCES:
+        return ["contexts by need" if by_need else SOURCES[signals.contexts]]
+    if signals.uncovered:
+        return [f"{signals.uncovered} contexts of an iteration by {'need' if by_need else 'coverage'}"]
+    return []
 
 
 class SealSummary(Record):
@@ -133,7 +150,9 @@ class Summary(Record):
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
     tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
-    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked.
+    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``functions``: how
+    many different ones references of D_t call, of the ``functions_offered`` that its tasks offer; None in summaries of
+    earlier versions.
     """
 
     iteration: int
@@ -155,11 +174,18 @@ class Summary(Record):
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
+    functions: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
+    functions_offered: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the sentences about the iteration that a user has to see."""
         return tuple(words for words in (self.without_success, self.faulted) if words)
+
+    @property
+    def functions_words(self) -> str:
+        """Return how many functions the tasks exercise, in words; empty where it is not known."""
+        return "" if self.functions is None else f"{self.functions} of {self.functions_offered} that the tasks offer"
 
     @property
     def made_nothing(self) -> bool:
@@ -172,12 +198,13 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
     folder = run.iteration(iteration)
     evolution = read_json(folder.evolution, Evolution)
     record = read_json(folder.round, RoundRecord)
+    found = read_json(folder.extraction, ExtractionRecord)
     return Summary(
         iteration=iteration,
         tasks=len(tasks_at(load_tasks(run), task_set(iteration, settings.evolution.concurrent))),
         admitted=len(evolution.admitted),
         refused=evolution.refused,
-        signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
+        signals={kind: evolution.signals.get(kind, 0) for kind in settings.signals.found},
         signal_tasks=evolution.signal_tasks,
         marked=evolution.marked,
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
@@ -192,14 +219,14 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
         agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
+        functions=found.functions,
+        functions_offered=found.functions_offered,
     )
 
 
 def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
     stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
-    return agreement_of(
-        one for stage in stages if stage.verdicts.exists() for one in read_jsonl(stage.verdicts, Verdict)
-    )
+    return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, Verdict))
 
 
 def _faulted(folder: IterationDirectory) -> str:
@@ -284,6 +311,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row(name, cell)
     for name, cell in _signal_rows(summary):
         table.add_row(name, cell)
+    if summary.functions_words:
+        table.add_row("functions called", summary.functions_words)
     for stage, spent in summary.cost.stages.items():
         table.add_row(f"  {stage}", spent.words())
     if summary.cost.per_admitted is not None:
@@ -311,6 +340,8 @@ def _signal_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         return
     yield "  marked", f"{summary.marked} trajectories carry a signal"
     yield "  tasks by signal", ", ".join(counted_shares(summary.signal_tasks))
+    if set(summary.signals) - set(PAPER_KINDS):
+        return  # shares of other kinds than the paper's
     paper = " and ".join(" / ".join(f"{share:g}" for share in shares) for shares in PAPER_SHARES)
     yield "  in the paper", f"{paper} % forgetting, boundary, rare (Figure 4, its two benchmarks)"
 

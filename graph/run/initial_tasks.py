@@ -170,13 +170,13 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
         services.ledger.check()
         chunk = start_states(min(whole, count), count - len(seeds.tasks), barren, drafts)
         contexts = await asyncio.to_thread(
-            _prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
+            prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
         )
         state = SeedState(contexts=tuple(one.id for one in contexts if not _ended(services.run.seed.branch(one.id))))
         if state.contexts:
             await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
         before = len(seeds.tasks)
-        await asyncio.to_thread(_join, services, contexts, seeds, known)
+        await asyncio.to_thread(join, services, contexts, seeds, known)
         barren = barren + chunk if len(seeds.tasks) == before else 0
         if barren >= BARREN_CHUNKS * whole:
             raise InputError(_barren(seeds, count))
@@ -216,7 +216,7 @@ def _ended(branch: BranchDirectory) -> bool:
     return branch.verdicts.exists() or branch.failure.exists()
 
 
-def _prepare(
+def prepare(
     services: RunServices, starts: Sequence[StartState], places: range, known: set[str]
 ) -> list[FailureContext]:
     """Write the next chunk of contexts, each into its branch's folder, and the known tasks' fingerprints."""
@@ -237,7 +237,7 @@ def _context(services: RunServices, starts: Sequence[StartState], position: int)
     return unguided_context(starts[position % len(starts)], position)
 
 
-def _join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
+def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:
     """Add the results of one chunk's branches to ``seeds`` and to the stage's files.
 
     The first task of every context comes before the second of any, so that a small count still covers many

@@ -47,7 +47,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
         check_ends(run)
     try:
         await make_tasks(run)
-        await _train(run, 0)
+        await train_iteration(run, 0)
     except InputError:
         if not run.resumed:
             run.directory.unmake()
@@ -57,12 +57,9 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration).summary
         if not path.exists():
-            await _train(run, iteration)
+            await train_iteration(run, iteration)
             await score_after(run, iteration)
-            if run.settings.evolution.concurrent:
-                await _evolve_beside_training(run, iteration)
-            else:
-                await _evolve(run, iteration)
+            await end_iteration(run, iteration)
         yield read_json(path, Summary)
 
 
@@ -96,16 +93,32 @@ def check_tasks(run: Run) -> None:
             raise InputError(f"{file} holds {there} tasks of iteration {iteration + 1}, not {left}: restore it")
 
 
-async def _train(run: Run, iteration: int) -> None:
+async def train_iteration(run: Run, iteration: int) -> None:
+    """Score the policy that an iteration begins with, and train its round.
+
+    Raises BudgetReached where a budget of the chat roles is spent before the round begins.
+    """
     if not _has_begun(run, iteration):
         _check_budget(run)
     await score_before(run, iteration)
     await train(run, iteration)
 
 
+async def end_iteration(run: Run, iteration: int) -> None:
+    """Evolve the tasks of an iteration whose round is scored, and write its summary.
+
+    With ``evolution.concurrent`` the round of the next iteration trains meanwhile.
+    """
+    if run.settings.evolution.concurrent:
+        await _evolve_beside_training(run, iteration)
+    else:
+        await _evolve(run, iteration)
+
+
 async def _evolve(run: Run, iteration: int) -> None:
     await evolve(run, iteration)
     write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
+    run.recorded()
 
 
 async def _evolve_beside_training(run: Run, iteration: int) -> None:

@@ -25,6 +25,7 @@ from graph.records import PrintedProgress, StageSeconds
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
 from graph.settings import RunSettings
+from graph.thread_names import thread_id
 from memory.processes import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
@@ -36,14 +37,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from graph.assembly import RunServices
-
-
-def thread_id(iteration: int) -> str:
-    """Return the thread of an iteration; running a thread again would append to the results of its branches.
-
-    Studio's server takes UUIDs only: this one ends in the iteration's number.
-    """
-    return f"00000000-0000-4000-8000-{iteration:012d}"
 
 
 async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
@@ -80,14 +73,14 @@ async def _evolve(
 
     from graph.branches import branches_at_once
     from graph.iteration import iteration_graph
-    from graph.state import IterationState
+    from graph.state import IterationInput
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
     config = _config(iteration, await branches_at_once(services, services.settings.roles.concurrency))
     begun = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
-        None if begun else IterationState(iteration=iteration),
+        None if begun else IterationInput(iteration=iteration),
         config,
         context=services,
         stream_mode=["tasks"],
@@ -160,13 +153,17 @@ class _Branches:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it."""
+    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it.
+
+    ``recorded`` is called when a step or an iteration has been recorded.
+    """
 
     directory: RunDirectory
     settings: RunSettings
     progress: Progress
     interruption: Interruption
     resumed: bool
+    recorded: Callable[[], None] = lambda: None
 
     @cached_property
     def services(self) -> RunServices:
@@ -231,7 +228,7 @@ async def train(run: Run, iteration: int) -> None:
         command.append("--resume")
     steps = run.settings.training.steps
     with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
-        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
+        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage, run.recorded))
 
 
 async def score_after(run: Run, iteration: int) -> None:
@@ -257,7 +254,7 @@ async def _score(run: Run, iteration: int, when: Literal["before", "after"], pol
     files = folder.evaluation(when)
     write_json(folder.evaluation_settings, scoring_settings(settings))
     command = ["evaluation.run", "--settings", str(folder.evaluation_settings), "--model", policy]
-    command += ["--output", str(files.outcomes), "--json", "--progress"]
+    command += ["--output", str(files.outcomes), "--json", "--progress", *_hosts(settings)]
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {when} training"
@@ -280,6 +277,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
     stated["max_tokens"] = own.max_tokens or training.max_tokens
     stated["strict_messages"] = training.strict_messages if own.strict_messages is None else own.strict_messages
+    stated["held_to_tools"] = training.held_to_tools if own.held_to_tools is None else own.held_to_tools
     return ScoringSettings(
         environment=settings.environment.name,
         evaluation_set=() if own.set is None else (own.set,),
@@ -306,6 +304,17 @@ def _servers(settings: RunSettings) -> dict[str, Any]:
         "server_load_timeout": sampling.load_timeout,
         "server_tolerance": sampling.tolerance,
     }
+
+
+def _hosts(settings: RunSettings) -> list[str]:
+    """Return the options that name the hosts of a run's own evaluations.
+
+    They are not in the file of settings: a resumed run may play on others, and its records are the same.
+    """
+    own, environment = settings.evaluation, settings.environment
+    hosts = environment.evaluation_hosts(own.max_actions or environment.max_actions)
+    named = [word for url in hosts for word in ("--hosts", url)]
+    return [*named, "--host-deadline", f"{environment.host_deadline:g}"] if named else []
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:
@@ -338,8 +347,11 @@ async def _child(
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 
-def _reporter(stage: Stage) -> Callable[[str], None]:
-    """Return a function that shows the progress lines of a round; the log holds the other lines."""
+def _reporter(stage: Stage, recorded: Callable[[], None] = lambda: None) -> Callable[[str], None]:
+    """Return a function that shows the progress lines of a round; the log holds the other lines.
+
+    ``recorded`` is called after each step.
+    """
     successes: list[float] = []
 
     def on_line(line: str) -> None:
@@ -349,6 +361,7 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
             return
         successes.append(done.success)
         stage.update(done.step, done.of, f"success {done.success:.2f}, mean {sum(successes) / len(successes):.2f}")
+        recorded()
 
     return on_line
 

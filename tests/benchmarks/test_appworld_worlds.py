@@ -8,7 +8,7 @@ from benchmarks import appworld_worlds
 from benchmarks.__main__ import _measure_all
 from benchmarks.catalogue import BENCHMARKS
 
-pytestmark = [pytest.mark.slow, pytest.mark.appworld]
+pytestmark = [pytest.mark.slow, pytest.mark.appworld, pytest.mark.long]
 
 (BENCHMARK,) = (benchmark for benchmark in BENCHMARKS if benchmark.module == "benchmarks.appworld_worlds")
 

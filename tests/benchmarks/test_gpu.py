@@ -32,6 +32,7 @@ def test_mfu_is_needed_over_possible_operations() -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
+@pytest.mark.long
 def test_the_script_measures_cases_at_toy_size(tmp_path: Path) -> None:
     output = tmp_path / "gpu.json"
     # Each policy and each way of training once: a case takes two processes that import torch.

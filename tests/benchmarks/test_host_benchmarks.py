@@ -16,7 +16,7 @@ from environments.base import InputError, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long]
 CALL = re.compile(r"<tool_call>\s*\n?({.*?})\s*\n?</tool_call>", re.DOTALL)
 
 

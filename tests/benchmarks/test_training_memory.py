@@ -11,6 +11,7 @@ from benchmarks.training_memory import SIZES, above_imports, measured_round, pla
 
 @pytest.mark.slow
 @pytest.mark.process
+@pytest.mark.long
 def test_the_plan_is_near_the_memory_of_a_round(tmp_path: Path) -> None:
     # Large enough that activations, 0.3 GiB, exceed what allocators keep, and small enough for a few CPU seconds.
     settings, used = measured_round(

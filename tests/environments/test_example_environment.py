@@ -1,4 +1,4 @@
-"""The example that README walks through keeps the contract."""
+"""The example that docs/own-environment.md walks through keeps the contract."""
 
 from support.contract import EnvironmentContract
 

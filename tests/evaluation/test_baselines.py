@@ -67,6 +67,13 @@ def test_the_lookup_puts_the_values_into_the_nearest_clauses_calls() -> None:
     assert made(known, "fill in 3 gallons", "rm") == []
 
 
+def test_the_lookup_puts_values_into_lists_and_objects() -> None:
+    updates = {"ticket_id": 1, "updates": {"title": "a"}}
+    driver = Lookup([training('change ticket 1 by title "a"', ("edit_ticket", updates))])
+    changed = {"ticket_id": 2, "updates": {"title": "b"}}
+    assert made(driver, 'change ticket 2 by title "b"', "edit_ticket") == [("edit_ticket", changed)]
+
+
 def test_the_constant_is_the_most_frequent_turn_whose_tools_are_offered() -> None:
     often, once = training("lock it", ("lock", {})), training("look", ("ls", {"a": True}))
     driver = Constant([once, often, often])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.commands import run_here
-from support.installed_appworld import installed_appworld
 
 from environments.appworld.evaluation_sets import METRICS
 from environments.appworld.installation import Installation
@@ -21,10 +20,7 @@ from evaluation.settings import ScoringSettings
 from memory.jsonl import read_jsonl
 from memory.records import Step, TrajectoryTurn
 
-
-@pytest.fixture(scope="module")
-def installation() -> Installation:
-    return installed_appworld()
+pytestmark = pytest.mark.usefixtures("engine")  # which the command opens: one for all files of a worker
 
 
 @pytest.fixture(scope="module")

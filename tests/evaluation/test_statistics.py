@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.statistics import bootstrap_interval, shared_interval, t_interval, t_quantile, wilson_interval
+from evaluation.statistics import (
+    bootstrap_interval,
+    holm,
+    shared_interval,
+    t_interval,
+    t_quantile,
+    t_test,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +87,54 @@ def test_t_is_wider_than_the_next_and_mirrors(p: float, degrees: int) -> None:
 def test_t_interval_by_hand() -> None:
     # mean 2, standard deviation 1, standard error 1 / sqrt(3), quantile 4.30265
     assert t_interval([1.0, 2.0, 3.0]) == (pytest.approx(-0.48414, abs=1e-4), pytest.approx(4.48414, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        # Student 1908: additional hours of sleep, one drug less the other; t = 4.0621 with 9 degrees of freedom
+        ([1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4], 0.002833),
+        ([1.0, 2.0], 0.204833),  # t = 3, one degree: 1 - 2 atan(t) / pi
+        ([-1.0, -2.0], 0.204833),
+        ([1.0, 2.0, 3.0], 0.074180),  # t = 3.4641, two degrees: 1 - t / sqrt(2 + t^2)
+        ([-1.0, 1.0, -2.0, 2.0], 1.0),
+        ([0.0, 0.0, 0.0], 1.0),
+        ([0.25, 0.25, 0.25], 0.0),
+        ([0.1 + 0.2 - 0.3, 0.1 + 0.2 - 0.3], 1.0),  # zero but for rounding
+        ([0.4], None),
+        ([], None),
+    ],
+)
+def test_p_values_of_t(values: list[float], p: float | None) -> None:
+    assert t_test(values) == (None if p is None else pytest.approx(p, abs=6e-7))
+
+
+@given(st.lists(st.integers(-20, 20).map(lambda n: n / 20), min_size=2, max_size=8).filter(lambda v: len(set(v)) > 1))
+def test_p_is_below_0_05_where_the_interval_leaves_zero_out(values: list[float]) -> None:
+    low, high = t_interval(values)
+    assert (t_test(values) < 0.05) == (low > 0 or high < 0)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # a common worked example
+        ([0.01, 0.02, 0.03, 0.04, 0.05], [0.05, 0.08, 0.09, 0.09, 0.09]),
+        ([0.6, 0.7], [1.0, 1.0]),
+        ([0.02], [0.02]),
+        ([0.02, None, None, 0.01], [0.06, None, None, 0.04]),  # what was not tested counts
+        ([None, None], [None, None]),
+        ([], []),
+    ],
+)
+def test_p_values_are_corrected_for_their_number(p_values: list[float | None], adjusted: list[float | None]) -> None:
+    assert holm(p_values) == [None if p is None else pytest.approx(p) for p in adjusted]
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
+def test_what_is_no_p_value_is_refused(p: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        holm([0.5, p])
 
 
 def test_one_seed_has_no_interval_and_equal_ones_an_empty_one() -> None:
@@ -202,3 +258,23 @@ def test_one_start_state_and_one_function_tell_no_interval() -> None:
         shared_interval(one, one[:, :2], zeros, zeros)
     with pytest.raises(ValueError, match="no task"):
         shared_interval(one, 0 * one, zeros, zeros)
+
+
+def test_the_interval_of_a_difference_over_shapes_resamples_seeds_too() -> None:
+    rng = np.random.default_rng(1)
+    shapes = np.arange(60) % 12
+    starts = np.arange(60) // 5
+    base = rng.integers(2, size=(4, 60))
+    tasks = np.ones_like(base)
+    same = shared_interval(base, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=400)
+    assert same == (0.0, 0.0)
+    better = np.where(shapes < 6, 1, base)
+    low, high = shared_interval(better, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=2000)
+    by_shape = [(better[:, shapes == one].mean(axis=1) - base[:, shapes == one].mean(axis=1)) for one in range(12)]
+    assert 0.0 < low < np.mean(by_shape) < high
+    # Seeds that differ make the interval wider.
+    spread = base.copy()
+    spread[0], spread[1] = 1, 0
+    wide = shared_interval(spread, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=2000)
+    one = shared_interval(spread[:1], tasks[:1], starts, shapes, (base[:1], tasks[:1]), shapes=shapes, replicates=2000)
+    assert wide[1] - wide[0] > one[1] - one[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,17 @@ from graph.report.summary import Summary, arm_labels, summarise
 from graph.seed_tasks import app
 from graph.state import IterationState
 from memory.failures import Judgement
-from memory.records import Draft, FailureContext, Interaction, SignalKind, Task, Unsignalled, Verdict
+from memory.records import (
+    PAPER_KINDS,
+    Draft,
+    FailureContext,
+    Interaction,
+    SignalKind,
+    Task,
+    Trajectory,
+    Unsignalled,
+    Verdict,
+)
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 from training.seal.labels import TurnCause, TurnLabel
@@ -72,7 +83,7 @@ def test_random_contexts_go_the_way_of_guided_ones(tmp_path: Path) -> None:
     contexts, evolution = rows(run, "contexts.jsonl", FailureContext), evolution_of(run)
     assert len(contexts) == evolution.new + evolution.known == 6
     assert {context.kind for context in contexts} == {Unsignalled.RANDOM}
-    assert all(evolution.signals[kind] > 0 for kind in SignalKind), "signals are told whoever makes the contexts"
+    assert all(evolution.signals[kind] > 0 for kind in PAPER_KINDS), "signals are told whoever makes the contexts"
     assert read_json(run.iteration(0) / "extraction.json", ExtractionRecord).chosen == ()
     assert len(rows(run, "interactions.jsonl", Interaction)) == evolution.new * ROUNDS_AND_STEPS
     for task in admitted(run):
@@ -120,6 +131,99 @@ def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Pa
     assert len(later) == len(contexts)
     assert {one.id for one in later}.isdisjoint(one.id for one in contexts)
     assert [one.initial_state for one in later] != [one.initial_state for one in contexts]
+
+
+def test_coverage_explores_what_no_task_calls(tmp_path: Path) -> None:
+    run = evolved(tmp_path, "signals.contexts=coverage")
+    contexts, evolution = rows(run, "contexts.jsonl", FailureContext), evolution_of(run)
+    called = {call.name for task in first_tasks() for turn in task.reference for call in turn}
+    assert {context.kind for context in contexts} == {Unsignalled.COVERAGE}
+    assert len({context.tool for context in contexts} - called) == len(contexts) == evolution.new == 6
+    assert read_json(run.iteration(0) / "extraction.json", ExtractionRecord).chosen == ()
+    assert len(rows(run, "interactions.jsonl", Interaction)) == 6 * ROUNDS_AND_STEPS, "the budget of guided contexts"
+    assert not run.failures_path.exists() or not list(run.failures_path.iterdir())
+    for task in admitted(run):
+        assert [parent.partition("-")[0] for parent in task.parents] == ["draft", "context"]
+    offered = {name for task in first_tasks() for name in task.tools}
+    summary = summary_of(run)
+    assert summary.labels == ("scripted roles", "contexts by coverage of the tasks alone")
+    assert (summary.functions, summary.functions_offered) == (len(called), len(offered))
+    reached = {call.name for task in admitted(run) for turn in task.reference for call in turn}
+    assert reached & {context.tool for context in contexts}
+    write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
+    run_graph(run, 1)
+    later = rows(run, "contexts.jsonl", FailureContext, 1)
+    assert {one.tool for one in later}.isdisjoint(called | reached | {one.tool for one in contexts})
+    found = read_json(run.iteration(1) / "extraction.json", ExtractionRecord)
+    assert found.functions == len(called | reached)
+
+
+def test_contexts_by_need_look_at_what_rollouts_failed_at(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "signals.contexts=coverage", "signals.coverage_by=need")
+    played = read_jsonl(run.iteration(0).trajectories, Trajectory)
+    failed = [one.model_copy(update={"turns": ()}) for one in played if not one.success]
+    write_jsonl(run.iteration(0).trajectories, failed)
+    run_graph(run)
+    contexts = rows(run, "contexts.jsonl", FailureContext)
+    assert {context.kind for context in contexts} == {Unsignalled.COVERAGE}
+    lost = {one.task_id for one in failed}
+    asked = {call.name for task in first_tasks() if task.id in lost for turn in task.reference for call in turn}
+    failing = {context.tool for context in contexts if "Rollouts make about" in context.why}
+    assert failing
+    assert failing <= asked
+    assert summary_of(run).labels == ("scripted roles", "contexts by need")
+    share = evolved(tmp_path / "c", "signals.uncovered=2", "signals.coverage_by=need")
+    assert summary_of(share).labels == ("scripted roles", "2 contexts of an iteration by need")
+
+
+def test_coverage_and_unsolved_share_the_contexts_with_the_papers_signals(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "signals.kinds=[forgetting, boundary, rare, unsolved]", "signals.uncovered=2")
+    engine = first_tasks()[-1]
+    played = read_jsonl(run.iteration(0).trajectories, Trajectory)
+    failed = [not one.success or one.task_id != engine.id for one in played]
+    assert not all(failed)
+    write_jsonl(run.iteration(0).trajectories, [one for one, keep in zip(played, failed, strict=True) if keep])
+    run_graph(run)
+    contexts, evolution = rows(run, "contexts.jsonl", FailureContext), evolution_of(run)
+    kinds = [context.kind for context in contexts]
+    assert (len(kinds), kinds.count(Unsignalled.COVERAGE)) == (6, 2)
+    (never,) = (context for context in contexts if context.kind is SignalKind.UNSOLVED)
+    assert (never.task_id, never.tool in {call.name for call in engine.reference[0]}) == (engine.id, True)
+    assert evolution.signals[SignalKind.UNSOLVED] > 0
+    statuses = {one.context_id: one for one in rows(run, "judgements.jsonl", Judgement)}
+    for context in contexts:
+        if context.kind is Unsignalled.COVERAGE:
+            assert (statuses[context.id].status, statuses[context.id].nearest) == ("new", None)
+    assert summary_of(run).labels == (
+        "scripted roles",
+        "2 contexts of an iteration by coverage",
+        "with unsolved signals",
+    )
+    write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
+    run_graph(run, 1)
+    later = {one.context_id: one for one in rows(run, "judgements.jsonl", Judgement, 1)}
+    seen = {context.id: context.kind for context in contexts}
+    assert Unsignalled.COVERAGE not in {seen.get(one.nearest) for one in later.values() if one.nearest is not None}
+
+
+def test_compositions_join_what_is_new_with_the_set_and_are_verified_too(tmp_path: Path) -> None:
+    plain = evolved(tmp_path / "plain", "roles.exploration.max_reference_calls=4")
+    run = evolved(tmp_path / "more", "roles.exploration.max_reference_calls=4", "roles.exploration.compositions=3")
+    before = {draft.id: draft for draft in rows(plain, "drafts.jsonl", Draft)}
+    drafts = {draft.id: draft for draft in rows(run, "drafts.jsonl", Draft)}
+    composed = [draft for name, draft in drafts.items() if name not in before]
+    assert before.items() <= drafts.items()
+    assert composed
+    assert max(Counter(draft.context_id for draft in composed).values()) == 3
+    for draft in composed:
+        mine, other = draft.parents
+        assert drafts[mine].context_id == draft.context_id
+        assert other in {task.id for task in first_tasks()}
+    taken = {draft.id for draft in composed} & {parent for task in admitted(run) for parent in task.parents}
+    refused = {one.draft_id for one in rows(run, "verdicts.jsonl", Verdict) if not one.accepted}
+    assert taken
+    assert taken.isdisjoint(refused)
+    assert taken | refused >= {draft.id for draft in composed}
 
 
 def test_novelty_reflects_on_more_and_follows_up_what_differs(tmp_path: Path) -> None:
@@ -207,6 +311,7 @@ MIXED = (
     ("signals.contexts=random", "tasks.admissions=[5, 5]", "verification.experimental.perturbed=0.5"),
     ("signals.contexts=unguided", "tasks.admissions=[5, 5]", "verification.enabled=false"),
     ("signals.experimental.novelty=true", "memory.deduplicate=false", "signals.kinds=[boundary, rare]"),
+    ("signals.uncovered=3", "signals.experimental.novelty=true", "signals.kinds=[boundary, unsolved]"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -20,15 +21,18 @@ from environments.base import InputError
 from graph.checkpoints import open_checkpoints, run_checkpoints
 from graph.forks import working_run
 from graph.iteration import iteration_graph
-from graph.records import Evolution
+from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, summarise
 from graph.run.interruption import Interruption
 from graph.run.loop import iterate
 from graph.run.progress import Progress
-from graph.run.stages import Run, thread_id
+from graph.run.stages import Run
 from graph.run_iteration import open_run
+from graph.served import asking
 from graph.state import BranchState, RunContext
-from memory.records import FailureContext
+from graph.thread_names import thread_id
+from memory.failures import Judgement
+from memory.records import Draft, FailureContext, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 
@@ -75,7 +79,7 @@ def in_studio(run: RunDirectory, thread: str, calls: Calls) -> None:
 
     async def work() -> None:
         async with run_checkpoints(run) as saver:
-            graph = iteration_graph().compile(checkpointer=saver)
+            graph = asking(iteration_graph().compile(checkpointer=saver))
             await calls(graph, {"configurable": {"thread_id": thread}}, RunContext(run=str(run.root)))
 
     asyncio.run(work())
@@ -186,25 +190,189 @@ def test_a_finished_iteration_is_not_run_without_a_thread(finished: RunDirectory
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "iteration: -1 is not the number of an iteration"),
-        ({"iteration": -1}, "iteration: -1 is not the number"),
+        ({"iteration": -2}, "iteration: -2 is not the number of an iteration: give one from 0"),
         ({"iteration": "x"}, "iteration: 'x' is not the number"),
+        ({"iteration": {}}, "iteration: {} is not the number"),
         ({"iteration": True}, "iteration: True is not the number"),
-        ({"iteration": 0, "signals": 5}, None),
-        ({"iteration": 99}, "iterations/099/trajectories.jsonl does not exist"),
+        ({"iteration": 99}, "iteration: 99 of .* has no trajectories: give one from 0 to 0, or -1 for the newest"),
     ],
 )
 def test_a_wrong_input_is_told_and_the_thread_stays_readable(
-    finished: RunDirectory, given: dict[str, Any], told: str | None
+    finished: RunDirectory, given: dict[str, Any], told: str
 ) -> None:
     async def try_it(graph: Any, config: RunnableConfig, context: RunContext) -> None:
-        with pytest.raises(InputError, match=told or "signals: 5 is not a list of ids"):
+        with pytest.raises(InputError, match=told):
             await graph.ainvoke(given, config, context=context)
         state = await graph.aget_state(config)
         assert given.items() <= state.values.items()
         assert state.next == ("extract",)
 
     in_studio(finished, "wrong", try_it)
+
+
+@pytest.mark.parametrize("given", [{"iteration": 0, "signals": 5}, {"foo": 1}])
+def test_an_input_that_is_not_asked_for_is_refused_before_anything_is_stored(
+    finished: RunDirectory, given: dict[str, Any]
+) -> None:
+    async def try_it(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        with pytest.raises(InputError, match=rf"input: '{[*given][-1]}' is not asked for: give iteration alone"):
+            await graph.ainvoke(given, config, context=context)
+        assert (await graph.aget_state(config)).values == {}
+
+    in_studio(finished, "wrong", try_it)
+
+
+@pytest.mark.parametrize(
+    ("context", "told"),
+    [({"pause": "extract"}, "pause: 'extract' is not a step"), ({"run": 5}, "run: 5 is not the path")],
+)
+def test_a_wrong_context_is_told(finished: RunDirectory, context: dict[str, Any], told: str) -> None:
+    async def try_it(graph: Any, config: RunnableConfig, given: RunContext) -> None:
+        with pytest.raises(InputError, match=told):
+            await graph.ainvoke({"iteration": 0}, config, context=RunContext(**{"run": given.run, **context}))
+
+    in_studio(finished, "wrong", try_it)
+
+
+def test_without_a_number_the_newest_iteration_is_taken(unfinished: RunDirectory) -> None:
+    async def leave_out(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context, interrupt_before=["reflect"])
+        assert (await graph.aget_state(config)).values["iteration"] == 0
+        (unfinished.iteration(0) / "round.json").unlink()
+        with pytest.raises(InputError, match="has no finished round of training"):
+            await graph.ainvoke({"iteration": -1}, config, context=context)
+
+    in_studio(unfinished, "newest", leave_out)
+
+
+async def the_checkpoint_before(graph: Any, config: RunnableConfig, node: str) -> Any:
+    history = [state async for state in graph.aget_state_history(config)]
+    return next(state for state in history if node in state.next)
+
+
+def drafts_in(run: RunDirectory) -> list[Draft]:
+    return read_jsonl(run.iteration(0) / "drafts.jsonl", Draft)
+
+
+def new_in(run: RunDirectory) -> list[str]:
+    judged = read_jsonl(run.iteration(0) / "judgements.jsonl", Judgement)
+    return sorted(one.context_id for one in judged if one.status == "new")
+
+
+def verdict_of(run: RunDirectory, draft: Draft) -> Verdict:
+    verdicts = read_jsonl(run.iteration(0) / "verdicts.jsonl", Verdict)
+    return next(one for one in verdicts if one.draft_id == draft.id)
+
+
+def test_an_edited_draft_is_verified_again_in_a_copy_and_its_verdict_changes(finished: RunDirectory) -> None:
+    draft = next(one for one in drafts_in(finished) if verdict_of(finished, one).accepted)
+    edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
+
+    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context)
+        before = await the_checkpoint_before(graph, config, "dispatch")
+        changed = await graph.aupdate_state(before.config, {"edits": edits})
+        await graph.ainvoke(None, changed, context=context)
+        state = (await graph.aget_state(config)).values
+        assert len(state["branches"]) == len(state["finished"]) == 1
+        assert " accepted, refused: 1 " in state["branches"][0]
+
+    in_studio(finished, "mine", edit)
+    fork = RunDirectory.open(finished.root.with_name("run@mine.2"))
+    assert json.loads((fork.root / "fork.json").read_text())["edits"] == edits
+    assert not verdict_of(fork, draft).accepted
+    unchanged = [one for one in drafts_in(finished) if one.id != draft.id]
+    assert [one for one in drafts_in(fork) if one.id != draft.id] == unchanged
+    accepted = len(read_json(finished.iteration(0) / "evolution.json", Evolution).admitted)
+    assert len(read_json(fork.iteration(0) / "evolution.json", Evolution).admitted) == accepted - 1
+
+
+def test_an_edited_context_is_explored_anew_in_a_copy(finished: RunDirectory) -> None:
+    context_of = contexts_in(finished)[0]
+
+    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context, interrupt_before=["dispatch"])
+        await graph.aupdate_state(config, {"edits": {context_of.id: {"explore": ["pwd"], "how": "edited"}}})
+        await graph.ainvoke(None, config, context=context)
+
+    in_studio(finished, "mine", edit)
+    fork = RunDirectory.open(finished.root.with_name("run@mine.2"))
+    (edited,) = [one for one in contexts_in(fork) if one.id == context_of.id]
+    assert (edited.explore, edited.how) == (("pwd",), "edited")
+    assert read_json(fork.iteration(0).branch(edited.id).context, FailureContext) == edited
+    assert len(contexts_in(fork)) == len(contexts_in(finished))
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        (5, "edits: 5 is not a mapping of ids"),
+        ({"draft-x": {"turns": ["a"]}}, "edits: 'draft-x' is not a context or draft of iteration 000"),
+        ({"DRAFT": {"id": "y"}}, r"edits: draft-\w+.id cannot be edited: change turns, reference"),
+        ({"DRAFT": {"turns": 7}}, r"edits: draft-\w+: turns: Input should be a valid tuple"),
+        ({"DRAFT": {"turns": ["a" * 100_001]}}, "bytes are more than the 100000 that edits may have"),
+        ({"DRAFT": {"reference": [[{"name": "ls"}]] * 9}}, r"edits: draft-\w+: .*turns but 9 reference turns"),
+    ],
+)
+def test_hostile_edits_are_refused_and_leave_no_copy(finished: RunDirectory, edits: Any, told: str) -> None:
+    draft = drafts_in(finished)[0].id
+    given = {draft if name == "DRAFT" else name: fields for name, fields in edits.items()} if edits != 5 else 5
+
+    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        values = {
+            "iteration": 0,
+            "signals": read_json(finished.iteration(0) / "extraction.json", ExtractionRecord).chosen,
+            "contexts": [one.id for one in contexts_in(finished)],
+            "new": new_in(finished),
+            "edits": given,
+        }
+        await graph.aupdate_state(config, values, as_node="deduplicate")
+        with pytest.raises(InputError, match=told):
+            await graph.ainvoke(None, config, context=context)
+        assert (await graph.aget_state(config)).next == ("dispatch",)
+
+    in_studio(finished, "hostile", edit)
+    assert {path.name for path in finished.root.parent.iterdir()} == {"run"}
+
+
+def test_a_failed_branch_is_run_again_and_its_siblings_stay(
+    unfinished: RunDirectory, made: tuple[RunDirectory, dict[str, str]]
+) -> None:
+    async def fail_and_retry(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context, interrupt_before=["dispatch"])
+        first = (await graph.aget_state(config)).values["new"][0]
+        path = unfinished.iteration(0).branch(first).context
+        whole = path.read_text()
+        path.write_text("{")
+        # Sent by name, the branch fails: its file is damaged.
+        await graph.ainvoke(None, config, context=context, interrupt_before=["update"])
+        state = (await graph.aget_state(config)).values
+        assert state["failed"] == [first]
+        assert any("failed in explore, InputError" in line for line in state["branches"])
+        path.write_text(whole)
+        await graph.aupdate_state(config, {"again": [first]}, as_node="deduplicate")
+        await graph.ainvoke(None, config, context=context)
+        assert first in (await graph.aget_state(config)).values["finished"]
+
+    in_studio(unfinished, "retry", fail_and_retry)
+    assert {path.name for path in unfinished.root.parent.iterdir()} == {"recipe", "run"}
+    assert records(unfinished.root) == {name: text for name, text in made[1].items() if "summary" not in name}
+
+
+def test_a_pause_shows_what_can_be_edited_and_goes_on_without_it(
+    unfinished: RunDirectory, made: tuple[RunDirectory, dict[str, str]]
+) -> None:
+    async def pause(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context.model_copy(update={"pause": "verify"}))
+        state = await graph.aget_state(config)
+        shown = [task.interrupts[0].value for task in state.tasks]
+        assert len(shown) == len(new_in(unfinished))
+        assert all(one["paused before"] == "verify" and one["records"] and one["weakness"] for one in shown)
+        assert {*next(iter(shown[0]["records"].values()))} == {"turns", "reference"}
+        await graph.ainvoke(None, config, context=context)
+
+    in_studio(unfinished, "pause", pause)
+    assert records(unfinished.root) == {name: text for name, text in made[1].items() if "summary" not in name}
 
 
 async def test_ids_that_the_run_does_not_have_are_told(finished: RunDirectory) -> None:

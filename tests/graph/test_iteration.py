@@ -22,7 +22,16 @@ from graph.nodes.update import join
 from graph.records import Evolution
 from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import FailureMemory, Judgement
-from memory.records import Draft, FailureContext, Interaction, Signal, SignalKind, Task, Trajectory, Verdict
+from memory.records import (
+    PAPER_KINDS,
+    Draft,
+    FailureContext,
+    Interaction,
+    Signal,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 
@@ -46,7 +55,7 @@ def rows(run: RunDirectory, name: str, model: type) -> list:
 
 def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunDirectory) -> None:
     evolution = read_json(evolved.iteration(0) / "evolution.json", Evolution)
-    assert all(evolution.signals[kind] > 0 for kind in SignalKind)
+    assert all(evolution.signals[kind] > 0 for kind in PAPER_KINDS)
     assert evolution.new + evolution.known == 6
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     assert evolution.admitted
@@ -186,7 +195,7 @@ def test_the_checkpoints_hold_ids_and_not_payloads(evolved: RunDirectory) -> Non
         sizes = [size for (size,) in database.execute("select length(checkpoint) from checkpoints")]
         values = [size for (size,) in database.execute("select length(value) from writes")]
     assert sizes
-    assert max(sizes + values) < 4000
+    assert max(sizes + values) < 8000  # ids, and a digest of a few lines a node
 
 
 def test_the_drawing_shows_the_inside_of_a_branch() -> None:
@@ -200,11 +209,12 @@ def test_the_drawing_shows_the_inside_of_a_branch() -> None:
 
 def test_the_wiring_is_short() -> None:
     source = Path(graph.iteration.__file__).read_text()
-    assert len(source.splitlines()) < 100
+    assert len(source.splitlines()) < 110
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} == {
         "described",
         "branch",
         "iteration_graph",
+        "add_branches",
         "seed_graph",
     }
 

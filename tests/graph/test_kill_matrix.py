@@ -42,13 +42,12 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """Under another order of hashes than what is compared with it."""
+    """In forks of one process, which have one order of hashes; commands that are alone have another."""
     folder = tmp_path_factory.mktemp("undisturbed")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE)
     log = folder / "log"
-    with alone():
-        assert finish(command(folder / "run", recipe), log, PYTHONHASHSEED="1") == 0, log.read_text()
+    assert finish(command(folder / "run", recipe), log) == 0, log.read_text()
     summary = json.loads((folder / "run" / "iterations" / "000" / "summary.json").read_text())
     assert summary["contexts"]["new"] >= 3, "too few branches to be killed between"
     assert summary["admitted"] >= 3
@@ -82,24 +81,30 @@ def chain(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     root = tmp_path_factory.mktemp("chain") / "run"
     log = root.parent / "log"
     iteration = root / "iterations" / "000"
+    # A command that is alone imports everything itself, has an order of hashes of its own, and real children.
     points = [
-        ("parent", "D_0", lambda: any(root.glob("seed/branches/*/verdicts.jsonl"))),
-        ("child", "evaluation before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
-        ("stopped", "training, after its first step", told(iteration / "training.log", '"step":1,')),
+        ("alone", "parent", "D_0", lambda: any(root.glob("seed/branches/*/verdicts.jsonl"))),
+        ("fork", "child", "evaluation before", told(iteration / "panel_before.log", "evaluated 2 of 2")),
+        ("alone", "stopped", "training, after its first step", told(iteration / "training.log", '"step":1,')),
         (
+            "fork",
             "both",
             "training, as a checkpoint is written",
             appeared(root / "policy" / "checkpoint-2" / "model.safetensors"),
         ),
-        ("both", "before the graph", appeared(iteration / "panel_after.json")),
+        ("fork", "both", "before the graph", appeared(iteration / "panel_after.json")),
     ]
     measured = []
-    for victim, name, condition in points:
+    for kind, victim, name, condition in points:
         options = ["--resume"] if measured else []
-        with alone():  # a fork's children are not those of the process that waits for it
-            process = start(command(root, undisturbed.recipe, *options), log, PYTHONHASHSEED=str(len(measured)))
+        argv = command(root, undisturbed.recipe, *options)
+        if kind == "alone":
+            with alone():
+                process = start(argv, log, PYTHONHASHSEED=str(len(measured)))
+        else:
+            process = start(argv, log)
         assert wait_for(condition, process), f"{name}: {log.read_text()}"
-        pids = kill(process, victim)
+        pids = kill(process, victim, root)
         if victim == "child":
             assert process.returncode == 1
             assert "ended with status -9" in log.read_text()
@@ -191,12 +196,21 @@ def test_a_file_that_may_not_grow_is_told_and_the_run_goes_on_when_it_may(
     assert differences(contents(root), undisturbed.contents) == []
 
 
+@pytest.mark.long
 def test_a_run_killed_while_it_trains_and_evolves_at_once_resumes_with_equal_records(tmp_path: Path) -> None:
     recipe, log = tmp_path / "recipe.yaml", tmp_path / "log"
     recipe.write_text(CONCURRENT_RECIPE)
     root, whole = tmp_path / "run", tmp_path / "whole"
-    # The graph of iteration 0 has admitted its tasks, and the round of iteration 1 has begun.
-    assert finish(ended_at("kill", "admitted", 1, *arguments(root, recipe)), log) == -9, log.read_text()
+    # The round of iteration 1 is killed alone, while the graph of iteration 0 writes its records.
+    assert finish(ended_at("round", "flushed", 3, *arguments(root, recipe)), log) == 1, log.read_text()
+    *_, sentence = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
+    assert "training.run_round" in sentence
+    assert "ended with status -9" in sentence
+    assert "Traceback" not in log.read_text()
+    assert seconds_until_gone(root, []) < GONE
+    assert not (root / "iterations" / "000" / "evolution.json").exists()
+    # All are: the graph of iteration 0 has admitted its tasks, and the round of iteration 1 has begun again.
+    assert finish(ended_at("kill", "admitted", 1, *arguments(root, recipe, "--resume")), log) == -9, log.read_text()
     assert seconds_until_gone(root, []) < GONE
     assert (root / "iterations" / "001" / "training.log").exists()
     assert not (root / "iterations" / "000" / "summary.json").exists()

@@ -23,19 +23,21 @@ from graph.report.summary import summarise
 from memory.run import read_jsonl
 from memory.tasks import load_tasks
 
-pytestmark = [pytest.mark.slow, pytest.mark.external]
+pytestmark = [pytest.mark.slow, pytest.mark.external, pytest.mark.usefixtures("preloaded")]
 
 START_SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def endpoint(preloaded: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The base URL of the server, and the model's name there."""
     folder = tmp_path_factory.mktemp("nonsense")
     model = save_model(folder / "model", "qwen2_5")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(model), "--device", "cpu"]
+    # What the program transformers runs, so that it begins in a fork of the preloaded process.
+    command = [sys.executable, "-c", "from transformers.cli.transformers import main; main()"]
+    command += ["serve", str(model), "--device", "cpu"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with (
         (folder / "log").open("wb") as log,

@@ -50,7 +50,7 @@ from training.seal.labels import TurnLabel
 from training.seal.seal import SealStep
 from training.signals import PatternCount
 
-pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.recipes]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long]
 
 KEY = "sk-made-up"
 PER_STEP, K = 4, 2

@@ -16,7 +16,7 @@ from graph.plan import RecipePlan
 from graph.recipe import QUICKSTART, load_recipe
 from graph.records import Evolution, StageSeconds
 from graph.report.forecast import RunRates, forecast
-from memory.records import Measured, SignalKind
+from memory.records import PAPER_KINDS, Measured
 from memory.run import read_json, write_json, write_jsonl
 from memory.settings import EvolutionSettings
 from training.grpo.record import RoundRecord, RoundSeconds
@@ -39,13 +39,13 @@ def config(tmp_path: Path) -> str:
 def test_the_quickstart_fits_and_its_counts_are_those_of_the_recipe() -> None:
     made = planned("--device", "cpu", "--memory", "16")
     assert (made.fits, made.memory.parameters, made.memory.trained) == (True, 574_528, 574_528)
-    assert made.forecast.rollouts == 5 * 20 * 16 * 8
+    assert made.forecast.rollouts == 5 * 6 * 16 * 8
     assert made.forecast.sampled_tokens == made.forecast.rollouts * 512
     assert (made.forecast.hours, made.forecast.requests, made.forecast.bounded) == (None, 0, True)
 
 
 def test_the_table_names_every_part_and_a_missing_rate() -> None:
-    said = run_here("graph.plan", "--device", "cpu").stdout
+    said = run_here("graph.plan", "--recipe", "recipes/grpo-base.yaml", "--device", "cpu").stdout
     for part in ("weights", "optimizer", "reference", "update: activations", "sampling: KV cache", "available"):
         assert part in said
     assert "give --tokens-per-second or --measured RUN" in said
@@ -53,7 +53,7 @@ def test_the_table_names_every_part_and_a_missing_rate() -> None:
 
 def test_hours_and_money_follow_from_given_rates() -> None:
     made = planned("--tokens-per-second", "1000", "--price-per-hour", "2.5", "--set", "iterations=1")
-    hours = 20 * 16 * 8 * 512 / 1000 / 3600
+    hours = 6 * 16 * 8 * 512 / 1000 / 3600
     assert made.forecast.hours == pytest.approx(hours)
     assert made.forecast.money == pytest.approx(2.5 * hours)
 
@@ -105,7 +105,7 @@ def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None
     write_json(
         folder.seconds, StageSeconds(seconds={"seed": 5.0, "train": 51.0, "evolve": 9.0, "evaluation after": 2.0})
     )
-    none: dict[Any, int] = dict.fromkeys(SignalKind, 0)
+    none: dict[Any, int] = dict.fromkeys(PAPER_KINDS, 0)
     changed = Evolution(
         iteration=0, signals=none, new=3, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}
     )

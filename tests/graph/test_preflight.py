@@ -14,6 +14,7 @@ import graph.check_recipe
 import graph.run_iteration
 import graph.seed_tasks
 from environments.base import InputError
+from environments.bfcl.environment import BFCLEnvironment
 from graph.preflight import check_run
 from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import write_jsonl
@@ -46,6 +47,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("signals.contexts=unguided", "contexts: unguided"),
+        ("signals.contexts=coverage", "contexts: coverage"),
+        ("signals.uncovered=3", "uncovered"),
+    ],
+)
+def test_contexts_that_begin_in_start_states_need_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, key: str
+) -> None:
+    monkeypatch.setattr(BFCLEnvironment, "starts", lambda self: ())
+    said = f"signals.{key} needs a start state, and starts() of the environment bfcl is empty: give it one"
+    assert told(tmp_path, override) == said
+
+
+@pytest.mark.parametrize(
     ("overrides", "says"),
     [
         (["policy.path={}/none"], "the policy {}/none does not exist"),
@@ -54,6 +71,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["policy.path={}/mute"], "policy.path: {}/mute holds no tokenizer.json"),
         (["policy.path={}/adapter"], "policy.path: {}/adapter is a LoRA adapter"),
         (["policy.path={}/toolless"], "does not document tools"),
+        (
+            ["policy.path={}/toolless", "training.held_to_tools=true"],
+            "training.held_to_tools: {}/toolless writes names",
+        ),
+        (["policy.path={}/toolless", "evaluation.held_to_tools=true"], "evaluation.held_to_tools: {}/toolless writes"),
         (["policy.thinking=true"], "policy.thinking: "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),
         (["training.max_tokens=5000"], "training.max_tokens is 5000 and "),

@@ -1,5 +1,6 @@
 """Recipes: what is read, and the one sentence that each mistake gets."""
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from environments.base import InputError
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
-from graph.settings import RunSettings
+from graph.settings import RunSettings, dotted
 from memory.former import FORMER_DEFAULTS, FORMER_NAMES, give_former_names
 from memory.records import SignalKind
 from training.seal.settings import SealSettings
@@ -38,8 +39,15 @@ MISTAKES = [
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
+    ("training: {expert: {replay_by: failure}}", [], "'replay_by' is for 'replay', which is 0"),
+    ("training: {expert: {passes: 1, reword: true}}", [], "'reword' is for further passes and for 'replay'"),
+    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage and for 'uncovered'"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
-    ("signals: {kinds: [stuck]}", [], "signals.kinds.0: input should be 'forgetting', 'boundary' or 'rare'"),
+    (
+        "signals: {kinds: [stuck]}",
+        [],
+        "signals.kinds.0: input should be 'forgetting', 'boundary', 'rare' or 'unsolved'",
+    ),
     ("signals: {kinds: [rare, rare]}", [], "signals: 'kinds' lists a kind twice: rare, rare"),
     (
         "signals: {kinds: [rare], share_rare: 0, share_boundary: 0.7}",
@@ -57,7 +65,39 @@ MISTAKES = [
         [],
         "signals: 'share_boundary' is for contexts: signals, random would ignore it: remove it",
     ),
-    ("signals: {contexts: guided}", [], "signals.contexts: input should be 'signals', 'random' or 'unguided'"),
+    (
+        "signals: {contexts: guided}",
+        [],
+        "signals.contexts: input should be 'signals', 'random', 'unguided' or 'coverage'",
+    ),
+    (
+        "signals: {unsolved_rounds: 5}",
+        [],
+        "'unsolved_rounds' is for the kind unsolved, which 'kinds' does not",
+    ),
+    (
+        "signals: {share_unsolved: 0.2}",
+        [],
+        "'share_unsolved' is for the kind unsolved, which 'kinds' does not",
+    ),
+    (
+        "signals: {definition: group, kinds: [rare, unsolved]}",
+        [],
+        "signals: 'kinds' lists unsolved, which is for definition: paper, group would ignore it",
+    ),
+    ("signals: {contexts: coverage, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, coverage would"),
+    ("signals: {contexts: random, uncovered: 2}", [], "signals: 'uncovered' is for contexts: signals, random would"),
+    ("signals: {contexts: coverage, contexts_per_iteration: null}", [], "contexts: coverage needs a number: give one"),
+    (
+        "signals: {uncovered: 4, contexts_per_iteration: 4}",
+        [],
+        "signals: 'uncovered' is 4 of contexts_per_iteration: 4, and leaves none for signals: make it smaller",
+    ),
+    (
+        "{signals: {contexts: coverage}, roles: {reflector: {kind: chat, model: m}}}",
+        [],
+        "signals.contexts is coverage, which asks no reflector: roles.reflector of kind chat would be ignored",
+    ),
     (
         "memory: {deduplicate: false, recur_after: 5}",
         [],
@@ -104,6 +144,11 @@ MISTAKES = [
     ("verification: {mode: agent}", [], "verification.mode is agent, which needs a chat model that carries out drafts"),
     ("verification: {mode: both}", [], "verification.mode is both, which needs a chat model"),
     ("roles: {validator: {kind: chat}}", [], "roles.validator is for verification.mode agent and both"),
+    (
+        "{training: {expert: {reword: true}}, roles: {abstractor: {kind: chat, model: m}}}",
+        [],
+        "training.expert.reword writes user turns anew by rules",
+    ),
     ("roles: {validator: {kind: scripted}}", [], "roles: validator.kind must be chat: no scripted validator exists"),
     ("roles: {validator_actions: 5}", [], "roles: 'validator_actions' is for a validator, and there is none"),
     ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent and both"),
@@ -235,7 +280,7 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     assert SealSettings().weights.window_steps == recipe.training.steps, "an epoch is an iteration"
 
 
-@hypothesis_settings(deadline=None)  # a busy machine takes its time over the YAML
+@hypothesis_settings(max_examples=25)  # each is YAML of every setting; numbers alone: tests/memory/test_strict_yaml.py
 @given(
     seed=st.integers(min_value=0, max_value=2**40),
     rate=st.floats(min_value=1e-9, max_value=1.0),
@@ -410,3 +455,23 @@ def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> N
 def test_todays_defaults_of_the_table_are_those_of_the_settings(key: str) -> None:
     """The table is read where the settings of a run are not known."""
     assert section_of(key).model_fields[key.rpartition(".")[2]].default == FORMER_DEFAULTS[key].now
+
+
+@pytest.mark.parametrize(
+    ("key", "section"),
+    [
+        ("roles.exploration.two_turns", "roles: {exploration: {two_turns: 0.5}}"),
+        ("roles.exploration.unguided", "roles: {exploration: {unguided: same_rules}}"),
+        ("training.expert.reword", "training: {expert: {reword: true}}"),
+    ],
+)
+def test_an_option_of_the_general_rules_is_refused_where_a_benchmark_has_rules_of_its_own(
+    tmp_path: Path, key: str, section: str
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    text = f"environment: {{name: NAME}}\nevaluation: {{set: null}}\n{section}\n"
+    recipe.write_text(text.replace("NAME", "bfcl"))
+    assert dotted(load_recipe(recipe))[key]
+    recipe.write_text(text.replace("NAME", "appworld"))
+    with pytest.raises(InputError, match=rf"{re.escape(key)}: appworld has scripted roles of its own"):
+        load_recipe(recipe)

@@ -18,6 +18,8 @@ from environments.settings import EnvironmentSettings
 from graph.command import main
 from graph.preflight import check_run
 from graph.recipe import QUICKSTART, load_recipe, with_raised_budget
+from graph.run.stages import _hosts as evaluation_hosts
+from graph.run.stages import scoring_settings
 from graph.serve_environment import _check_address, _chosen
 from memory.run import RunDirectory
 
@@ -108,6 +110,14 @@ def test_preflight_asks_every_host_and_a_run_plays_there() -> None:
             check_run(other, trains=False)
     with pytest.raises(InputError, match=f"start {host.url} with `coevolve environment serve`, or leave it out"):
         check_run(settings, trains=False)
+
+
+def test_a_runs_evaluations_are_started_with_its_hosts() -> None:
+    """By options: they are not in the file of settings, so that records do not depend on where episodes are played."""
+    settings = load_recipe(QUICKSTART, [*OWN, "environment.hosts=[http://a:1, http://b:2]"])
+    assert evaluation_hosts(settings) == ["--hosts", "http://a:1", "--hosts", "http://b:2", "--host-deadline", "120"]
+    assert scoring_settings(settings).hosts == ()
+    assert evaluation_hosts(load_recipe(QUICKSTART, [*OWN])) == []
 
 
 def test_a_resumed_run_may_play_elsewhere(tmp_path: Path) -> None:

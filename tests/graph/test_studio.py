@@ -1,8 +1,12 @@
-"""LangGraph's server on our graph, offline: what Studio sees, and the run that it holds."""
+"""LangGraph's server on our graphs, offline: every action that Studio offers, and the run that the server holds.
+
+Read from the top this is the tour of docs/studio.md, as Studio's page would call it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,25 +15,32 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
+from langgraph_sdk.schema import Checkpoint
 from support import ROOT
 from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run
+from graph.recipe import load_recipe
 from graph.records import Evolution
-from graph.run.stages import thread_id
+from graph.report.summary import Summary, summarise
 from graph.run_iteration import open_run
 from graph.studio import app
-from memory.run import RunDirectory, read_json, write_jsonl
+from graph.thread_names import thread_id
+from memory.records import Draft, FailureContext, Verdict
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
 
 START_SECONDS = 60
+NEWEST = 2
+Served = tuple[RunDirectory, SyncLangGraphClient]
 
 
 def free_port() -> int:
@@ -39,17 +50,22 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunDirectory, SyncLangGraphClient]]:
-    """A run whose first iteration is done and whose second has trajectories, in a server of its own."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A run in a server of its own: iteration 0 was done by the command, 1 and 2 (NEWEST) have their rounds."""
     folder = tmp_path_factory.mktemp("studio")
     run = make_run(folder / "run")
     run_graph(run)
-    copy = (run.iteration(0) / "trajectories.jsonl").read_text().replace('"iteration": 0', '"iteration": 1')
-    run.iteration(1).root.mkdir()
-    (run.iteration(1) / "trajectories.jsonl").write_text(copy)
+    write_json(run.iteration(0) / "summary.json", summarise(run, load_recipe(run.settings_path), 0))
+    rows = (run.iteration(0) / "trajectories.jsonl").read_text().splitlines(keepends=True)
+    for number, most in ((1, 12), (NEWEST, None)):  # 12: the rollouts of one task
+        copied = "".join(rows[:most]).replace('"iteration": 0', f'"iteration": {number}')
+        run.iteration(number).root.mkdir()
+        (run.iteration(number) / "trajectories.jsonl").write_text(copied)
+        record = (run.iteration(0) / "round.json").read_text().replace('"iteration": 0', f'"iteration": {number}')
+        (run.iteration(number) / "round.json").write_text(record)
     port = free_port()
     command = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser", "--no-reload"]
-    command += ["--port", str(port), "--config", str(ROOT / "langgraph.json")]
+    command += ["--allow-blocking", "--port", str(port), "--config", str(ROOT / "langgraph.json")]
     environment = {**os.environ, "COEVOLVE_RUN": str(run.root), "LANGSMITH_TRACING": "false"}
     # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
     environment.pop("LANGGRAPH_STRICT_MSGPACK", None)
@@ -81,82 +97,318 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"no server after {START_SECONDS} s: {log.read_text()}")
 
 
-def test_the_server_shows_the_graph_with_the_inside_of_its_branch(
-    served: tuple[RunDirectory, SyncLangGraphClient],
-) -> None:
-    _, client = served
-    (assistant,) = client.assistants.search()
-    assert assistant["graph_id"] == "iteration"
-    drawn = client.assistants.get_graph(assistant["assistant_id"], xray=True)
-    nodes = {str(node["id"]) for node in drawn["nodes"]}
-    assert {
-        "extract",
-        "reflect",
-        "deduplicate",
-        "branch:explore",
-        "branch:abstract",
-        "branch:verify",
-        "update",
-    } <= nodes
-    context = client.assistants.get_schemas(assistant["assistant_id"])["context_schema"]
-    assert context is not None
-    assert set(context["properties"]) == {"run"}
-    assert context["additionalProperties"] is False
+def assistant_of(client: SyncLangGraphClient, graph: str) -> str:
+    (assistant,) = client.assistants.search(graph_id=graph)
+    return str(assistant["assistant_id"])
 
 
-def test_the_server_shows_what_the_command_line_did(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
-    run, client = served
-    client.threads.create(thread_id=thread_id(0), graph_id="iteration", if_exists="do_nothing")
-    state = client.threads.get_state(thread_id(0))
-    evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
-    assert state["next"] == []
-    values = state["values"]
-    assert isinstance(values, dict)
-    assert len(values["new"]) == evolution.new
-    assert sorted(values["finished"]) == sorted(values["new"])
-
-
-def test_the_server_runs_an_iteration(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
-    run, client = served
-    client.threads.create(thread_id=thread_id(1), graph_id="iteration")
-    client.runs.wait(thread_id(1), "iteration", input={"iteration": 1}, raise_error=True)
-    evolution = read_json(run.iteration(1) / "evolution.json", Evolution)
-    assert evolution.iteration == 1
-    assert evolution.failures == {}
-    assert evolution.admitted
-
-
-def test_an_edit_of_a_finished_iteration_leaves_its_records(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
-    run, client = served
-    before = records(run.root / "iterations" / "000")
-    thread = client.threads.create(graph_id="iteration")["thread_id"]
-    client.runs.wait(thread, "iteration", input={"iteration": 0}, interrupt_before=["reflect"], raise_error=True)
+def newest_state(client: SyncLangGraphClient, thread: str) -> dict[str, Any]:
     values = client.threads.get_state(thread)["values"]
     assert isinstance(values, dict)
-    client.threads.update_state(thread, {"signals": values["signals"][:1]})
-    client.runs.wait(thread, "iteration", raise_error=True)
-    assert records(run.root / "iterations" / "000") == before
-    copy = RunDirectory.open(run.root.with_name(f"run@{thread}"))
-    assert read_json(copy.iteration(0) / "evolution.json", Evolution).new <= 1
+    return values
 
 
-def test_a_run_that_the_server_did_not_open_and_a_wrong_input_are_refused(
-    served: tuple[RunDirectory, SyncLangGraphClient],
+def name_of(client: SyncLangGraphClient, thread: str) -> str:
+    return str((client.threads.get(thread)["metadata"] or {})["name"])
+
+
+def begun(client: SyncLangGraphClient, **options: Any) -> str:
+    """A thread of its own on which an iteration's graph was started."""
+    thread = str(client.threads.create(graph_id="iteration")["thread_id"])
+    client.runs.wait(thread, "iteration", input={"iteration": -1}, raise_error=True, **options)
+    return thread
+
+
+def before(client: SyncLangGraphClient, thread: str, node: str) -> Checkpoint:
+    """The newest checkpoint of a thread whose next node is ``node``."""
+    return next(one["checkpoint"] for one in client.threads.get_history(thread, limit=50) if node in one["next"])
+
+
+def copy_of(run: RunDirectory, thread: str, number: int = 1) -> RunDirectory:
+    return RunDirectory.open(run.root.with_name(f"run@{thread}{'' if number == 1 else f'.{number}'}"))
+
+
+def drafts_in(run: RunDirectory) -> list[Draft]:
+    return read_jsonl(run.iteration(NEWEST) / "drafts.jsonl", Draft)
+
+
+def verdicts_in(run: RunDirectory) -> dict[str, Verdict]:
+    return {one.draft_id: one for one in read_jsonl(run.iteration(NEWEST) / "verdicts.jsonl", Verdict)}
+
+
+@pytest.fixture(scope="module")
+def streamed(served: Served) -> list[str]:
+    """What the first call of the newest iteration streams: it works in the run itself, as the command would."""
+    _, client = served
+    thread = str(client.threads.create(thread_id=thread_id(NEWEST), graph_id="iteration")["thread_id"])
+    given: dict[str, Any] = {"iteration": -1}  # the form's default
+    events = list(client.runs.stream(thread, "iteration", input=given, stream_mode="custom", stream_subgraphs=True))
+    assert [event.data for event in events if event.event == "error"] == []
+    return [event.data["text"] for event in events if event.event.startswith("custom")]
+
+
+@pytest.fixture(scope="module")
+def newest(served: Served, streamed: list[str]) -> Served:
+    """The run whose newest iteration is done, so that a further call of its graph works in a copy."""
+    return served
+
+
+def test_threads_of_the_command_line_are_listed_by_name_with_states_and_history(served: Served) -> None:
+    run, client = served
+    listed = client.threads.search(metadata={"graph_id": "iteration"})
+    assert thread_id(0) in {str(thread["thread_id"]) for thread in listed}
+    (thread,) = (one for one in listed if one["thread_id"] == thread_id(0))
+    assert thread["metadata"] is not None
+    assert thread["metadata"]["name"] == "run, iteration 0"
+    evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
+    values = newest_state(client, thread_id(0))
+    assert sorted(values["finished"]) == sorted(values["new"])
+    assert len(values["new"]) == evolution.new
+    history = client.threads.get_history(thread_id(0))
+    assert history[0]["next"] == []
+    assert {"extract"} <= {node for one in history for node in one["next"]}
+
+
+def test_the_loop_does_the_next_iteration_as_the_command_would(served: Served) -> None:
+    """Its round is there already: what starts a process is compared with the command in test_loop.py."""
+    run, client = served
+    thread = str(client.threads.create(graph_id="loop")["thread_id"])
+    events = list(client.runs.stream(thread, "loop", input={"iterations": 1}, stream_mode="custom"))
+    told = [event.data["text"] for event in events if event.event == "custom"]
+    assert [event.data for event in events if event.event == "error"] == []
+    assert any(line.startswith("iteration 1: graph: done in") for line in told)
+    values = newest_state(client, thread)
+    assert [*values["digest"]] == ["tasks", "train", "evaluate", "evolve"]
+    assert values["digest"]["tasks"][1] == "next is iteration 1"
+    assert read_json(run.iteration(1) / "summary.json", Summary).iteration == 1
+    assert newest_state(client, thread_id(1))["digest"]["extract"][0].startswith("run, iteration 1: 12 rollouts")
+    names = {one["thread_id"]: one["metadata"] for one in client.threads.search(metadata={"graph_id": "iteration"})}
+    assert (names[thread_id(1)] or {})["name"] == "run, iteration 1"
+    assert name_of(client, thread) == "run, loop"
+
+
+def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> None:
+    run, client = served
+    untouched = records(run.root)
+    thread = str(client.threads.create(graph_id="seed")["thread_id"])
+    client.runs.wait(thread, "seed", input={"start_states": 2}, raise_error=True)
+    values = newest_state(client, thread)
+    assert len(values["branches"]) == len(values["finished"]) == 2
+    assert name_of(client, thread) == "run, unguided exploration"
+    assert re.fullmatch(r"\d of \d+ drafts? would be tasks of D_0", values["digest"]["join"][0])
+    assert records(run.root) == untouched
+    copy = copy_of(run, thread)
+    assert {path.name for path in copy.root.iterdir() if path.name != "run.lock"} <= {
+        "settings.yaml",
+        "settings.recorded.yaml",
+        "fork.json",
+        "seed",
+        "run.lock.pid",
+    }
+    with pytest.raises(Exception, match="start_states: 0 is not a number of start states: give one from 1 to"):
+        client.runs.wait(thread, "seed", input={"start_states": 0}, raise_error=True)
+
+
+def test_the_form_asks_for_the_iteration_alone_and_describes_what_it_asks_for(served: Served) -> None:
+    _, client = served
+    schemas = client.assistants.get_schemas(assistant_of(client, "iteration"))
+    asked = schemas["input_schema"]
+    context = schemas["context_schema"]
+    assert asked is not None
+    assert context is not None
+    assert {*asked["properties"]} == {"iteration"}
+    assert asked["properties"]["iteration"]["default"] == -1
+    assert {*context["properties"]} == {"run", "pause"}
+    assert all(one["description"] for form in (asked, context) for one in form["properties"].values())
+
+
+def test_the_drawing_shows_the_inside_of_a_branch_and_no_loose_node(served: Served) -> None:
+    _, client = served
+    drawn = client.assistants.get_graph(assistant_of(client, "iteration"), xray=True)
+    edges = {(str(edge["source"]), str(edge["target"])) for edge in drawn["edges"]}
+    nodes = {str(node["id"]): node for node in drawn["nodes"]}
+    assert {"branch:explore", "branch:abstract", "branch:verify"} <= set(nodes)
+    assert {name for name in nodes if name not in {end for edge in edges for end in edge}} == set()
+    assert {("branch:verify", "branch_failed"), ("branch_failed", "update")} <= edges
+    described = {name: node["metadata"]["description"] for name, node in nodes.items() if "__" not in name}
+    assert all(".json" not in text and text.endswith(".") for text in described.values())
+
+
+def test_the_default_runs_the_newest_iteration_streams_progress_and_leaves_digests(
+    newest: Served, streamed: list[str]
 ) -> None:
+    run, client = newest
+    told, thread = streamed, thread_id(NEWEST)
+    assert any(re.fullmatch(r"6 signals chosen: run, iteration 2: 60 rollouts of 5 tasks, .*", line) for line in told)
+    evolution = read_json(run.iteration(NEWEST) / "evolution.json", Evolution)
+    for step in ("explored", "abstracted", "verified"):
+        done = [line for line in told if f" contexts {step}: " in line]
+        assert [line.split(" contexts")[0] for line in done] == [
+            f"{n + 1} of {evolution.new}" for n in range(evolution.new)
+        ]
+    values = newest_state(client, thread)
+    assert values["iteration"] == NEWEST
+    assert [*values["digest"]] == ["extract", "reflect", "deduplicate", "update"]
+    assert values["digest"]["deduplicate"][0] == f"{evolution.new} new, {evolution.known} known"
+    assert values["digest"]["update"][0].startswith(f"{len(evolution.admitted)} of {evolution.drafts} drafts admitted")
+    assert len(values["branches"]) == evolution.new
+    assert all(len(line) <= 160 for lines in (*values["digest"].values(), values["branches"]) for line in lines)
+
+
+def test_a_branch_is_named_by_its_weakness_and_its_state_says_what_it_did(newest: Served) -> None:
+    _, client = newest
+    thread = begun(client, context={"pause": "verify"})
+    state = client.threads.get_state(thread, subgraphs=True)
+    inside = [task["state"]["values"] for task in state["tasks"] if task["state"]]
+    assert inside
+    for values in inside:
+        assert re.match(r"(boundary|forgetting|rare)[^:]* on '.+': ", values["weakness"])
+        assert [*values["digest"]] == ["explore", "abstract"]
+    shown = state["tasks"][0]["interrupts"][0]["value"]
+    assert shown["paused before"] == "verify"
+    assert {"turns", "reference"} == {*next(iter(shown["records"].values()))}
+    assert name_of(client, thread) == "run, iteration 2, made in Studio"
+    client.runs.wait(thread, "iteration", raise_error=True)  # without the pause: it goes on
+    assert client.threads.get_state(thread)["next"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"iteration": -2}, "iteration: -2 is not the number of an iteration: give one from 0"),
+        ({"iteration": "x"}, "iteration: 'x' is not the number"),
+        ({"iteration": {}}, "iteration: {} is not the number"),
+        ({"iteration": 99}, "has no trajectories: give one from 0 to 2, or -1 for the newest"),
+        ({"iteration": 0, "foo": 1}, "input: 'foo' is not asked for: give iteration alone"),
+    ],
+)
+def test_a_wrong_input_is_one_sentence_and_leaves_the_thread_readable(
+    served: Served, given: dict[str, Any], told: str
+) -> None:
+    _, client = served
+    thread = str(client.threads.create(graph_id="iteration")["thread_id"])
+    with pytest.raises(Exception, match=re.escape(told)) as raised:
+        client.runs.wait(thread, "iteration", input=given, raise_error=True)
+    assert "\n" not in str(raised.value).strip()
+    assert client.threads.get_state(thread)["next"] in (["extract"], [])
+    client.runs.wait(thread, "iteration", input={"iteration": 0}, interrupt_before=["reflect"], raise_error=True)
+
+
+def test_a_run_that_the_server_did_not_open_is_refused(served: Served) -> None:
     run, client = served
     other = RunDirectory.create(run.root.with_name("other"), settings_for(run.root.parent / "of another"))
-    thread = client.threads.create(graph_id="iteration")["thread_id"]
-    for given, context, told in (
-        ({"iteration": 0}, {"run": str(other.root)}, "start another one with COEVOLVE_RUN"),
-        ({"iteration": "x"}, None, "'x' is not the number of an iteration"),
-    ):
-        with pytest.raises(Exception, match=told):
-            client.runs.wait(thread, "iteration", input=given, context=context, raise_error=True)
-        assert client.threads.get_state(thread)["next"] == ["extract"]
+    thread = str(client.threads.create(graph_id="iteration")["thread_id"])
+    with pytest.raises(Exception, match="start another one with COEVOLVE_RUN"):
+        client.runs.wait(thread, "iteration", input={}, context={"run": str(other.root)}, raise_error=True)
+    with pytest.raises(Exception, match="pause: 'update' is not a step of a branch"):
+        client.runs.wait(thread, "iteration", input={}, context={"pause": "update"}, raise_error=True)
     assert not list(other.root.glob("iterations"))
 
 
-def test_the_server_holds_the_runs_lock(served: tuple[RunDirectory, SyncLangGraphClient]) -> None:
+def test_an_interrupted_iteration_is_edited_and_resumed_in_a_copy(newest: Served) -> None:
+    run, client = newest
+    untouched = records(run.root)
+    thread = begun(client, interrupt_before=["reflect"])
+    values = newest_state(client, thread)
+    client.threads.update_state(thread, {"signals": values["signals"][:1]})
+    client.runs.wait(thread, "iteration", raise_error=True)
+    fork = copy_of(run, thread)  # the iteration is done: its first call made the copy
+    evolution = read_json(fork.iteration(NEWEST) / "evolution.json", Evolution)
+    assert evolution.new + evolution.known == 1
+    assert records(run.root) == untouched
+
+
+def test_any_node_is_replayed(newest: Served) -> None:
+    run, client = newest
+    untouched = records(run.root)
+    thread = begun(client)
+    for number, node in enumerate(("update", "branch", "reflect"), 2):
+        client.runs.wait(thread, "iteration", checkpoint=before(client, thread, node), raise_error=True)
+        replayed = records(copy_of(run, thread, number).iteration(NEWEST).root)
+        assert replayed == records(copy_of(run, thread).iteration(NEWEST).root)
+    assert records(run.root) == untouched
+
+
+def test_a_failed_branch_is_retried_beside_its_siblings(newest: Served) -> None:
+    run, client = newest
+    thread = begun(client, interrupt_before=["dispatch"])
+    first, *others = newest_state(client, thread)["new"]
+    path = copy_of(run, thread).iteration(NEWEST).branch(first).context
+    whole = path.read_text()
+    path.write_text("{")
+    client.runs.wait(thread, "iteration", raise_error=True)
+    values = newest_state(client, thread)
+    assert values["failed"] == [first]
+    assert "failed in explore, InputError" in " ".join(values["branches"])
+    path.write_text(whole)
+    changed = client.threads.update_state(
+        thread, {"again": [first]}, as_node="deduplicate", checkpoint=before(client, thread, "dispatch")
+    )
+    client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
+    values = newest_state(client, thread)
+    assert (values["failed"], values["finished"]) == ([], [first])
+    retried = copy_of(run, thread, 2)
+    assert read_json(retried.iteration(NEWEST) / "evolution.json", Evolution).failures == {}
+    joined = {one.context_id for one in verdicts_in(retried).values()}
+    assert joined & set(others), "the siblings' drafts are joined, too"
+
+
+def test_an_edited_draft_changes_its_verdict(newest: Served) -> None:
+    run, client = newest
+    untouched = records(run.root)
+    verdicts = verdicts_in(run)
+    draft = next(one for one in drafts_in(run) if verdicts[one.id].accepted)
+    thread = begun(client)
+    edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
+    changed = client.threads.update_state(
+        thread, {"edits": edits}, as_node="deduplicate", checkpoint=before(client, thread, "dispatch")
+    )
+    client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
+    verdict = verdicts_in(copy_of(run, thread, 2))[draft.id]
+    assert (verdict.accepted, verdict.reason) == (False, "unknown_tool")
+    assert "refused: 1 unknown_tool" in " ".join(newest_state(client, thread)["branches"])
+    assert records(run.root) == untouched
+
+
+def test_an_edited_context_is_explored_anew(newest: Served) -> None:
+    run, client = newest
+    thread = begun(client)
+    context = newest_state(client, thread)["new"][0]
+    changed = client.threads.update_state(
+        thread,
+        {"edits": {context: {"explore": ["pwd"]}}},
+        as_node="deduplicate",
+        checkpoint=before(client, thread, "dispatch"),
+    )
+    client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
+    explored = read_json(copy_of(run, thread, 2).iteration(NEWEST).branch(context).context, FailureContext)
+    assert explored.explore == ("pwd",)
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        (7, "edits: 7 is not a mapping of ids to changed fields"),
+        ({"draft-none": {"turns": ["a"]}}, "'draft-none' is not a context or draft of iteration 002"),
+        ({"DRAFT": {"id": "../../x"}}, ".id cannot be edited: change turns, reference"),
+        ({"DRAFT": {"turns": "x"}}, "turns: Input should be a valid tuple"),
+    ],
+)
+def test_a_hostile_edit_is_one_sentence_and_leaves_the_thread_readable(newest: Served, edits: Any, told: str) -> None:
+    run, client = newest
+    draft = drafts_in(run)[0].id
+    given = {draft if name == "DRAFT" else name: fields for name, fields in edits.items()} if edits != 7 else 7
+    values = newest_state(client, thread_id(NEWEST))
+    thread = str(client.threads.create(graph_id="iteration")["thread_id"])
+    ids = {name: values[name] for name in ("iteration", "signals", "contexts", "new")}
+    client.threads.update_state(thread, {**ids, "edits": given}, as_node="deduplicate")
+    with pytest.raises(Exception, match=re.escape(told)):
+        client.runs.wait(thread, "iteration", raise_error=True)
+    assert client.threads.get_state(thread)["next"] == ["dispatch"]
+    assert not list(run.root.parent.glob(f"run@{thread}*"))
+
+
+def test_the_server_holds_the_runs_lock(served: Served) -> None:
     run, _ = served
     directory, _, _ = open_run(run.root, None, [], None, resume=True)
     with pytest.raises(InputError, match="another process"), directory.lock():

@@ -4,21 +4,19 @@ import shutil
 import subprocess
 import sys
 
-import chromadb
 import numpy as np
 import pytest
-from chromadb import Collection, EmbeddingFunction
-from chromadb.api.client import Client
-from chromadb.config import Settings as ClientSettings
-from chromadb.errors import InternalError
 from support import ROOT
+from support.late import Late
 from support.sample_records import context
 
 from environments.base import InputError
-from memory.embedding import HashedNgrams
 from memory.failures import FailureMemory, embedded_text, use_memory
 from memory.records import Cause
 from memory.settings import MemorySettings
+
+chromadb = Late("chromadb")
+embedding = Late("memory.embedding")
 
 SETTINGS = MemorySettings(recur_after=3)
 NOTES = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes': it exists")
@@ -111,7 +109,7 @@ def test_a_context_that_is_known_makes_no_other_known(tmp_path):
     contexts = [
         context(identifier, words[start : start + 8]) for identifier, start in zip("abc", range(3), strict=True)
     ]
-    first, second, third = HashedNgrams()([embedded_text(one) for one in contexts])
+    first, second, third = embedding.HashedNgrams()([embedded_text(one) for one in contexts])
     assert min(first @ second, second @ third) >= 0.8 > first @ third
     with FailureMemory(tmp_path / "failures", MemorySettings(duplicate_above=0.8)) as memory:
         assert statuses(memory.judge(contexts, 0)) == ["new", "known", "new"]
@@ -157,10 +155,12 @@ def test_what_was_remembered_outlives_the_process(tmp_path):
 
 
 def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(Client, "get_max_batch_size", lambda self: 4)
+    monkeypatch.setattr(chromadb.api.client.Client, "get_max_batch_size", lambda self: 4)
     written = []
-    upsert = Collection.upsert
-    monkeypatch.setattr(Collection, "upsert", lambda self, **rows: written.append(rows["ids"]) or upsert(self, **rows))
+    upsert = chromadb.Collection.upsert
+    monkeypatch.setattr(
+        chromadb.Collection, "upsert", lambda self, **rows: written.append(rows["ids"]) or upsert(self, **rows)
+    )
     contexts = [context(f"a{number:02d}", (f"number {number * 7919}",)) for number in range(12)]
     with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
         memory.remember(contexts, {one.id: 1 for one in contexts}, 0)
@@ -196,7 +196,7 @@ def _judged_by_hand(remembered, contexts, iteration):
     """The documented rule over everything that was remembered: (context, iteration, tasks admitted)."""
 
     def cosine(one, other):
-        first, second = HashedNgrams()([embedded_text(one), embedded_text(other)])
+        first, second = embedding.HashedNgrams()([embedded_text(one), embedded_text(other)])
         return round(float(first.astype(np.float64) @ second), 4)
 
     covering = [one for one, explored, admitted in remembered if 0 < iteration - explored < 3 and admitted]
@@ -261,35 +261,38 @@ def test_copies_of_one_text_hide_no_other(tmp_path):
 
 def test_collections_of_an_earlier_version_or_another_embedder_are_deleted(tmp_path):
     folder = tmp_path / "failures"
-    client = chromadb.PersistentClient(folder, settings=ClientSettings(anonymized_telemetry=False))
+    client = chromadb.PersistentClient(folder, settings=chromadb.config.Settings(anonymized_telemetry=False))
     old = client.create_collection("covering-hashed-ngrams-1024", embedding_function=None)
     old.add(ids=["a"], embeddings=[[1.0]], metadatas=[{"iterations": "{}"}])
-    client.create_collection("contexts-model-2-0000", embedding_function=Unregistered()).add(ids=["a"], documents=["a"])
+    client.create_collection("contexts-model-2-0000", embedding_function=unregistered()).add(ids=["a"], documents=["a"])
     client.close()
     assert statuses(_judged_from_the_records(folder)) == ["known"]
     with FailureMemory(folder, SETTINGS) as memory:
         assert [one.name for one in memory._client.list_collections()] == ["contexts-hashed-ngrams-1024"]
 
 
-class Unregistered(EmbeddingFunction):
+def unregistered():
     """The function of an embedder that this version does not have."""
 
-    def __init__(self):
-        pass
+    class Unregistered(chromadb.EmbeddingFunction):
+        def __init__(self):
+            pass
 
-    def __call__(self, input):
-        return [np.ones(2, dtype=np.float32) for _ in input]
+        def __call__(self, input):
+            return [np.ones(2, dtype=np.float32) for _ in input]
 
-    @staticmethod
-    def name():
-        return "of-another-version"
+        @staticmethod
+        def name():
+            return "of-another-version"
 
-    def get_config(self):
-        return {"path": "/no/model"}
+        def get_config(self):
+            return {"path": "/no/model"}
 
-    @staticmethod
-    def build_from_config(config):
-        return Unregistered()
+        @staticmethod
+        def build_from_config(config):
+            return Unregistered()
+
+    return Unregistered()
 
 
 def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, monkeypatch):
@@ -432,7 +435,7 @@ def test_damage_that_shows_in_use_is_mended_once(tmp_path, filled, capsys):
     def use(memory):
         asked.append(memory.holds(["a"]))
         if asked == [True]:
-            raise InternalError("a page cannot be read")
+            raise chromadb.errors.InternalError("a page cannot be read")
         return memory.holds(["a"])
 
     assert use_memory(folder, SETTINGS, use) is False

@@ -90,3 +90,9 @@ def test_hostile_files_are_one_sentence(tmp_path: Path, make, told: str) -> None
     with pytest.raises(InputError, match=told) as caught:
         read_yaml(path)
     assert str(path) in str(caught.value)
+
+
+def test_who_changes_a_document_changes_it_for_nobody_else():
+    first = parse_yaml("a: {b: [1]}", "mine.yaml")
+    first["a"]["b"].append(2)
+    assert parse_yaml("a: {b: [1]}", "mine.yaml") == {"a": {"b": [1]}}

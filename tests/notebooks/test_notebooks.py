@@ -1,54 +1,143 @@
-"""Every notebook runs from its first cell to its last, and says what it promises."""
+"""Every notebook runs from its first cell to its last, shows what is committed, and says what it promises."""
 
-import os
+from __future__ import annotations
+
+import re
+from itertools import pairwise
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from support.faulty_server import KEY, FaultyServer
+from support.notebooks import METADATA, WITHOUT_OUTPUTS, differences, executed, notebooks, shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.external]
+from agents.chat.recorded import RecordedReply
+from environments.appworld.installation import Installation
+from graph.walkthrough import VARIABLE, prepared_run
+from graph.walkthrough_chat import RECORDED
+from memory.jsonl import read_jsonl
 
-FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+PROMISED: dict[str, tuple[str, ...]] = {
+    "01_one_iteration.ipynb": ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),
+    "02_signals.ipynb": ("forgetting", "boundary", "rare", "theta / 100 * N", "group: signals"),
+    "03_verification.ipynb": ("unknown_tool", "ungrounded_argument", "nondeterministic", "trivial_policy", "sealed"),
+    "04_chat_roles.ipynb": ("unmet_precondition", "refused, trivial_policy", "RoleRefused", "roles.budget.tokens"),
+    "05_seal.ipynb": ("correct_abstention", "weighted", "state mismatch: shown in steps", "with a hint"),
+    "06_appworld.ipynb": (),
+    "07_read_a_run.ipynb": ("training step", "generation", "seconds of wall-clock time", "environment calls"),
+    "08_your_environment.ipynb": ("has no docstring", "24 passed", "60 tasks", "accepted", "--resume"),
+}
+"""What the outputs of each notebook have to name; nothing where they depend on what is installed."""
 
+CPU_SECONDS = 60
+"""What a notebook may take beside the run that all of them read."""
 
-def executed(name: str) -> str:
-    """Everything that the notebook's cells print or show, after running them in a fresh kernel."""
-    notebook = nbformat.read(FOLDER / name, as_version=4)
-    NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
-    ).execute()
-    shown = []
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            shown.append(output.get("text") or data.get("text/markdown") or data.get("text/plain") or "")
-    return "\n".join(shown)
-
-
-@pytest.fixture(autouse=True)
-def _plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "PYDEVD_DISABLE_FILE_VALIDATION", "1")
-
-
-def test_every_notebook_has_a_test() -> None:
-    assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == ["01_one_iteration.ipynb"]
-
-
-def test_one_iteration() -> None:
-    shown = executed("01_one_iteration.ipynb")
-    for node in ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"):
-        assert node in shown
-    assert "mermaid" in shown
-    assert "accepted" in shown
-    assert "tasks in D_0" in shown
+OF_A_MACHINE = re.compile(
+    r"/(?:tmp|home|root|Users|work|opt|usr|var|mnt)/\w|\b0x[0-9a-f]{6,}|\b20\d\d-\d\d-\d\d[T ]\d\d:|ipykernel_\d"
+)
+OF_APPWORLD = re.compile(r"supervisor|simple_note|api_docs|access_token|\bapis\.|\bmade\d\d_\d", re.IGNORECASE)
+"""Names in what AppWorld's apps answer and in its tasks."""
+NAMES = [path.name for path in notebooks()]
 
 
-def test_committed_outputs_are_whole_and_name_no_machine() -> None:
-    for path in FOLDER.glob("*.ipynb"):
-        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-        assert all(cell.execution_count for cell in cells), f"{path.name}: run every cell before committing"
-        outputs = [output for cell in cells for output in cell.outputs]
-        assert outputs
-        assert not [output for output in outputs if output.output_type == "error"]
-        assert not [output for output in outputs if "/tmp/" in str(output)]
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, preloaded: None) -> Path:
+    """The run that all notebooks read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("notebooks") / "run"))
+        return prepared_run().root
+
+
+def test_every_notebook_has_a_promise() -> None:
+    assert sorted(PROMISED) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.external
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_it_shows_what_is_committed(name: str, run: Path) -> None:
+    path = next(path for path in notebooks() if path.name == name)
+    before = getrusage(RUSAGE_CHILDREN)
+    fresh = executed(path, run)
+    after = getrusage(RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < CPU_SECONDS
+    assert not [word for word in PROMISED[name] if word not in shown(fresh)]
+    found = differences(nbformat.read(path, as_version=4), fresh, hidden=name in WITHOUT_OUTPUTS)
+    assert not found, "make notebooks writes the outputs anew:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_committed_outputs_are_whole_and_name_no_machine(name: str) -> None:
+    path = next(path for path in notebooks() if path.name == name)
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata == METADATA
+    assert not OF_A_MACHINE.findall(path.read_text())
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if name in WITHOUT_OUTPUTS:
+        assert not [cell for cell in code if cell.outputs or cell.execution_count]
+        return
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "run every cell: make notebooks"
+    assert not [cell.metadata for cell in notebook.cells if cell.metadata]
+    outputs = [output for cell in code for output in cell.outputs]
+    assert {output.output_type for output in outputs} <= {"stream", "display_data", "execute_result"}
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    assert [output for output in outputs if "image/svg+xml" in output.get("data", {})], "it has no picture"
+    assert not OF_APPWORLD.findall(str(outputs)), "AppWorld's data may not be published"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prose_leads(name: str) -> None:
+    """Text before every piece of code, and no long code: helpers are in the package."""
+    cells = nbformat.read(next(path for path in notebooks() if path.name == name), as_version=4).cells
+    assert cells[0].cell_type == "markdown"
+    for one, other in pairwise(cells):
+        assert "markdown" in (one.cell_type, other.cell_type), f"code follows code: {other.source}"
+    lengths = {cell.source: len(cell.source.splitlines()) for cell in cells if cell.cell_type == "code"}
+    assert not [source for source, lines in lengths.items() if lines > 15]
+    prose = sum(len(cell.source) for cell in cells if cell.cell_type == "markdown")
+    assert prose > sum(map(len, lengths))
+
+
+@pytest.mark.slow
+@pytest.mark.external
+@pytest.mark.long
+def test_without_its_world_the_notebook_of_appworld_ends_with_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COEVOLVE_APPWORLD", str(tmp_path / "nowhere"))
+    path = next(path for path in notebooks() if path.name == "06_appworld.ipynb")
+    (line,) = shown(executed(path, tmp_path)).strip().splitlines()
+    assert line.startswith("The rest of this notebook does nothing: ")
+    assert "make appworld" in line
+
+
+@pytest.mark.slow
+@pytest.mark.external
+@pytest.mark.long
+@pytest.mark.appworld
+def test_with_its_world_the_notebook_of_appworld_plays_an_episode(tmp_path: Path, installation: Installation) -> None:
+    said = shown(executed(next(path for path in notebooks() if path.name == "06_appworld.ipynb"), tmp_path))
+    for promised in ("The user asks:", "is not allowed: open", "success=False", "success=True", "ungrounded_argument"):
+        assert promised in said
+
+
+@pytest.mark.slow
+@pytest.mark.external
+@pytest.mark.long
+def test_the_notebook_of_chat_roles_asks_an_endpoint_where_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint gives the recorded replies, so that the notebook ends as it does without one."""
+    roles = {"Reflection": "reflector", "NextCall": "explorer", "ProposedTasks": "abstractor"}
+    replies = {role: [one.content for one in read_jsonl(RECORDED, RecordedReply) if one.role == role] for role in roles.values()}
+    with FaultyServer(lambda request: replies[roles[request.schema]].pop(0)) as server:
+        for name, value in {"COEVOLVE_CHAT_MODEL": "served", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}.items():
+            monkeypatch.setenv(name, value)
+        said = shown(executed(next(path for path in notebooks() if path.name == "04_chat_roles.ipynb"), tmp_path))
+        assert len(server.requests) == 10
+    assert "The replies above are those of served" in said
+    assert "refused, trivial_policy" in said
+    assert KEY not in said

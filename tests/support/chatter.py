@@ -21,6 +21,7 @@ class Chatter:
     max_new_tokens: int = 9
     stop_ids: frozenset[int] = frozenset({STOP})
     opening: tuple[int, ...] = ()
+    withheld: tuple[tuple[int, ...], ...] = ((),)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Chatter:
         if self.opening and not self.acted:
             new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
-        return TokenPrompt(new, self.max_new_tokens)
+        return TokenPrompt(new, self.max_new_tokens, self.withheld[len(self.acted) % len(self.withheld)])
 
     def _add(self, ids: Sequence[int], logprobs: Sequence[float], sampled: bool) -> None:
         self.ids += ids
@@ -53,3 +54,18 @@ class Chatter:
         self._add(message.ids, message.logprobs, True)
         self.acted.append(message)
         self.following = self._suffix() if len(self.acted) < self.actions else None
+
+
+class OnStarter(Chatter):
+    """Prompts of the starter's ids."""
+
+    def _suffix(self) -> TokenPrompt:
+        prompt = super()._suffix()
+        shifted = [one + 100 for one in prompt.ids]
+        self.ids[-len(shifted) :] = shifted
+        return TokenPrompt(shifted, prompt.max_new_tokens)
+
+
+def starter_episodes(count: int = 6) -> list[OnStarter]:
+    """Episodes with many stop ids, so that messages end in both ways."""
+    return [OnStarter(seed, actions=3, longest=12, stop_ids=frozenset(range(100, 900, 5))) for seed in range(count)]

@@ -37,6 +37,7 @@ class FakeServer:
         self.fail_next: list[str] = []
         """Faults of the next messages, canaries not counted: abort, mixed, nan, huge, status, tokens, cut, drop."""
         self.fail_load = 0
+        self.restart_in_load = False
         self.release = "0.32.0"
         self.posts = {
             "/collective_rpc",
@@ -59,7 +60,9 @@ class FakeServer:
         from transformers import AutoModelForCausalLM
 
         self.loads.append(path)
-        if self.ignore_loads:
+        if self.restart_in_load:
+            self.start()
+        if self.restart_in_load or self.ignore_loads:
             return
         head = self.model.get_output_embeddings().weight.detach().clone()
         self.model = AutoModelForCausalLM.from_pretrained(path).eval()

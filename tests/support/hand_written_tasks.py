@@ -49,4 +49,3 @@ ACCOUNT_AND_ANSWER = written(
     _account("todoist", "Pim", "Vos"),
     call("supervisor.complete_task", answer="done"),
 )
-TASKS = (ANSWER, ACCOUNT, ACCOUNT_AND_ANSWER)

@@ -2,11 +2,13 @@
 
 ``python -m support.killing END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process
 that comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL),
-or ``full``, the disk takes no more from then on.
+``full``, the disk takes no more from then on, or ``round``, it kills the process that trains beside the graph: only
+times at which there is one are counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib
@@ -72,6 +74,7 @@ MAY_DIFFER = (
     "checkpoints.sqlite*",  # LangGraph's, rebuildable, holds times
     "failures/*",  # Chroma's files, rebuildable; what they hold is compared by id
     "*.lock",
+    "*.lock.json",  # names a lock's last holder: one that was killed as it ended leaves it
     "policy/*/training_args.bin",  # names the folder
     "policy/*/trainer_state.json",  # holds times; what counts of it stands in round.json
 )
@@ -131,18 +134,33 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], ti
     return False
 
 
-def kill(process: subprocess.Popen[bytes], victim: str) -> list[int]:
-    """SIGKILL the ``parent``, its ``child`` or ``both``; ``stopped``: SIGTERM the parent. The pids of them all."""
-    children = psutil.Process(process.pid).children(recursive=True)
+def kill(process: subprocess.Popen[bytes], victim: str, root: Path) -> list[int]:
+    """SIGKILL the ``parent``, its ``child`` or ``both``; ``stopped``: SIGTERM the parent. The pids of them all.
+
+    Where the command and its children are forks of the preloaded process, each is killed itself, not the process that
+    waits for it: what ends the others is then what the project does.
+    """
+    waiting = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    forks = [one for one in living(root, []) if _is_fork(one)]
+    argv = waiting[0].cmdline()
+    own = [one for one in forks if one.cmdline()[: len(argv)] == argv] or waiting[:1]  # a fork's has padding behind it
+    children = [one for one in forks if one not in own] or [one for one in waiting if one.pid != process.pid]
     if victim in ("child", "both"):
         for child in children:
             child.kill()
     if victim in ("parent", "both"):
-        process.kill()
+        own[0].kill()
     if victim == "stopped":
         process.terminate()
     process.wait(timeout=60)
-    return [process.pid, *(child.pid for child in children)]
+    return [one.pid for one in (*waiting, *forks)]
+
+
+def _is_fork(process: psutil.Process) -> bool:
+    """Whether this is a command's fork of the preloaded process, and not the process that waits for it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any("preloaded/process.py" in part for part in process.parent().cmdline())
+    return False
 
 
 def seconds_until_gone(root: Path, pids: list[int], limit: float = 10.0) -> float:
@@ -252,6 +270,12 @@ def install(end: str, hook: str, number: int) -> None:
         with guard:
             return next(calls)
 
+    def beside(*given: Any, **named: Any) -> Any:
+        result = work(*given, **named)
+        if (training := _beside()) and come() == number:
+            training[0].kill()
+        return result
+
     async def awaited(*given: Any, **named: Any) -> Any:
         result = await work(*given, **named)
         _kill_if(come() == number)
@@ -268,7 +292,17 @@ def install(end: str, hook: str, number: int) -> None:
         return work(*given, **named)
 
     killed = awaited if inspect.iscoroutinefunction(work) else called
-    setattr(owner, name, full if end == "full" else killed)
+    setattr(owner, name, {"full": full, "round": beside}.get(end, killed))
+
+
+def _beside() -> list[psutil.Process]:
+    """The process of a round that is trained while the graph of the iteration before it runs."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended, and nobody has waited for it yet
+            if {"training.run_round", "1"} <= set(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def _kill_if(now: bool) -> None:

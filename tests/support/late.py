@@ -13,6 +13,6 @@ class Late:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):  # pytest asks everything in a module for some
+        if attribute.startswith("__") or attribute == "_mock_name":  # pytest asks everything in a module for these
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

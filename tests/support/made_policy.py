@@ -75,7 +75,7 @@ def trained_policy(steps: int = 100) -> Policy:
         return load_policy(str(path), device="cpu")
 
 
-def small_settings(steps: int, seed: int = 0) -> WarmStartSettings:
+def small_settings(steps: int, seed: int = 0, **others: float | bool) -> WarmStartSettings:
     return WarmStartSettings(
-        steps=steps, seed=seed, hidden=64, layers=2, vocabulary=640, batch=8, warmup_steps=10, held_out=5
+        steps=steps, seed=seed, hidden=64, layers=2, vocabulary=640, batch=8, warmup_steps=10, held_out=5, **others
     )

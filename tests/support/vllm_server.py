@@ -6,6 +6,8 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,10 +87,17 @@ def installed_vllm() -> str:
     return str(PYTHON)
 
 
+@contextmanager
+def serving_starter(logs: Path, port: int = 0) -> Iterator[RunningServer]:
+    """The starter in float32, with adapters of rank 8 by name."""
+    settings = ServerSettings(python=installed_vllm(), start_timeout=600, port=port)
+    served = ServedPolicy(str(STARTER), "float32", CONTEXT, lora_rank=8)
+    with vllm_servers(settings, served, logs) as servers:
+        yield servers[0]
+
+
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """The starter in float32, with adapters of rank 8 by name."""
-    settings = ServerSettings(python=installed_vllm(), start_timeout=600)
-    served = ServedPolicy(str(STARTER), "float32", CONTEXT, lora_rank=8)
-    with vllm_servers(settings, served, tmp_path_factory.mktemp("vllm")) as servers:
-        yield servers[0]
+    """One server for all tests."""
+    with serving_starter(tmp_path_factory.mktemp("vllm")) as server:
+        yield server

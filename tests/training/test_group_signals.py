@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rollouts import CRASHED, group, rollout, turn
 
-from memory.records import SignalKind
+from memory.records import PAPER_KINDS
 from training.settings import SignalSettings
 from training.signals import GroupScore, extract, patterns
 
-FORGETTING, BOUNDARY, RARE = SignalKind
+FORGETTING, BOUNDARY, RARE = PAPER_KINDS
 
 
 def read(trajectories, earlier=None, **changes):
@@ -211,7 +211,7 @@ def test_what_holds_for_every_round(round_, earlier, length, data):
     assert sum(score.n for score in extraction.scores) == len(valid)
     assert sum(round(score.mean * score.n) for score in extraction.scores) == sum(one.success for one in valid.values())
     assert extraction.pattern_occurrences == sum(max(0, len(one.calls()) - length + 1) for one in valid.values())
-    assert extraction.counts() == {kind: len(of_kind(extraction, kind)) for kind in SignalKind}
+    assert extraction.counts() == {kind: len(of_kind(extraction, kind)) for kind in PAPER_KINDS}
     assert len({signal.id for signal in extraction.signals}) == len(extraction.signals)
     for signal in extraction.signals:
         evidence = valid[signal.trajectory_id]

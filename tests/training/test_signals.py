@@ -9,17 +9,18 @@ from pydantic import ValidationError
 from support.rollouts import CRASHED, group, rollout, turn
 
 from environments.base import InputError
-from memory.records import SignalKind
+from memory.records import PAPER_KINDS, SignalKind
 from training.settings import SignalSettings
-from training.signals import GroupScore, PatternCount, action_pattern, extract
+from training.signals import GroupScore, PatternCount, action_pattern, extract, former_rounds
 
-FORGETTING, BOUNDARY, RARE = SignalKind
+FORGETTING, BOUNDARY, RARE = PAPER_KINDS
+UNSOLVED = SignalKind.UNSOLVED
 ALL, NONE, HALF = [True, True], [False, False], [True, False]
 
 
-def read(trajectories, earlier=None, counted=(), iteration=0, **changes):
+def read(trajectories, earlier=None, counted=(), iteration=0, shapes=None, solved=(), **changes):
     limits = SignalSettings(**{"rare_min_patterns": 1, **changes})
-    return extract(trajectories, earlier or {}, limits, iteration, counted)
+    return extract(trajectories, earlier or {}, limits, iteration, counted, shapes, solved)
 
 
 def marked(extraction, kind):
@@ -166,10 +167,52 @@ def test_a_trajectory_carries_every_kind_that_fires():
     round_ = [rollout("t", 1, 0, False, "odd"), rollout("t", 1, 1, True, "odd"), *group("u", 1, NONE)]
     extraction = read(round_, scored([1, 1]), counted=held(**MANY))
     kinds = {(one.trajectory_id, one.kind) for one in extraction.signals}
-    assert kinds == {("t/1/0", kind) for kind in SignalKind} | {("t/1/1", BOUNDARY), ("t/1/1", RARE)}
+    assert kinds == {("t/1/0", kind) for kind in PAPER_KINDS} | {("t/1/1", BOUNDARY), ("t/1/1", RARE)}
     assert extraction.counts() == {FORGETTING: 1, BOUNDARY: 2, RARE: 2}
     assert extraction.task_counts() == {FORGETTING: 1, BOUNDARY: 1, RARE: 1}
     assert extraction.marked() == 2
+
+
+SHAPES = {
+    "a": ("open", "read"),
+    "a2": ("open", "read"),  # the same calls with other values
+    "b": ("read", "open"),
+    "c": ("open", "send", "seal", "send"),
+    "d": ("send",),
+    "mute": (),
+}
+LISTED = {"kinds": tuple(SignalKind)}
+
+
+@pytest.mark.parametrize(
+    ("now", "solved", "changes", "found"),
+    [
+        pytest.param({"a": NONE}, (), {}, {"a/0/0": (2, "open read"), "a/0/1": (2, "open read")}, id="never done"),
+        pytest.param({"a": HALF}, (), {}, {}, id="one success of the task is enough"),
+        pytest.param({"a": NONE, "a2": HALF}, (), {}, {}, id="or of another with the same calls"),
+        pytest.param({"a": NONE}, ("a2",), {}, {}, id="or in a former round of the window"),
+        pytest.param({"a": [False]}, ("gone",), {}, {"a/0/0": (2, "open read")}, id="not of a task of unknown calls"),
+        pytest.param({"b": [False], "a": ALL}, (), {}, {"b/0/0": (0, "read open")}, id="each function, another order"),
+        pytest.param({"b": [False], "a": ALL}, (), {"unsolved": "function"}, {}, id="which is a setting"),
+        pytest.param({"c": [False], "a": ALL}, (), {}, {"c/0/0": (2, "send seal")}, id="never done ones are named"),
+        pytest.param({"c": [False]}, ("a", "d"), {"unsolved": "function"}, {"c/0/0": (1, "seal")}, id="alone, too"),
+        pytest.param({"d": [CRASHED]}, (), {}, {}, id="a fault of the environment is not a failure"),
+        pytest.param({"mute": NONE, "other": NONE}, (), {}, {}, id="without a known shape nothing is"),
+        pytest.param({"a": NONE}, (), {"kinds": PAPER_KINDS}, {}, id="nothing where the kind is not listed"),
+    ],
+)
+def test_unsolved_marks_each_failure_at_calls_without_a_success(now, solved, changes, found):
+    trajectories = [one for task_id, results in now.items() for one in group(task_id, 0, results)]
+    extraction = read(trajectories, shapes=SHAPES, solved=solved, **LISTED | changes)
+    signals = of_kind(extraction, UNSOLVED)
+    assert {one.trajectory_id: (one.count, " ".join(one.pattern)) for one in signals} == found
+    assert {(one.score, one.successful_evidence) for one in signals} <= {(0.0, False)}
+    assert (UNSOLVED in extraction.counts()) == (UNSOLVED in changes.get("kinds", LISTED["kinds"]))
+
+
+def test_the_window_of_unsolved_ends_with_the_round():
+    windows = [list(former_rounds(SignalSettings(**LISTED, unsolved_rounds=rounds), 4)) for rounds in (1, 3, 9)]
+    assert windows == [[], [2, 3], [0, 1, 2, 3]]
 
 
 def test_an_empty_round_shows_nothing():
@@ -246,8 +289,9 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
     for score in first.scores:
         earlier[score.task_id].append(score)
     second = extract(after, earlier, limits, 1, first.patterns)
-    unread = max((one.step for one in after), default=0) - (limits.last_steps or len(run))
-    assert {(one.trajectory_id, one.kind) for one in second.signals} == by_hand(run, max(cut, unread), limits)
+    newest = max((one.step for one in after), default=0)
+    unread = cut if limits.last_steps is None else max(cut, newest - limits.last_steps)
+    assert {(one.trajectory_id, one.kind) for one in second.signals} == by_hand(run, unread, limits)
     assert second == extract(data.draw(st.permutations(after)), earlier, limits, 1, first.patterns)
     assert len({one.id for one in (*first.signals, *second.signals)}) == len(first.signals) + len(second.signals)
     assert second.left_out == sum(one.infrastructure_error is not None for one in after)
@@ -259,6 +303,33 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
             assert other.infrastructure_error is None
             assert other.success != known[signal.trajectory_id].success
             assert (other.task_id, other.step) == (signal.task_id, known[signal.trajectory_id].step)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    run=rounds,
+    shapes=st.dictionaries(
+        st.sampled_from("abc"), st.lists(st.sampled_from(["ls", "cd", "rm"]), max_size=3).map(tuple)
+    ),
+    solved=st.sets(st.sampled_from("abc")),
+    of=st.sampled_from(["shape", "function"]),
+    data=st.data(),
+)
+def test_unsolved_is_what_its_definition_says(run, shapes, solved, of, data):
+    limits = SignalSettings(**LISTED, unsolved=of)
+    valid = [one for one in run if one.infrastructure_error is None]
+    done = [shapes.get(name, ()) for name in {one.task_id for one in valid if one.success} | solved]
+    expected = set()
+    for one in valid:
+        shape = shapes.get(one.task_id, ())
+        no_function = any(all(name not in other for other in done) for name in shape)
+        if shape and not one.success and (no_function or (of == "shape" and shape not in done)):
+            expected.add(one.id)
+    found = extract(run, {}, limits, 0, (), shapes, solved)
+    assert set(marked(found, UNSOLVED)) == expected
+    assert found == extract(data.draw(st.permutations(run)), {}, limits, 0, (), shapes, solved)
+    without = extract(run, {}, SignalSettings(), 0, (), shapes, solved)
+    assert without.signals == tuple(one for one in found.signals if one.kind is not UNSOLVED)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6))

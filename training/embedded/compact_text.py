@@ -8,10 +8,10 @@
     A end
 
 **Pointers** (a property of the embedded policy; state it wherever its figures appear): strings in double quotes and
-numbers of the user's text, and values in observations, are shown as ``$1`` to ``$9`` in order of first appearance. An
-action may name ``$k``; the call then carries the full value with the type of its source. Documented constants (enum
-values, booleans, null) are written literally. Pretrained models read literal text. Our choice: without pointers a model
-of this size does not learn to copy values within minutes.
+numbers of the user's text, and values in observations, are shown as ``$1``, ``$2`` and so on in order of first
+appearance (up to ``CompactSettings.references``). An action may name ``$k``; the call then carries the full value with
+the type of its source. Documented constants (enum values, booleans, null) are written literally. Pretrained models read
+literal text. Our choice: without pointers a model of this size does not learn to copy values within minutes.
 
 **Cues** of the learning interface are one word each if the settings reserve tokens for them: guidelines before the
 user's text (``U !state_mismatch create the directory $1``), the kind of a hint after the observation (``O error:no such
@@ -87,7 +87,7 @@ def constants_of(tool: ToolSpec) -> frozenset[str]:
 
 
 class Pointers:
-    """The values of the pointers ``$1`` to ``$9`` in one episode, in order of first appearance."""
+    """The values of the pointers ``$1``, ``$2`` and so on in one episode, in order of first appearance."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -201,6 +201,8 @@ class CompactText:
         """
         if isinstance(value, list):
             return "[" + ",".join(self._write(tool, name, item) for item in value) + "]"
+        if isinstance(value, dict) and value and all(map(_WORD.fullmatch, value)):
+            return "{" + ",".join(f"{key}:{self._write(tool, name, item)}" for key, item in value.items()) + "}"
         if value is None or isinstance(value, bool | dict):
             return json.dumps(value, ensure_ascii=False)
         parameter = tool.parameter(name)
@@ -248,6 +250,8 @@ class CompactText:
             return self._read_reference(text, at)
         if first == "[":
             return self._read_list(text, at + 1, depth + 1)
+        if first == "{" and _WORD.match(text, at + 1):
+            return self._read_object(text, at + 1, depth + 1)
         if word := _WORD.match(text, at):
             if word.group() in _LITERALS:
                 return _LITERALS[word.group()], word.end()
@@ -276,6 +280,22 @@ class CompactText:
             item, at = self._read_value(text, at, depth)
             items.append(item)
         return items, at + 1
+
+    def _read_object(self, text: str, at: int, depth: int) -> tuple[JsonValue, int]:
+        """Read an object whose keys are bare words; one in JSON is read as JSON."""
+        if depth > _DEEPEST:
+            raise ValueError("the value is nested too deeply")
+        items: dict[str, JsonValue] = {}
+        while True:
+            key = _WORD.match(text, at)
+            if key is None or text[key.end() : key.end() + 1] != ":" or key.group() in items:
+                raise ValueError(f"expected a new key and ':' at {text[at : at + 12]!r}")
+            items[key.group()], at = self._read_value(text, key.end() + 1, depth)
+            if text[at : at + 1] == "}":
+                return items, at + 1
+            if text[at : at + 1] != ",":
+                raise ValueError(f"expected ',' or '}}' at {text[at : at + 12]!r}")
+            at += 1
 
 
 def _one_line(text: str) -> str:

@@ -1,8 +1,8 @@
 """The tiny policy's own tokenizer: byte-level BPE with the structure of the pointer-copy rendering as single tokens.
 
-Single tokens are the line starts, ``A @function``, `` @parameter=``, ``$1`` to ``$9`` and the documented constants
-(only as whole words: "on" inside "front" stays text). The other tokens are learnt from rendered lines. Our choice: the
-model writes a tool's name or a value as one token, so it does not need to learn to spell.
+Single tokens are the line starts, ``A @function``, `` @parameter=``, the pointers ``$1``, ``$2`` and so on, and the
+documented constants (only as whole words: "on" inside "front" stays text). The other tokens are learnt from rendered
+lines. Our choice: the model writes a tool's name or a value as one token, so it does not need to learn to spell.
 """
 
 from __future__ import annotations

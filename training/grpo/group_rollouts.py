@@ -113,7 +113,13 @@ class GroupRollouts:
             max_actions=settings.max_actions,
             strict_messages=settings.strict_messages,
             max_steps=settings.max_episode_steps,
+            held_to_tools=settings.held_to_tools,
         )
+
+    @property
+    def played_in(self) -> Environment:
+        """The environment that episodes are played in: with SEAL, behind its learning interface."""
+        return self.environment if self.seal is None else self.seal.environment
 
     def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
         """Play the trainer's next step.
@@ -124,7 +130,7 @@ class GroupRollouts:
         step = done + 1
         began = time.perf_counter()
         self.sampler.load_weights(done)
-        environment = self.environment if self.seal is None else self.seal.environment
+        environment = self.played_in
         with self.ranks.agreeing():
             groups = self._play(step, prompts, trainer, environment, self._samples(step, prompts))
         whole = self._of_all_ranks(step, groups)
@@ -141,7 +147,7 @@ class GroupRollouts:
                 self.keep(_in_order((*everything, *replaced), trajectories if whole is None else whole))
         diagnosing = self._diagnose(step, trajectories if whole is None else whole)
         filler = int(self.policy.tokenizer.eos_token_id)
-        rows = [_row(result, filler).cut_to(self.settings.max_trained_tokens) for result in results]
+        rows = [token_row(result, filler).cut_to(self.settings.max_trained_tokens) for result in results]
         rewards = [trajectory.reward for trajectory in trajectories]
         lent = self._lend(step, trajectories, environment)
         if self.settings.experimental.lend_reference == "off_policy":
@@ -310,7 +316,7 @@ class GroupRollouts:
         ]
         self.keep_lent(played)
         return {
-            place: (_row(result, filler=0).cut_to(self.settings.max_trained_tokens), trajectory.reward)
+            place: (token_row(result, filler=0).cut_to(self.settings.max_trained_tokens), trajectory.reward)
             for place, result, trajectory in zip(places, results, played, strict=True)
             if trajectory.success
         }
@@ -404,17 +410,18 @@ def _occurrences(prompts: Sequence[str]) -> list[int]:
     return samples
 
 
-def _row(result: EpisodeResult, filler: int) -> TokenRow:
+def token_row(result: EpisodeResult, filler: int) -> TokenRow:
     """Return the tokens of one result; after an infrastructure error all of them are masked."""
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
         # TRL needs at least one token per row.
-        return TokenRow(prompt_ids, [filler], [0.0], [0], result.turn_begins)
+        return TokenRow(prompt_ids, [filler], [0.0], [0], result.turn_begins, result.withheld)
     failed = result.infrastructure_error is not None
     # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
     # it.
     mask = [0] * len(result.mask) if failed else list(result.mask)
-    return TokenRow(prompt_ids, list(result.completion_ids), list(result.logprobs), mask, result.turn_begins)
+    ids, logprobs = list(result.completion_ids), list(result.logprobs)
+    return TokenRow(prompt_ids, ids, logprobs, mask, result.turn_begins, result.withheld)
 
 
 def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

@@ -30,7 +30,7 @@ from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
-__all__ = ["Ended", "check_launch", "failure_of", "launch_round", "sharding"]
+__all__ = ["Ended", "check_launch", "failure_of", "launch_round", "offloads", "sharding"]
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
@@ -85,6 +85,17 @@ def sharding(launch: LaunchSettings) -> Sharding | None:
     """Return how the processes divide the weights; None where each has all of them."""
     config = _config(launch)
     return None if config is None else _TYPES.get(config.distributed_type)
+
+
+def offloads(launch: LaunchSettings) -> bool:
+    """Return whether the processes keep parts of the training on other devices than their own, or may do so."""
+    config = _config(launch)
+    if config is None:
+        return False
+    divided = config.deepspeed_config
+    devices = (divided.get("offload_optimizer_device"), divided.get("offload_param_device"))
+    elsewhere = any(device not in (None, "none") for device in devices) or "deepspeed_config_file" in divided
+    return elsewhere or bool(config.fsdp_config.get("fsdp_offload_params"))
 
 
 def check_launch(launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:

@@ -40,6 +40,7 @@ class TokenRow:
     """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
 
     ``mask`` is 1 on the ids that the policy writes; user turns begin at the indexes ``begins`` of the completion.
+    ``withheld`` are for each of them the ids that could not be sampled; empty where nothing was withheld.
     """
 
     prompt_ids: list[int]
@@ -47,6 +48,7 @@ class TokenRow:
     logprobs: list[float]
     mask: list[int]
     begins: tuple[int, ...]
+    withheld: tuple[tuple[int, ...], ...] = ()
 
     def cut_to(self, most: int | None) -> TokenRow:
         """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.

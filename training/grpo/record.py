@@ -5,16 +5,17 @@ The record is computed from the round's trajectories and the trainer's log.
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import Field
 
 from environments.base import Record
-from memory.records import StopReason, Task, Trajectory, count_stops
+from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from training.rollout.sampling import EngineFigures
 from training.seal.failure_profile import SealFigures
 
@@ -141,12 +142,32 @@ class Stopwatch:
         )
 
 
+class ExpertRecord(Record):
+    """An expert step: ``references`` of new tasks were learnt from in ``updates`` of ``tokens`` written tokens in all.
+
+    ``replayed`` is the number of different references of older tasks that were learnt from too. ``left_out`` references
+    did not succeed under the limits of an episode: of new tasks, and of older ones that were drawn. Losses are nats per
+    token, means over the first and the last tenth of the updates; None where no task was new. ``measured`` is the time
+    of the updates; playing the references is part of the round's loading.
+    """
+
+    references: int
+    left_out: int
+    replayed: int
+    updates: int
+    tokens: int
+    first_loss: float | None
+    last_loss: float | None
+    measured: Measured = Measured()
+
+
 class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
     and ``mixed_groups`` are means over its steps, ``lent``, ``discarded`` and ``stop_reasons`` are sums. ``seal``:
-    SEAL's labels and guidelines in numbers, None where it is off. ``task_set`` is the t of the D_t that was trained on,
+    SEAL's labels and guidelines in numbers, None where it is off. ``expert``: the expert step before the first of
+    them, written where there is one. ``task_set`` is the t of the D_t that was trained on,
     written where it is not the iteration (``evolution.concurrent``); so were the earlier rounds whose scores tasks are
     drawn by. Equality of runs ignores ``measured``.
     """
@@ -167,8 +188,58 @@ class RoundRecord(Record):
     discarded: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
+    expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
     task_set: int | None = Field(default=None, exclude_if=_is_none)
     measured: RoundSeconds
+
+
+class StepMetrics(Record):
+    """One global step in plain numbers, for trackers of experiments: a line of ``metrics.jsonl``.
+
+    ``trainer`` is TRL's own log, means over the updates of the step, by TRL's names. ``rollouts`` are the numbers of
+    the step's ``StepRecord`` that do not come from the trainer, by ``plain_numbers``. ``measured`` are those of TRL's
+    numbers that differ between equal runs: times, and how far an engine was from the trainer.
+    """
+
+    step: int
+    trainer: dict[str, float]
+    rollouts: dict[str, float]
+    measured: dict[str, float] = {}
+
+
+_OF_THE_TRAINER = frozenset({"step", "kl", "loss", "grad_norm", "clipped"})
+_WITHOUT_MEANING = frozenset({"epoch"})  # of a data set; a round draws tasks
+_MEASURED = ("step_time", "sampling/", "profiling/")
+
+
+def step_metrics(record: StepRecord, log: Mapping[str, float]) -> StepMetrics:
+    """Return the numbers of one step: its record, and TRL's log of it. Numbers that are not finite are left out."""
+    kept = {name: value for name, value in log.items() if math.isfinite(value) and name not in _WITHOUT_MEANING}
+    measured = {name for name in kept if name.startswith(_MEASURED)}
+    return StepMetrics(
+        step=record.step,
+        trainer={name: value for name, value in kept.items() if name not in measured},
+        rollouts=plain_numbers(record, without=_OF_THE_TRAINER),
+        measured={name: kept[name] for name in kept if name in measured},
+    )
+
+
+def plain_numbers(record: Record, without: Collection[str] = ()) -> dict[str, float]:
+    """Return the finite numbers of a record by name, those of its records and mappings as ``NAME/KEY``.
+
+    Texts, truth values, lists and fields that are None are left out, and so are the fields named in ``without``.
+    """
+    found: dict[str, float] = {}
+
+    def collect(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                collect(f"{name}/{key}" if name else str(key), inner)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            found[name] = float(value)
+
+    collect("", {name: value for name, value in record.model_dump(mode="json").items() if name not in without})
+    return found
 
 
 class RoundProgress(Record):
@@ -233,6 +304,7 @@ def round_record(
     measured: RoundSeconds,
     lent: Sequence[Trajectory] = (),
     seal: SealFigures | None = None,
+    expert: ExpertRecord | None = None,
     task_set: int | None = None,
 ) -> RoundRecord:
     """Return the record of a round from all of its trajectories, the trainer's log by global step, lent references.
@@ -263,6 +335,7 @@ def round_record(
         discarded=sum(step.discarded for step in steps),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
+        expert=expert,
         task_set=None if task_set == iteration else task_set,
         measured=measured,
     )

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Environment, InputError, Record
 from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
+from memory.jsonl import derive_seed
 from memory.processes import hold_lock
-from memory.records import Trajectory
+from memory.records import Task, Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import EvolutionSettings, TaskSettings
 from memory.tasks import load_tasks, task_set, tasks_at
@@ -31,13 +32,16 @@ from training.grpo.checkpoints import (
 )
 from training.grpo.ranks import ALONE, Ranks, whole_state
 from training.grpo.record import (
+    ExpertRecord,
     RoundPlan,
     RoundProgress,
     RoundRecord,
     RoundSeconds,
     StepLog,
+    StepMetrics,
     Stopwatch,
     round_record,
+    step_metrics,
     step_record,
 )
 from training.grpo.reward import check_reward
@@ -50,7 +54,13 @@ from training.seal.seal import RULES, Seal, SealState, SealStep, figures, first_
 from training.seal.settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
 
-Stepped = TypeVar("Stepped", Trajectory, SealStep)
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    from training.grpo.group_rollouts import GroupRollouts
+
+Stepped = TypeVar("Stepped", Trajectory, SealStep, StepMetrics)
 
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
@@ -127,7 +137,9 @@ class _Round:
         self.report = report
         self.log = run.iteration(iteration).trajectories
         self.lent_log = run.iteration(iteration).lent
+        self.expert_path = run.iteration(iteration).expert
         self.seal_log = run.iteration(iteration).seal
+        self.metrics_log = run.iteration(iteration).metrics
         if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
@@ -171,6 +183,7 @@ class _Round:
             measured=mark.seconds,
             lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
             seal=self._seal_figures(),
+            expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
             task_set=self.task_set,
         )
 
@@ -191,12 +204,14 @@ class _Round:
             start = RoundStart(before=before, done=mark.step, checkpoint=str(folder), seconds=mark.seconds)
         else:
             self.log.unlink(missing_ok=True)
+            self.expert_path.unlink(missing_ok=True)
         if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
             check_written_by(Path(start.checkpoint), self.ranks)
         self._cut(self.lent_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
+        self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
@@ -224,6 +239,7 @@ class _Round:
         policy = load_starter(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
+        lent: list[Trajectory] = []
         bfloat16 = settings.policy.dtype == "bfloat16"
         sampler = open_sampler(
             settings.sampling,
@@ -242,6 +258,11 @@ class _Round:
         def keep(trajectories: Sequence[Trajectory]) -> None:
             append_jsonl(self.log, trajectories)
             latest[:] = trajectories
+            lent.clear()
+
+        def keep_lent(references: Sequence[Trajectory]) -> None:
+            self._keep_lent(references)
+            lent.extend(references)
 
         rollouts = GroupRollouts(
             plan,
@@ -250,7 +271,7 @@ class _Round:
             environment,
             settings.training,
             keep,
-            self._keep_lent,
+            keep_lent,
             stopwatch,
             seal,
             draw.others,
@@ -260,7 +281,8 @@ class _Round:
         def on_step(step: int) -> None:
             if not self.ranks.first:
                 return
-            done = step_record(step, latest, StepLog())
+            done = step_record(step, latest, StepLog(), sum(reference.success for reference in lent))
+            append_jsonl(self.metrics_log, [step_metrics(done, callback.numbers)])
             self.report(
                 RoundProgress(
                     step=step - start.before,
@@ -301,7 +323,33 @@ class _Round:
         callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
         checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
         with closing(sampler):
-            train(config, rollouts, callback, checkpoint, settings.policy.lora)
+            train(config, rollouts, callback, checkpoint, settings.policy.lora, self._expert(rollouts, start))
+
+    def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
+        """Return what makes the expert step of a round that begins; None where there is none to make."""
+        settings = self.settings.training.expert
+        if settings is None or start.done > start.before:
+            return None
+        from training.grpo.expert import ExpertStep, learnt_from, played
+
+        since = task_set(self.iteration - 1, self.settings.evolution.concurrent) if self.iteration > 0 else None
+        seed = derive_seed(self.settings.seed, "expert", self.iteration)
+        evolved = self.settings.tasks.uses_evolved
+        new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
+        data = played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
+        return lambda trainer: ExpertStep(
+            trainer, data, settings, seed, lambda record: write_json(self.expert_path, record)
+        )
+
+    def _failure_weights(self, rollouts: GroupRollouts, old: Sequence[Task]) -> list[float] | None:
+        """Return a weight for each older task by the rounds before this one; None where replays are drawn by chance."""
+        settings = self.settings.training.expert
+        if settings is None or settings.replay_by == "chance" or not old:
+            return None
+        from memory.mastery import failure_weights, success_in, tools_of
+
+        success = success_in(self.run, range(self.iteration), self.tasks, rollouts.played_in)
+        return failure_weights(old, success, tools_of(old, rollouts.played_in))
 
     def _keep_lent(self, references: Sequence[Trajectory]) -> None:
         if references:

@@ -38,6 +38,7 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
 Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
             ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
+Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
 Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
             ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run. Both count steps, so that a
             schedule means the same whatever ``updates_per_step`` is; inside a step the rate moves with each update.
@@ -57,15 +58,16 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
   before each update.
 - ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights, and scaled ones for ``group_tokens``; whole
   groups in each of several updates, in an order drawn per step (TRL: single rows); the supervised term;
-  log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding; a decay
-  over the run's steps; checkpoints that are named by steps, and are whole or not there; no model card.
+  log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
+  ``kl: 0`` without a gradient where the advantage is 0; a decay over the run's steps; checkpoints that are named by
+  steps, and are whole or not there; no model card.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 **Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
 - Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
 - The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
   averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default), ``dynamic_sampling`` and lending are ours.
+- ``length_cost`` (off by default), ``dynamic_sampling``, lending and the expert step are ours.
 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
 - Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
@@ -102,6 +104,7 @@ from training.grpo.group_rollouts import GroupRollouts, StepBatch, step_seed, ve
 from training.grpo.lending import TokenRow, written_logps
 from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
+from training.grpo.withheld import Withheld
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
 from training.rollout.settings import Correction
@@ -117,6 +120,9 @@ SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_
 
 LAST_OF_DECAY = 0.1
 """Share of the learning rate that remains after its decay."""
+
+_PLACES = "withheld"
+"""The key of ``Withheld.places`` among TRL's inputs of a step."""
 
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
@@ -136,6 +142,10 @@ class RoundTrainer(GRPOTrainer):
         self.batch = StepBatch((), ())
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
+        self._withheld: Withheld | None = None
+        """What was withheld from the rows that are scored next."""
+        self._idle: torch.Tensor | None = None
+        """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         super().__init__(rollout_func=self._roll_out, **given)
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
@@ -150,6 +160,8 @@ class RoundTrainer(GRPOTrainer):
         """Play a step, as TRL's rollout function."""
         self.batch = self.rollouts.step(prompts, trainer)
         self._references = iter(self.batch.references)
+        vocabulary = self.rollouts.policy.model.config.get_text_config().vocab_size
+        self._withheld = Withheld.of(self.batch.rows, vocabulary, self.accelerator.device)
         return self.batch.columns()
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
@@ -218,6 +230,9 @@ class RoundTrainer(GRPOTrainer):
         began = time.perf_counter()
         advantages: torch.Tensor = inputs_of_step["advantages"]
         width = inputs_of_step["completion_ids"].shape[1]
+        if self._withheld is not None:
+            # Rows are divided among updates and micro-batches: what was withheld from them goes along.
+            inputs_of_step[_PLACES] = self._withheld.at(torch.arange(len(advantages)), width).places
         weights = self.rollouts.token_weights(self.batch, advantages.tolist(), width)
         if weights is not None:
             # TRL's loss takes advantages of either shape, for subclasses that have one per token.
@@ -236,7 +251,11 @@ class RoundTrainer(GRPOTrainer):
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
         """Return TRL's loss of a micro-batch, plus the supervised loss of the references that belong to it."""
+        if self._withheld is not None:
+            self._withheld = Withheld(inputs[_PLACES], self._withheld.sets)
+        self._idle = self._without_gradient(inputs["advantages"])
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
+        self._idle = None
         # Each micro-batch of a step is scored once, in order: so is each part of the step's references.
         references = next(self._references, ())
         if not references:
@@ -246,6 +265,16 @@ class RoundTrainer(GRPOTrainer):
         settings = self.rollouts.settings
         groups = settings.tasks_per_step // settings.updates_per_step
         return torch.add(loss, losses.sum(), alpha=settings.experimental.lend_weight / groups)
+
+    def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
+        """Return which rows have the advantage 0 at every token where the loss has no other term.
+
+        None where they have to be scored with the others: under a KL term, and in several processes, whose forwards and
+        backwards have to be as many.
+        """
+        if self.beta != 0.0 or self.rollouts.ranks.count > 1:
+            return None
+        return (advantages == 0.0).reshape(len(advantages), -1).all(dim=1)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -259,42 +288,61 @@ class RoundTrainer(GRPOTrainer):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """Return what TRL's method returns, row for row, from ROWS_TOGETHER rows at a time without their padding.
 
-        A smaller ``batch_size`` (micro-batches) is kept. ``others`` belong to images and to experts: when any is given,
-        TRL's own way is taken.
+        Rows without a gradient (groups whose rewards are equal, most of them early and late in a run) are scored
+        without one, for TRL's figures alone. A smaller ``batch_size`` (micro-batches) is kept. ``others`` belong to
+        images and to experts: when any is given, TRL's own way is taken. Rows from which ids were withheld are scored
+        without these (``training.grpo.withheld``).
         """
         # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
         # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
         # (four in ten of its rows are distinct, measured): equal rows are scored once and their gradients add up.
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
-        if len(input_ids) <= together or any(value is not None and value is not False for value in others.values()):
+        others = {name: value for name, value in others.items() if value is not None and value is not False}
+        withheld = None if self._withheld is None else self._withheld.at(torch.arange(len(input_ids)), logits_to_keep)
+        if others or (len(input_ids) <= together and withheld is None):
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         assert isinstance(self.args, GRPOConfig)
         # Dropout makes equal rows differ: with it each is computed.
-        kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
+        read = attention_mask if withheld is None else torch.cat([attention_mask, withheld.places], dim=1)
+        kept, back = _distinct(input_ids, read, every=not self.args.disable_dropout)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
         begins = torch.where(attention_mask.bool(), columns, width).amin(dim=1)
         ends = torch.where(attention_mask.bool(), columns + 1, 0).amax(dim=1)
         order = torch.argsort(ends, stable=True)
+        learnt = torch.ones_like(order, dtype=torch.bool)
+        if self._idle is not None and torch.is_grad_enabled():
+            learnt = torch.zeros_like(learnt).index_fill(0, back[~self._idle], True)  # a row may equal one of a group
+            learnt[0] |= not learnt.any()  # the loss has to hang on the weights
+        # First come rows with a gradient: autocast keeps weights as it first casts them.
+        parts = [*torch.split(order[learnt[order]], together), *torch.split(order[~learnt[order]], together)]
+        parts = [part for part in parts if len(part)]
+        order = torch.cat(parts)
         logps: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
         # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
-        parts, ranks = torch.split(order, together), self.rollouts.ranks
+        ranks = self.rollouts.ranks
         missing = ranks.most(len(parts)) - len(parts) if ranks.sharding else 0
+
+        def scores(rows: torch.Tensor, begin: int, cut: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+            part, keep = (rows, slice(begin, width - cut)), logits_to_keep - cut
+            ids, attended = input_ids[part], attention_mask[part]
+            if withheld is None:
+                return score(model, ids, attended, keep, None, compute_entropy)[:2]
+            with self.accelerator.autocast():
+                return withheld.at(kept[rows], keep).score(model, ids, attended, self.temperature, compute_entropy)
+
         for rows in parts:
             begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
-            part = (rows, slice(begin, width - cut))
-            scored, entropy, _ = score(
-                model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy
-            )
+            with torch.set_grad_enabled(torch.is_grad_enabled() and bool(learnt[rows[0]])):
+                scored, entropy = scores(rows, begin, cut)
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
         for _ in range(missing):
-            row = order[:1]
-            scored, _, _ = score(model, input_ids[row], attention_mask[row], logits_to_keep, None, compute_entropy)
+            scored, _ = scores(order[:1], 0, 0)
             logps[0] = logps[0] + 0.0 * scored.sum()
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
@@ -347,7 +395,8 @@ def steps_done(args: TrainingArguments, updates: int) -> int:
 class RoundCallback(TrainerCallback):
     """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
 
-    TRL's ``global_step`` counts updates; everything that is reported counts steps.
+    TRL's ``global_step`` counts updates; everything that is reported counts steps. ``numbers`` is TRL's log of the step
+    that ``on_step`` is called with: the mean of each number over the step's updates.
     """
 
     def __init__(
@@ -362,6 +411,8 @@ class RoundCallback(TrainerCallback):
         self.on_step = on_step
         self.on_checkpoint = on_checkpoint
         self.logged = 0.0
+        self.numbers: dict[str, float] = {}
+        self._updates: list[dict[str, Any]] = []
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""
@@ -379,7 +430,10 @@ class RoundCallback(TrainerCallback):
             if not math.isfinite(logs[name]):
                 raise RoundFailure(f"{name} is {logs[name]} at step {step}: lower training.learning_rate")
         assert isinstance(args, GRPOConfig)
+        self._updates.append(dict(logs))
         if state.global_step % updates_in(args) == 0:
+            self.numbers = mean_numbers(self._updates)
+            self._updates = []
             self.on_step(step)
         self.logged = time.perf_counter()
 
@@ -387,6 +441,16 @@ class RoundCallback(TrainerCallback):
         """Complete the checkpoint that the trainer has just saved; it saves right after it logs."""
         self.stopwatch.save += time.perf_counter() - self.logged
         self.on_checkpoint(steps_done(args, state.global_step))
+
+
+def mean_numbers(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the mean of each number in ``logs``, over those that have it; what is not a number is left out."""
+    found: dict[str, list[float]] = {}
+    for log in logs:
+        for name, value in log.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found.setdefault(name, []).append(float(value))
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def trainer_config(
@@ -471,14 +535,16 @@ def train(
     callback: RoundCallback,
     checkpoint: Path | None,
     lora: LoraSettings | None = None,
+    beginning: Callable[[GRPOTrainer], TrainerCallback] | None = None,
 ) -> GRPOTrainer:
     """Train the steps of the plan from ``checkpoint`` (None: from the initial policy, with a fresh optimizer).
 
     The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
     that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
-    policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. One trainer
-    per process. Raises RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a
-    checkpoint with a file that cannot be read.
+    policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. ``beginning``
+    makes a callback for what comes before the first step (``training.grpo.expert``). One trainer per process. Raises
+    RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a checkpoint with a
+    file that cannot be read.
     """
     if checkpoint is not None:
         check_weights(checkpoint)
@@ -500,6 +566,8 @@ def train(
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
     check_processes(trainer, rollouts.ranks)
+    if beginning is not None:
+        trainer.add_callback(beginning(trainer))
     rollouts.stopwatch.loaded()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

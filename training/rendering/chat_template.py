@@ -179,6 +179,13 @@ class ChatTemplateRendering:
         """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
+    def withheld(self, offered: Sequence[str]) -> tuple[int, ...]:
+        """Raise InputError: names of tools are spelled in several tokens, which other text shares."""
+        raise InputError(
+            f"held_to_tools: {self.model} writes names of tools in tokens of ordinary text: set it to false, or choose "
+            "a policy with the compact rendering"
+        )
+
     def prompt(
         self, text: str, tools: Sequence[ToolSpec], preface: str = "", advice: str = ""
     ) -> tuple[list[int], str]:

@@ -206,7 +206,7 @@ class VllmInProcess(Sampler):
         """Run the canary. Raises EngineFailure where the engine answers unlike the trainer's forward pass."""
         began, worst = time.perf_counter(), 0.0
         answers: dict[str, EngineAnswer] = {}
-        asked = canaries(self._weights.vocabulary, str(self._loads))
+        asked = canaries(self._weights.vocabulary, str(self._loads), first=self._loads == 1)
         for request in asked:
             self._add_request(request.key, request)
         while len(answers) < len(asked):

@@ -66,11 +66,13 @@ class _Member:
     faults: int = 0
     bad: int = 0
     reloads: int = 0
+    compared: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def leave(self, cause: object) -> None:
         """Take the server out of the pool; what it is asked at the moment is given up."""
+        self.compared = False
         if self.out is None:
             self.out = str(cause)
             _warn(f"the vLLM server {self.server.url} is not asked again in this step: {cause}")
@@ -268,7 +270,7 @@ class EnginePool:
             if not self._first:
                 member.leave(f"another process of the trainer has to load it: {fault}")
                 return
-            member.holds = None
+            member.holds, member.compared = None, False
             if member.reloads >= RELOADS:
                 member.leave(f"its weights changed again, as if another run loaded them: {fault}")
                 return
@@ -328,7 +330,7 @@ class EnginePool:
             if self.way == "nccl":
                 await asyncio.to_thread(self._transfer.send, server.url)
             else:
-                await server.load_policy(self._path)
+                await self._read(server, self._path)
             await server.name_weights(want)
             await server.resume()
             if (said := await server.weight_version()) != want:
@@ -347,15 +349,23 @@ class EnginePool:
         if await server.weight_version() in (SINCE_START, name):
             return
         await server.pause()
-        await server.load_policy(str(self._weights.base))
+        await self._read(server, str(self._weights.base))
         await server.name_weights(name)
         await server.resume()
+
+    @staticmethod
+    async def _read(server: VllmServer, path: str) -> None:
+        """Let a paused server read a folder. Raises ServerFault where it is not the one that was paused any more."""
+        await server.load_policy(path)
+        # Whatever answers at this address was started meanwhile, with its first weights: it must not get the name.
+        if not await server.is_paused():
+            raise ServerFault("it was started again, or resumed by somebody else, while it was loaded")
 
     async def _compare(self, member: _Member) -> None:
         """Run the canary. Raises EngineFailure where the server answers unlike the trainer's forward pass."""
         began = time.perf_counter()
         vocabulary, worst = self._weights.vocabulary, 0.0
-        for request in canaries(vocabulary, str(member.holds)):
+        for request in canaries(vocabulary, str(member.holds), first=not member.compared):
             try:
                 answer = await member.server.generate(request, self._model(member), member.reloads)
                 message = check(answer, request, vocabulary, self._version(member))
@@ -372,6 +382,7 @@ class EnginePool:
                 f"is {self._tolerance:g}; see how it loads weights (--worker-extension-cls, --logprobs-mode "
                 "processed_logprobs, --dtype), or raise the tolerance"
             )
+        member.compared = True
 
     async def _score(self, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> Scores:
         """Return the trainer's scores; servers with equal weights give equal answers, which are scored once."""

@@ -37,7 +37,10 @@ ROUNDING = 1e-3
 """Nats by which a log-probability may be above 0: float rounding of an engine in bfloat16 (ours)."""
 
 CANARY_PROMPT, CANARY_TOKENS, CANARY_TEMPERATURE = 16, 8, 0.7
-"""Ids of the canary's prompt, tokens of its answers, and the temperature of its second answer (ours)."""
+"""Ids of the canary's prompt, tokens of its first answers, and the temperature of those that are drawn (ours)."""
+
+CANARY_AGAIN = 1
+"""Tokens of the canary's answer at every later load: each takes a pass of the engine that no other shares (ours)."""
 
 FINAL_ONLY = 2
 """vLLM's output kind of an answer that is sent once, when it is whole."""
@@ -278,17 +281,20 @@ def canary_prompt(vocabulary: int) -> list[int]:
     return [(7919 * place + 31) % vocabulary for place in range(CANARY_PROMPT)]
 
 
-def canaries(vocabulary: int, key: str) -> tuple[MessageRequest, ...]:
-    """Return fixed messages, one greedy and one at a temperature, that show whether an engine holds the right weights.
+def canaries(vocabulary: int, key: str, *, first: bool) -> tuple[MessageRequest, ...]:
+    """Return fixed messages that show whether an engine holds the right weights.
 
-    The second is of less likely ids, which other weights move more, and shows an engine that reports log-probabilities
-    before the temperature.
+    One is drawn at a temperature: its ids are less likely ones, which other weights move more, and it shows an engine
+    that reports log-probabilities before the temperature. ``first``: nothing was compared since the engine's start.
+    Then a greedy message is added, and both are long enough to be decoded from the engine's own cache. Later ones are
+    short: what a load leaves stale stays stale, and is farther off after every step.
     """
+    asked = [(CANARY_TEMPERATURE, CANARY_AGAIN)]
+    if first:
+        asked = [(0.0, CANARY_TOKENS), (CANARY_TEMPERATURE, CANARY_TOKENS)]
     return tuple(
-        MessageRequest(
-            canary_prompt(vocabulary), CANARY_TOKENS, temperature, 0, (), "canary", f"canary-{key}-{temperature:g}"
-        )
-        for temperature in (0.0, CANARY_TEMPERATURE)
+        MessageRequest(canary_prompt(vocabulary), tokens, temperature, 0, (), "canary", f"canary-{key}-{temperature:g}")
+        for temperature, tokens in asked
     )
 
 

@@ -18,7 +18,7 @@ from environments.command import writing
 from training.rollout.policy import Policy, adapter_base
 from training.rollout.policy_path import policy_folder
 from training.rollout.sampling import EngineFailure
-from training.rollout.vllm_requests import CANARY_TOKENS, Scores, canary_prompt
+from training.rollout.vllm_requests import CANARY_AGAIN, CANARY_TOKENS, Scores, canary_prompt
 
 __all__ = ["DividedWeights", "NcclTransfer", "PolicyWeights", "stored_folder"]
 
@@ -157,12 +157,15 @@ class DividedWeights(PolicyWeights):
         self._whole: dict[str, torch.Tensor] = {}
         self._greedy: list[int] = []
         self._rows = torch.empty(0)
+        self._tokens = CANARY_TOKENS
 
     def prepare(self) -> None:
         """Gather the weights, and write the likeliest answer to the canary's prompt, in all processes."""
         prompt, self._greedy = canary_prompt(self.vocabulary), []
         rows = []
-        for _ in range(CANARY_TOKENS):
+        # A server that comes back later is compared as far as these go.
+        tokens, self._tokens = self._tokens, CANARY_AGAIN
+        for _ in range(tokens):
             rows.append(self._logits([*prompt, *self._greedy])[-1].cpu())
             self._greedy.append(int(rows[-1].argmax()))
         self._rows = torch.stack(rows)

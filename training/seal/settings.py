@@ -76,8 +76,7 @@ class WeightSettings(Section):
 
     @model_validator(mode="after")
     def _dynamics_are_on(self) -> Self:
-        keys = ("window_steps", "alpha", "full_count", "rate")
-        given = [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+        given = self._given("window_steps", "alpha", "full_count", "rate")
         if given and not self.dynamic:
             raise ValueError(f"'{given[0]}' is for a rho that moves, dynamic: false would ignore it: remove it")
         return self
@@ -136,11 +135,7 @@ class InterfaceSettings(Section):
                 "'retire_mean_reward' is below 'appear_mean_reward': a guideline would retire as it appears"
             )
         keys = ("appear_prevalence", "appear_mean_reward", "appear_count", "at_most")
-        given = [
-            key
-            for key in (*keys, "retire_prevalence", "retire_count", "retire_mean_reward")
-            if getattr(self, key) != type(self).model_fields[key].default
-        ]
+        given = self._given(*keys, "retire_prevalence", "retire_count", "retire_mean_reward")
         if given and not self.constraint_cues:
             raise ValueError(f"'{given[0]}' is for constraint cues, which are off: remove it")
         return self

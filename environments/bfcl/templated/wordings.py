@@ -4,7 +4,11 @@ Of the nine pairs of opening and object that a shape has, the three on a fixed d
 other six for training (our choice): a wording of an evaluation set is never used in training, but each of its words
 is, in wordings of the same shape. Suffixes and connectives are shared. Free values are written so that they can be read
 back: strings as JSON string literals in double quotes, numbers bare as JSON numbers, lists as their items joined by
-commas.
+commas, objects as their keys, bare, each with its value. Documented constants that are plain words are bare words.
+
+The words of GorillaFileSystem and VehicleControlAPI hold no name of a function or parameter of the two. Names of the
+other classes are English words ("add", "mean", "message") that no text can avoid: their words hold no name of several
+words, and not the name of the function that they stand for.
 """
 
 from __future__ import annotations
@@ -22,19 +26,42 @@ from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, TaskSpec, ToolCall
-from environments.bfcl.templated import file_wordings, vehicle_wordings
+from environments.bfcl.templated import (
+    file_wordings,
+    math_wordings,
+    social_wordings,
+    trading_wordings,
+    travel_wordings,
+    vehicle_wordings,
+)
 from environments.bfcl.templated.shapes import Case, Suffix
 from environments.task_text import Spec
 
 Wordings = Literal["train", "panel"]
 
-CASES = {**file_wordings.CASES, **vehicle_wordings.CASES}
-SUFFIXES = {**file_wordings.SUFFIXES, **vehicle_wordings.SUFFIXES}
-CONSTANTS = vehicle_wordings.CONSTANTS
+CASES = {
+    **file_wordings.CASES,
+    **vehicle_wordings.CASES,
+    **math_wordings.CASES,
+    **social_wordings.CASES,
+    **trading_wordings.CASES,
+    **travel_wordings.CASES,
+}
+SUFFIXES = {
+    **file_wordings.SUFFIXES,
+    **vehicle_wordings.SUFFIXES,
+    **math_wordings.SUFFIXES,
+    **social_wordings.SUFFIXES,
+    **trading_wordings.SUFFIXES,
+    **travel_wordings.SUFFIXES,
+}
+CONSTANTS = {**vehicle_wordings.CONSTANTS, **travel_wordings.CONSTANTS}
 
 # "No such file or directory" does not name a file to make, and may be caused by the user's text; echo's "No such file"
 # means that a file must be made first.
 _FILE_TO_MAKE = re.compile(r"No such file(?! or directory)")
+
+_KEY = re.compile(r"[A-Za-z_]\w*")
 
 
 def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
@@ -56,7 +83,7 @@ def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
 def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
     """Return the call as one clause, in a wording drawn with ``rng``.
 
-    Raises InputError like ``templates``, and for a value that a sentence cannot hold (an object, infinity).
+    Raises InputError like ``templates``, and for a value that a sentence cannot hold (a nested one, infinity).
     """
     template = rng.choice(templates(call, wordings))
     arguments = _given(call)
@@ -82,7 +109,7 @@ def _shape(function: str, arguments: dict[str, JsonValue]) -> tuple[Case, tuple[
                 return case, suffixes
     raise InputError(
         f"no wording for {function}({', '.join(f'{name}={value!r}' for name, value in arguments.items())}): "
-        "templated text covers documented calls of GorillaFileSystem and VehicleControlAPI, write this task's text"
+        "templated text covers documented calls of the official classes, write this task's text"
     )
 
 
@@ -103,13 +130,23 @@ def _words(function: str, parameter: str, value: JsonValue) -> str:
 
 
 def _literal(function: str, parameter: str, value: JsonValue) -> str:
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ", ".join(_literal(function, parameter, item) for item in value) or "nothing"
-    if isinstance(value, str) or (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ):
+    if isinstance(value, list) and all(_is_scalar(item) for item in value):
+        return ", ".join(json.dumps(item, ensure_ascii=False) for item in value) or "nothing"
+    if isinstance(value, dict) and all(_KEY.fullmatch(key) and _is_scalar(item) for key, item in value.items()):
+        said = (f"{key} {json.dumps(item, ensure_ascii=False)}" for key, item in value.items())
+        return ", ".join(said) or "nothing"
+    if _is_scalar(value):
         return json.dumps(value, ensure_ascii=False)
-    raise InputError(f"no words for {parameter}={value!r} of {function}: give text, a number or a list of texts")
+    raise InputError(
+        f"no words for {parameter}={value!r} of {function}: give text, a number, a list of them, or an object with "
+        "such values under plain names"
+    )
+
+
+def _is_scalar(value: JsonValue) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def forced_calls(environment: Environment, spec: TaskSpec) -> tuple[tuple[bool, ...], ...]:

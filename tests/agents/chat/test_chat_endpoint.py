@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import ssl
 import time
 import traceback
 from collections.abc import Callable
@@ -413,3 +414,11 @@ def test_the_cache_is_a_sqlite_file_of_langchain(connect, tmp_path: Path) -> Non
         asyncio.run(connect(server, cache=str(tmp_path / "c.sqlite")).ask(Answer, "s", "p", **ABOUT))
     with sqlite3.connect(tmp_path / "c.sqlite") as database:
         assert database.execute("select count(*) from full_llm_cache").fetchone() == (1,)
+
+
+async def test_a_further_model_reads_no_certificates(connect, monkeypatch) -> None:
+    with FaultyServer(four) as server:
+        connect(server)
+        monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_: pytest.fail("it read them again"))
+        for _ in range(2):
+            assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4

@@ -19,7 +19,9 @@ from agents.chat.transcript import (
     prompt,
     weakness_text,
 )
+from agents.scripted.coverage import coverage_contexts
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
+from environments.bfcl.environment import BFCLEnvironment
 from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
 
 TAG = re.compile(r"<\s*/?\s*(observation|action|user|weakness)\b", re.IGNORECASE)
@@ -116,6 +118,7 @@ def test_each_kind_of_signal_has_guidance_of_its_own(files_start: StartState, ma
     assert "separates success from failure" in texts[SignalKind.BOUNDARY]
     assert "other values of their parameters" in texts[SignalKind.FORGETTING]
     assert "many different cases" in texts[SignalKind.RARE]
+    assert "never done this with success" in texts[SignalKind.UNSOLVED]
     for text in texts.values():
         assert text.count("How to explore here:") == 1
         assert text.index("</weakness>") < text.index("How to explore here:"), "it is an instruction, not data"
@@ -142,3 +145,15 @@ def test_a_baselines_context_claims_no_weakness(environment: Environment, files_
     assert "Worth reaching: ls, cd" in told
     assert "cause" not in told
     assert "How to explore" not in nothing + around + told
+
+
+def test_a_context_from_coverage_says_what_no_task_calls_and_how_to_explore_it() -> None:
+    (context,) = coverage_contexts([], (), BFCLEnvironment(("GorillaFileSystem",)), 1, 0, 0)
+    told = context_text(context)
+    assert told.startswith(f"There is no particular weakness: tasks are wanted. No task calls {context.tool} so far.")
+    assert f"Reach a successful call of {context.tool}" in told
+    assert f"Worth reaching beside it: {', '.join(context.explore[1:])}\n" in told
+    assert told.count("How to explore here:") == 1
+    assert "hardly any task does so far" in told
+    assert "cause" not in told
+    assert "<weakness>" not in told

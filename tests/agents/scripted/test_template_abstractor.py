@@ -12,6 +12,7 @@ from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
+from environments.bfcl.templated import wordings
 from environments.example import depot
 from environments.verification.fingerprints import held_out_fingerprints
 from environments.verification.verify import reduce, verify
@@ -152,7 +153,8 @@ def test_the_guided_explorer_overcomes_the_preconditions_of_any_environment() ->
     assert sent >= 4
 
 
-def test_tools_without_wordings_are_refused_in_words(environment, car_start, make_context) -> None:
+def test_tools_without_wordings_are_refused_in_words(environment, car_start, make_context, monkeypatch) -> None:
+    monkeypatch.setattr(wordings, "CASES", {})
     tools = tuple(tool.name for tool in environment.tools(("create_ticket", "ticket_login", "get_ticket")))
     state = {"TicketAPI": {"ticket_queue": [{"id": 1, "title": "Tire", "status": "open"}], "current_user": "Ann"}}
     context = make_context(
@@ -160,3 +162,23 @@ def test_tools_without_wordings_are_refused_in_words(environment, car_start, mak
     )
     with pytest.raises(RoleRefused, match="templates fit no cut"):
         drafts_of(environment, context, GuidedExplorer(SETTINGS))
+
+
+def test_a_share_of_the_drafts_has_two_user_turns(environment, files_start) -> None:
+    context = unguided_context(files_start, 0)
+    settings = UNGUIDED_EXPLORATION.model_copy(update={"max_reference_calls": 6, "unguided": "same_rules"})
+    found = []
+    for share in (0.0, 1.0):
+        limits = settings.model_copy(update={"two_turns": share})
+        interactions = UnguidedExplorer(limits).explore_now(context, environment, 2)
+        drafts = TemplateAbstractor(limits).abstract_now(context, interactions, environment, 0)
+        found.append([draft for draft in drafts if len(draft.reference) == 2])
+    single, double = found
+    assert not single
+    assert double
+    for draft in double:
+        assert all(draft.turns)
+        assert all(draft.reference)
+        assert reduce(environment, draft).reference == draft.reference
+        assert len(draft.parents) >= sum(map(len, draft.reference))  # a call may have been made twice
+    assert any(verify(draft, environment, (), ()).accepted for draft in double)

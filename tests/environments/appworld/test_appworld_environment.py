@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from support.contract import EnvironmentContract
-from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, TASKS, WORLD, call, written
+from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, WORLD, call, written
 from support.solutions import note
 
 from environments.appworld.client import AppWorldEngine
@@ -21,6 +21,8 @@ from environments.verification.replay import replay
 
 
 class TestAppWorld(EnvironmentContract):
+    starts_opened = 6
+    actions_in_a_turn = 10
     engine: AppWorldEngine
 
     @pytest.fixture(autouse=True)
@@ -31,7 +33,7 @@ class TestAppWorld(EnvironmentContract):
         return AppWorldEnvironment(engine=self.engine)
 
     def make_tasks(self, environment: object) -> Sequence[TaskSpec]:
-        return TASKS
+        return (ACCOUNT_AND_ANSWER, ACCOUNT)
 
 
 @pytest.fixture(scope="module")

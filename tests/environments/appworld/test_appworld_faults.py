@@ -1,20 +1,28 @@
-"""What a world, the worker or the judge dies of costs one episode, and the next one opens."""
+"""What a world, the worker or the judge dies of costs one episode, and the next one opens.
+
+Tests of what becomes of processes start a light worker (``support.light_worker``); a real one is replaced once.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 from support.solutions import note, solve
 
+from environments.appworld import client, sandbox
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine, World
 from environments.appworld.installation import REPOSITORY, Installation
@@ -24,12 +32,25 @@ from environments.base import EnvironmentFault
 BUSY = "while True: pass"
 SWALLOWING = "while True:\n    try:\n        for _ in itertools.count(): pass\n    except BaseException: pass"
 WAIT = 20.0  # seconds within which what must happen has happened
+LIGHT = "tests.support.light_worker"
+QUICK = EngineLimits(execute=2, grace=2.0)
+EPISODES = ("none", "none", "none", "none", "world", "world", "judge", "worker")
+"""What is killed at random in episodes in a row; the worker last, as what replaces it takes long to start."""
 
 
 @pytest.fixture(scope="module")
 def quick(installation: Installation) -> Iterator[AppWorldEngine]:
     """An engine of its own, which tests may hurt; code has two seconds, its world two more."""
-    with AppWorldEngine(installation, EngineLimits(execute=2, grace=2.0)) as engine:
+    with AppWorldEngine(installation, QUICK) as engine:
+        yield engine
+
+
+@pytest.fixture
+def light(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppWorldEngine]:
+    """An engine whose worker starts at once."""
+    monkeypatch.setattr(client, "_WORKER", LIGHT)
+    monkeypatch.setattr(sandbox, "PROGRAMS", (*sandbox.PROGRAMS, "tests"))
+    with AppWorldEngine(installation, QUICK) as engine:
         yield engine
 
 
@@ -55,7 +76,9 @@ def killed_while_busy(world: World, pid: int) -> WorldLost:
     with pytest.raises(WorldLost) as caught:
         world.execute(BUSY)
     timer.join()
-    assert time.monotonic() - began < 1.9, "the death was not noticed before the code's own time was over"
+    assert time.monotonic() - began < QUICK.execute + QUICK.grace, (
+        "the death was not noticed before the world's time was over"
+    )
     return caught.value
 
 
@@ -96,13 +119,13 @@ def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEn
             world.evaluate()
 
 
-def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(quick: AppWorldEngine) -> None:
-    world = quick.open("made01_1")
+def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(light: AppWorldEngine) -> None:
+    world = light.open("made01_1")
     pids = [world.process.pid, world.pid]
     bubblewrap = world.process._process.pid
     os.kill(bubblewrap, signal.SIGKILL)
     assert eventually(lambda: gone(bubblewrap))  # until it is, what it enclosed still answers and is used
-    quick.open("made01_1").close()
+    light.open("made01_1").close()
     assert eventually(lambda: all(map(gone, pids)))
 
 
@@ -171,41 +194,36 @@ def test_nesting_that_breaks_the_interpreter_costs_that_episode_at_most(quick: A
     assert works(quick)
 
 
-def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(installation: Installation) -> None:
-    with AppWorldEngine(installation, EngineLimits(episodes=2)) as engine:
-        first = engine.open("made01_1")
-        engine.open("made01_1").close()
-        old = first.process.pid
-        third = engine.open("made01_1")
-        assert third.process.pid != old
-        assert first.execute("print(1)").output == "1\n"
-        assert not gone(old)
-        first.close()
-        assert eventually(lambda: gone(old))
-        assert third.execute("print(3)").output == "3\n"
-
-
-def test_an_engine_sees_none_of_this_processs_variables_and_leaves_no_process(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
+def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(
+    light: AppWorldEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What replaces it is started with none of this process's variables."""
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
-    engine = AppWorldEngine(installation)
-    world = engine.open("made01_1")
-    for pid in (world.pid, world.process.pid):
+    first = light.open("made01_1")
+    episodes = first.process.opened + 1
+    monkeypatch.setattr(light, "limits", light.limits.model_copy(update={"episodes": episodes}))
+    with light.open("made01_1") as second:
+        assert second.process.pid == first.process.pid
+    old = first.process.pid
+    third = light.open("made01_1")
+    assert third.process.pid != old
+    for pid in (third.pid, third.process.pid):
         assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
-    pids = [world.process.pid, world.pid, world.process._process.pid]
-    engine.close()
-    engine.close()
-    assert eventually(lambda: all(map(gone, pids)))
-    with pytest.raises(RuntimeError, match="was closed"):
-        engine.open("made01_1")
+    assert first.execute("print(1)").output == "1\n"
+    assert not gone(old)
+    first.close()
+    assert eventually(lambda: gone(old))
+    assert third.execute("print(3)").output == "3\n"
+    third.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the death of a zygote's children is Linux's")
 def test_the_engine_ends_with_the_process_that_started_it(installation: Installation) -> None:
     code = (
-        "from environments.appworld.client import AppWorldEngine\n"
-        "engine = AppWorldEngine()\n"
+        "from environments.appworld import client, sandbox\n"
+        f"client._WORKER = {LIGHT!r}\n"
+        "sandbox.PROGRAMS += ('tests',)\n"
+        "engine = client.AppWorldEngine()\n"
         "world = engine.open('made01_1')\n"
         "print(world.pid, world.process.pid, flush=True)\n"
         f"world.execute({BUSY!r})\n"
@@ -219,13 +237,16 @@ def test_the_engine_ends_with_the_process_that_started_it(installation: Installa
     assert eventually(lambda: gone(int(world)) and gone(int(worker)))
 
 
-def test_a_worker_that_cannot_start_is_a_fault_with_its_log(installation: Installation, tmp_path: Path) -> None:
-    for root in ("full", "blind"):
-        (tmp_path / root / "data" / "tasks" / "made01_1").mkdir(parents=True)
-        (tmp_path / root / "data" / "tasks" / "made01_1" / "specs.json").write_text("{}")
-    broken = Installation(python=installation.python, world=tmp_path)
-    with AppWorldEngine(broken) as engine, pytest.raises(EnvironmentFault, match="the end of its log") as caught:
-        engine.open("made01_1")
+def test_a_worker_that_cannot_start_is_a_fault_with_its_log(installation: Installation) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as world:  # the sandbox hides what lies below /tmp
+        os.chmod(world, 0o755)  # the engine's processes are another user's
+        for root in ("full", "blind"):
+            task = Path(world, root, "data", "tasks", "made01_1")
+            task.mkdir(parents=True)
+            (task / "specs.json").write_text("{}")
+        broken = Installation(python=installation.python, world=Path(world))
+        with AppWorldEngine(broken) as engine, pytest.raises(EnvironmentFault, match="the end of its log") as caught:
+            engine.open("made01_1")
     assert "Traceback" in str(caught.value)
 
 
@@ -242,3 +263,52 @@ def test_many_threads_share_an_engine(quick: AppWorldEngine) -> None:
     for thread in threads:
         thread.join(60)
     assert outputs == {number: f"{number}\n" for number in range(6)}
+
+
+def test_an_engine_that_is_closed_leaves_no_process(light: AppWorldEngine) -> None:
+    world = light.open("made01_1")
+    pids = [world.process.pid, world.pid, world.process._process.pid]
+    light.close()
+    light.close()
+    assert eventually(lambda: all(map(gone, pids)))
+    with pytest.raises(RuntimeError, match="was closed"):
+        light.open("made01_1")
+
+
+def test_every_one_of_many_episodes_is_accounted_for(quick: AppWorldEngine, installation: Installation) -> None:
+    """Processes are killed at random. The last test of this engine, so that its worker need not be replaced."""
+    draw = random.Random(3)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    ids = installation.task_ids("train")
+    for number, kind in enumerate(EPISODES):
+        outcomes[kind, played(quick, ids[number % len(ids)], kind, draw.uniform(0.0, 0.4))] += 1
+    assert sum(outcomes.values()) == len(EPISODES)
+    assert {outcome for kind, outcome in outcomes if kind == "none"} == {"solved"}
+    assert {outcome for _, outcome in outcomes} <= {"solved", "fault"}
+    assert any(outcome == "fault" for _, outcome in outcomes)
+
+
+def played(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str:
+    """One episode during which a process of ``kind`` is killed ``after`` seconds: how it ended."""
+    timer = None
+    try:
+        with engine.open(task_id) as world:
+            process = {"world": lambda: world.pid, "worker": lambda: world.process.pid}
+            process["judge"] = lambda: engine._judge.pid if engine._judge else world.pid
+            if kind != "none":
+                timer = threading.Timer(after, _kill, (process[kind](),))
+                timer.start()
+            try:
+                solve(engine, world)
+                return "solved" if world.evaluate().success else "failed"
+            finally:  # while the world is open, so that its number is still its own
+                if timer is not None:
+                    timer.cancel()
+                    timer.join()
+    except (EnvironmentFault, WorldLost):
+        return "fault"
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

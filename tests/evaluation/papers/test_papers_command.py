@@ -14,7 +14,7 @@ from evaluation.papers import machine
 from evaluation.papers.catalogue import INDEX, load_catalogue
 
 MODULE = "evaluation.papers.__main__"
-RESULTS = ROOT / "results" / "learning" / "raw"
+RESULTS = ROOT / "results" / "history" / "learning" / "raw"
 
 
 @pytest.fixture(autouse=True)

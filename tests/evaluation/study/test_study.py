@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import ROOT
+from support import ROOT, made_run
 from support.commands import run_here, run_process
 from support.preloaded import alone
 from typer.testing import CliRunner
@@ -20,12 +20,15 @@ from typer.testing import CliRunner
 from environments.base import InputError
 from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
+from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
 from evaluation.study.schedule import check_settings
 from evaluation.test_access import StudyAccess, committed, log_study_access, read_access_log
-from memory.run import read_json
+from memory.records import Task
+from memory.run import read_json, read_jsonl
+from memory.tasks import admit, load_tasks
 from training.embedded.compact_text import cue_words
 from training.warm_start import WarmStartRecord
 
@@ -44,6 +47,8 @@ STUDY = """\
 base: BASE
 panels: {dev: [templated-dev], test: [templated-test]}
 limit: 4
+breakdown: true
+lookup: true
 arms:
   - {name: grpo, description: plain, seeds: 2, overrides: {tasks.evolved_share: 0.0}}
   - {name: full, description: loop, seeds: 1, overrides: {signals.threshold: 0.5}}
@@ -81,7 +86,7 @@ def processes_below(folder: Path) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of two arms, one with a second seed, that was stopped in the middle, then went on in two commands."""
+    """A study of two arms, one with a second seed, that was stopped in the middle, then went on in three commands."""
     recipe = made_recipe(tmp_path_factory.mktemp("study"))
     with alone(), (recipe.parent / "stopped.txt").open("w") as said:
         first = subprocess.Popen(
@@ -98,19 +103,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     while processes_below(recipe.parent) and time.monotonic() < end:
         time.sleep(0.05)
     assert not processes_below(recipe.parent)
-    with alone():  # its CPU time is recorded
-        partial = study(recipe, "--jobs", "2", "--seeds", "100", "--arms", "full,grpo")
+    partial = study(recipe, "--jobs", "2", "--seeds", "100", "--arms", "full,grpo")
     assert partial.returncode == 0, partial.stderr
     (recipe.parent / "partial.txt").write_text(partial.stdout)
-    with alone():
-        whole = study(recipe, "--jobs", "2")
+    with alone():  # CPU time of its children is recorded, which a fork's are not
+        start = study(recipe, "--arms", "starter")
+    assert start.returncode == 0, start.stderr
+    whole = study(recipe, "--jobs", "2")
     assert whole.returncode == 0, whole.stderr
     assert "seed 101: done" in whole.stderr
+    assert "starter" not in whole.stderr, "what is done is skipped"
     assert "full, seed 100" not in whole.stderr, "what is done is skipped"
     (recipe.parent / "whole.txt").write_text(whole.stdout)
     return recipe
 
 
+@pytest.mark.long
 def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: Path) -> None:
     stopped = (finished.parent / "stopped.txt").read_text()
     assert "stopped by SIGTERM: the same command goes on" in stopped
@@ -123,8 +131,23 @@ def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: P
     assert "Partial" not in whole
     assert "| grpo | 2 |" in whole
     assert re.search(r"\| full \| 1 \|.*100: [+-]\d+\.\d", whole)
+    for told in ("| full (lookup) | 1 |", "| grpo (lookup) | 2 |", "templated-dev by function", "minus grpo, by shape"):
+        assert told in whole
+    assert "starter (lookup)" not in whole
 
 
+@pytest.mark.parametrize(("share", "known"), [("0.0", 5), ("0.5", 6), ("null", 6)])
+def test_the_lookup_of_an_arm_knows_no_task_that_the_arm_cannot_learn_from(
+    tmp_path: Path, share: str, known: int
+) -> None:
+    run = made_run.make_run(tmp_path / "run", f"tasks.evolved_share={share}")
+    first = load_tasks(run)[0]
+    admit(run, [first.model_copy(update={"id": "evolved", "origin": "evolved", "admitted_at": 0})])
+    file = FinishedRun(run.root, 0).learnable(tmp_path)
+    assert len(read_jsonl(file, Task)) == known
+
+
+@pytest.mark.long
 def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     results = [read_result(path) for path in sorted((finished.parent / "out" / "raw").iterdir())]
     assert [(one.header.arm, one.header.seed) for one in results] == [
@@ -132,7 +155,9 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     ]  # fmt: skip
     panel = [item.task.id for item in open_set("templated-dev", 4)]
     for one in results:
-        assert [outcome.task for outcome in one.outcomes] == panel
+        for baseline in ("", "lookup") if one.header.iterations else ("",):
+            assert [outcome.task for outcome in one.of(baseline).outcomes] == panel
+        assert one.header.iterations or one.of("lookup") is None
         assert all(outcome.reference_calls in (1, 2, 3) for outcome in one.outcomes)
         assert one.header.panels == {"templated-dev": set_hash("templated-dev")}
     for one in results[:-1]:
@@ -141,8 +166,8 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
         assert figures.drafts == figures.admitted + sum(figures.refused.values())
         assert figures.exploration_calls > 0
         assert sum(figures.trained_functions.values()) > 0
-        assert one.header.measured.cpu_seconds > 1
         assert one.header.functions > 30
+    assert results[3].header.measured.cpu_seconds > 1, "of an arm whose processes were not forks"
     starts = {(one.header.seed, one.header.initial_tasks, one.header.prompt_order) for one in results[:-1]}
     assert len(starts) == 2, "arms of a seed share D_0 and prompts, seeds do not"
     summary = json.loads((finished.parent / "out" / "development.json").read_text())
@@ -151,6 +176,7 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     assert list((finished.parent / "work").glob("*-1*")) == [], "what is done needs no run directory any more"
 
 
+@pytest.mark.long
 def test_a_changed_arm_is_to_be_made_again_and_no_other(finished: Path) -> None:
     place = Place(output=finished.parent / "out", work=finished.parent / "work")
     before = finished.read_text()
@@ -166,6 +192,7 @@ def test_a_changed_arm_is_to_be_made_again_and_no_other(finished: Path) -> None:
         finished.write_text(before)
 
 
+@pytest.mark.long
 def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> None:
     before = finished.read_text()
     raw = finished.parent / "out" / "raw"
@@ -202,6 +229,7 @@ arms:
 """
 
 
+@pytest.mark.long
 def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(tmp_path: Path) -> None:
     """Tiny policies that can read the first two development tasks of a category."""
     from support.small_policy import make_reader
@@ -385,6 +413,31 @@ def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest
             drawn = settings["tasks"]["evolved_share"]
             assert drawn == (0.5 if arm.name in ("full", "coevolve-seal") else 0.0), arm.name
             assert ("seal" in settings["training"]) == ("seal" in arm.name), arm.name
+
+
+def test_the_shipped_recipe_of_the_world_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped = load_study(Path("recipes/study-world.yaml"))
+    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
+    trained = {arm.name: arm for arm in shipped.recipe.arms if not arm.untrained}
+    assert {arm.seeds for arm in trained.values()} == {6}
+    budgets = {
+        arm.match_admissions for arm in trained.values() if shipped.settings_of(arm, 100, ())["tasks"]["evolved_share"]
+    }
+    assert budgets == {None, "ours"}, "every arm that learns from evolved tasks admits as many as ours"
+    assert [name for name, arm in trained.items() if arm.match_admissions is None] == [
+        *("grpo", "ours", "static", "seal", "seal-fixed-rho"),
+    ]
+    assert {one.arm for one in shipped.recipe.hypotheses} == {"ours", "signals"}
+    assert shipped.recipe.breakdown
+    assert shipped.recipe.lookup
+
+
+@pytest.mark.parametrize(("recipe", "results"), [("study", "learning"), ("study-seal", "seal")])
+def test_recorded_results_are_of_the_recipes_as_they_are(recipe: str, results: str, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    summary = json.loads((ROOT / "results" / "history" / results / "summary.json").read_text())
+    assert load_study(Path(f"recipes/{recipe}.yaml")).sha256 == summary["study"]["recipe"]
 
 
 def test_the_starter_of_the_study_of_seal_knows_every_cue() -> None:

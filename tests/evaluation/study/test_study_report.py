@@ -15,12 +15,13 @@ from support import ROOT
 from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
+from environments.drawing import ticks
 from environments.registry import named_benchmark
 from evaluation.call_shapes import set_shapes
 from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, deciding_function, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
-from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart, ticks
+from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart
 from evaluation.study.recipe import load_study
 from evaluation.study.records import ArmHeader, read_result
 from evaluation.study.report import write_report
@@ -116,6 +117,22 @@ def test_a_whole_report(study, place):
     names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
     assert plots == {f"development-{name}.svg" for name in names}
     assert write_report(study, "dev", place) == table
+
+
+def test_tokens_that_were_learnt_from_are_a_budget_where_there_are_any(study, place):
+    learnt = result(study, "full", 100, [YES, NO])
+    figures = [one.model_copy(update={"supervised_tokens": 40}) for one in learnt.header.iterations]
+    header = learnt.header.model_copy(update={"iterations": tuple(figures)})
+    land(place, result(study, "grpo", 100, [NO, NO]))
+    assert "supervised tokens" not in write_report(study, "dev", place)
+    land(place, learnt.model_copy(update={"header": header}))
+    assert "supervised tokens" in write_report(study, "dev", place)
+    budgets = {
+        arm: json.loads((place.output / "development.json").read_text())["study"]["arms"][arm]["budgets"]["100"]
+        for arm in ("grpo", "full")
+    }
+    assert budgets["full"]["supervised_tokens"] == 80
+    assert "supervised_tokens" not in budgets["grpo"]
 
 
 def test_what_seal_saw_and_showed_is_in_the_report(study, place):
@@ -507,11 +524,11 @@ def test_the_committed_results_are_of_the_committed_recipes(recipe, output, monk
     monkeypatch.chdir(ROOT)
     shipped = load_study(Path(f"recipes/{recipe}.yaml"))
     assert (
-        (Path("results") / output / "summary.md")
+        (Path("results") / "history" / output / "summary.md")
         .read_text()
         .startswith(f"<!-- made by python -m evaluation.study, mode test, recipe {shipped.sha256[:12]} -->")
     )
-    raw = Path("results") / output / "raw"
+    raw = Path("results") / "history" / output / "raw"
     headers = {}
     for path in sorted(raw.iterdir()):
         with gzip.open(path) as file:
@@ -567,3 +584,67 @@ def test_the_recorded_studies_pin_the_signals_that_they_were_run_with(monkeypatc
         for arm in shipped.recipe.arms:
             stated = shipped.settings_of(arm, 0, None)["signals"]
             assert SignalSettings.model_validate_json(json.dumps(stated)).definition == "group", (name, arm.name)
+
+
+BROKEN = RECIPE + "breakdown: true\n"
+SHAPES = {"t0": ("ls",), "t1": ("ls",), "t2": ("ls", "cd"), "t3": ("mkdir",)}
+
+
+def test_a_breakdown_counts_each_call_shape_once_and_resamples_seeds(study):
+    arm = {seed: result(study, "full", seed, [YES, YES, NO, seed == 100]) for seed in (100, 101, 102)}
+    base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO]) for seed in (100, 101, 102)}
+    found = cell(arm, "templated-dev", SHAPES, breakdown=True).breakdown
+    assert found.macro.by_seed == pytest.approx({"100": 2 / 3, "101": 1 / 3, "102": 1 / 3})
+    assert found.macro.shapes == 3
+    assert found.macro.interval[0] <= found.macro.mean <= found.macro.interval[1]
+    assert {name: (one.tasks, one.mean) for name, one in found.by_function.items()} == {
+        "ls": (3, pytest.approx(2 / 3)),
+        "cd": (1, 0.0),
+        "mkdir": (1, pytest.approx(1 / 3)),
+    }
+    assert {n: (one.tasks, one.mean) for n, one in found.by_length.items()} == {
+        "1": (3, pytest.approx(7 / 9)),
+        "2": (1, 0.0),
+    }
+    versus = difference(arm, base, "templated-dev", SHAPES, breakdown=True).breakdown
+    assert versus.macro.by_seed == pytest.approx({"100": 2 / 3 - 1 / 6, "101": 1 / 6, "102": 1 / 6})
+    assert versus.macro.interval[0] <= versus.macro.mean <= versus.macro.interval[1]
+    assert versus.by_function == versus.by_length == {}
+    assert cell(arm, "templated-dev", SHAPES).breakdown is None
+    assert "breakdown" not in cell(arm, "templated-dev", SHAPES).model_dump()
+
+
+def test_a_report_with_breakdown_and_lookup_has_their_tables_and_rows(tmp_path, place, monkeypatch):
+    study = made_study(tmp_path, BROKEN)
+    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+    for seed in (100, 101, 102):
+        full = result(study, "full", seed, [YES, YES, NO, NO])
+        looked = tuple(one.model_copy(update={"baseline": "lookup", "success": YES}) for one in full.outcomes)
+        land(
+            place,
+            result(study, "grpo", seed, [YES, NO, NO, NO]),
+            full.model_copy(update={"outcomes": (*full.outcomes, *looked)}),
+        )
+    table = write_report(study, "dev", place)
+    summary = json.loads((place.output / "development.json").read_text())
+    assert list(summary) == ["grpo", "full", "full (lookup)", "study"]
+    assert summary["full"]["templated-dev"]["mean"] == 0.5
+    assert summary["full (lookup)"]["templated-dev"]["mean"] == 1.0
+    assert summary["full"]["templated-dev"]["differences"]["full (lookup)"]["mean"] == -0.5
+    for told in ("minus grpo, by shape", "templated-dev by length", "templated-dev by function", "| mkdir | 1 |"):
+        assert told in table
+    assert "| full | 50.0 50.0 |" in table[table.index("**Coverage**") :], "by iteration"
+    plain = write_report(made_study(tmp_path), "dev", place)
+    assert "by shape" not in plain
+    assert "**Coverage**" not in plain
+
+
+def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_path):
+    plain, looked = made_study(tmp_path), made_study(tmp_path, RECIPE + "lookup: true\n")
+    for arm in plain.recipe.arms:
+        same = plain.run_hash(arm, 100, "dev", (3, 3)) == looked.run_hash(arm, 100, "dev", (3, 3))
+        assert same == arm.untrained
+    broken = made_study(tmp_path, BROKEN)
+    assert broken.run_hash(broken.recipe.arms[0], 100, "dev", None) == plain.run_hash(
+        plain.recipe.arms[0], 100, "dev", None
+    )

@@ -95,7 +95,8 @@ async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) ->
     reflector = Reflector(refused="signal-b")
     state = IterationState(iteration=0, signals=("signal-a", "signal-b"))
     update = await reflect(state, services(run, reflector=reflector))
-    assert update == {"contexts": ("context-of-signal-a",)}
+    assert update["contexts"] == ("context-of-signal-a",)
+    assert update["digest"]["reflect"][0] == "1 context of 2 signals, 1 gave up"
     assert [one.id for one in read_jsonl(folder.contexts, FailureContext)] == ["context-of-signal-a"]
     (failure,) = read_jsonl(folder.reflection_failures, Failure)
     assert (failure.id, failure.node, failure.cause) == ("signal-b", "reflect", "RoleRefused")
@@ -146,7 +147,8 @@ async def test_explore_writes_the_interactions_of_its_branch(run: RunDirectory) 
     write_json(branch.context, CONTEXT)
     write_json(branch.failure, Failure(id=CONTEXT.id, node="explore", cause="x", detail=""))
     state = BranchState(stage=iteration_stage(0), context_id=CONTEXT.id)
-    assert await explore(state, services(run, explorer=Explorer())) == {}
+    update = await explore(state, services(run, explorer=Explorer()))
+    assert update == {"digest": {"explore": ["1 actions in 1 episode, 0 changed the state, 0 failed"]}}
     (interaction,) = read_jsonl(branch.interactions, Interaction)
     assert interaction.observation.text == str(derive_seed(5, 0, "explore", CONTEXT.id))
     assert not branch.failure.exists()  # of an earlier attempt
@@ -163,7 +165,10 @@ async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: 
     write_jsonl(stage.branch(CONTEXT.id).drafts, [draft])
     state = BranchState(stage=SEED_STAGE, context_id=CONTEXT.id)
     held_out = [fingerprint(draft)] if reason == "sealed" else []
-    assert await verify(state, services(run, held_out)) == {"finished": [CONTEXT.id]}
+    update = await verify(state, services(run, held_out))
+    assert update["finished"] == [CONTEXT.id]
+    told = "accepted" if reason is None else f"refused, {reason}: "
+    assert f"'make one new directory called \"reports\"': {told}" in update["digest"]["verify"][1]
     (verdict,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, Verdict)
     assert (verdict.accepted, verdict.reason) == (reason is None, reason)
 
@@ -175,7 +180,9 @@ def test_only_forks_resolve_a_path_to_services() -> None:
         for path in (ROOT / "graph").rglob("*.py")
         if re.search(r"\bservices_at\b|\bstudio_run\b", path.read_text())
     }
-    assert users == {"assembly.py", "forks.py", "checkpoints.py", "studio.py"}
+    readers = {"show.py", "write_report.py"}  # commands: of the newest run they read records, and make no services
+    assert users == {"assembly.py", "forks.py", "checkpoints.py", "studio.py", *readers}
+    assert not any("services_at" in (ROOT / "graph" / name).read_text() for name in readers)
     for path in (*(ROOT / "graph" / "nodes").glob("*.py"), ROOT / "graph" / "branches.py"):
         assert "RunContext" not in path.read_text(), path
 

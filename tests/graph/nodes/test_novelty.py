@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph.nodes.reflect import most_novel
-from memory.records import FailureContext, SignalKind, Unsignalled
+from memory.records import PAPER_KINDS, FailureContext, SignalKind, Unsignalled
 from training.settings import ExperimentalSignals, SignalSettings
 
-FORGETTING, BOUNDARY, RARE = SignalKind
+FORGETTING, BOUNDARY, RARE = PAPER_KINDS
 
 
 def context(
@@ -63,7 +63,7 @@ made = st.lists(
         st.integers(0, 999).map(str),
         st.sampled_from(["ls", "cd", "cat"]),
         st.sampled_from(["", "no"]),
-        st.sampled_from(SignalKind),
+        st.sampled_from(PAPER_KINDS),
     ),
     max_size=25,
     unique_by=lambda one: one.id,
@@ -80,7 +80,7 @@ def test_what_holds_for_every_choice(
     assert first == again == sorted(first)
     assert len(set(first)) == len(first) == min(budget, len(candidates))
     counts = Counter((one.tool, one.error_class) for one in explored)
-    for kind in SignalKind:
+    for kind in PAPER_KINDS:
         # Before the first of a kind is chosen nothing of the batch counts, when the other kinds have none.
         of_kind = [one for one in candidates if one.kind is kind]
         alone = chosen(of_kind, explored, 1, seed)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import typer
-from support.made_run import make_run, run_graph
 
 from environments.verification.verify import Refusal
 from evaluation.settings import ScoringSettings
 from graph.recipe import load_recipe
-from graph.report.closing import REASONS, WIDTH, WORDS, closing, find_story
+from graph.report.closing import WORDS, closing, find_story
+from graph.report.digest import REASONS, kind_words
 from graph.report.summary import COLUMNS, Summary, summarise
-from memory.records import SignalKind
+from memory.records import PAPER_KINDS, SignalKind
 from memory.run import RunDirectory, write_jsonl
 from memory.tasks import load_tasks
+from training.settings import SignalSettings
 from training.signals import GroupScore
 
 
 @pytest.fixture(scope="module")
-def evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Summary]:
+def evolved(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Summary]:
     """A run with an iteration, and the scores of a second one in which every task was rolled out again."""
-    run = make_run(tmp_path_factory.mktemp("evolved") / "a run")
-    run_graph(run)
+    run = RunDirectory(tmp_path_factory.mktemp("evolved") / "a run")
+    shutil.copytree(evolved.root, run.root)
     scores = [GroupScore(task_id=task.id, step=4, mean=0.75, n=4) for task in load_tasks(run)]
     write_jsonl(run.iteration(1) / "scores.jsonl", scores)
     for name in ("signals", "contexts"):
@@ -57,6 +59,8 @@ def test_the_end_names_places_words_and_commands(
     for part in (f"  policy     {run.root}/policy/none", str(run.tasks_path), "(5 at the start,", "Words of the table"):
         assert part in text
     assert "From weakness to effect" not in text, "the run has one iteration: there is no effect yet"
+    assert "  boundary " in text
+    assert "  unsolved " not in text, "the run does not look for it"
     second = summary.model_copy(update={"iteration": 1})
     write = run.iteration(1) / "round.json"
     write.write_bytes((run.iteration(0) / "round.json").read_bytes())
@@ -85,7 +89,7 @@ def test_the_commands_can_be_copied(
         settings = load_recipe(run.settings_path, overrides)
         text = closing(run, settings, [summary])
         lines = [shlex.split(line, comments=True) for line in text[text.index("Next") :].splitlines() if " -m " in line]
-        assert len(lines) == 2 + (settings.evaluation.set is not None)
+        assert len(lines) == 3 + (settings.evaluation.set is not None)
         for python, flag, module, *arguments in lines:
             assert (python, flag) == ("python", "-m")
             command = typer.main.get_command(importlib.import_module(module).app)
@@ -94,25 +98,19 @@ def test_the_commands_can_be_copied(
                 found = read.pop()
                 assert found.options == settings.environment.for_evaluation
                 assert found.environment == settings.environment.name
+            elif module == "graph.write_report":
+                assert command.make_context(module, arguments).params["run"] == run.root
             else:
                 assert command.make_context(module, arguments).params["resume"]
     assert settings.environment.for_evaluation["starts"] == 7
 
 
-def test_what_others_wrote_is_one_line_without_control_characters(
-    evolved: tuple[RunDirectory, Summary], tmp_path: Path
-) -> None:
-    from graph.report.closing import _shown
-
-    assert _shown("a\x1b[31mb\nc") == "a [31mb c"
-    assert len(_shown("x" * 1000)) == WIDTH
-
-
 def test_every_column_and_every_reason_has_its_words() -> None:
     assert set(REASONS) >= {Refusal.DUPLICATE, Refusal.TRIVIAL_POLICY, Refusal.HELD_OUT, Refusal.ERROR_RESULT}
     assert set(REASONS) <= {str(reason) for reason in Refusal}
-    legend = " ".join(f"{word} {meaning}" for word, meaning in WORDS.items())
-    assert all(word in legend for word in (*COLUMNS[1:3], *SignalKind, *COLUMNS[5:]))
+    words = WORDS | kind_words(SignalSettings())
+    legend = " ".join(f"{word} {meaning}" for word, meaning in words.items())
+    assert all(word in legend for word in (*COLUMNS[1:3], *PAPER_KINDS, *COLUMNS[5:]))
 
 
 def test_no_iteration_says_nothing(evolved: tuple[RunDirectory, Summary]) -> None:

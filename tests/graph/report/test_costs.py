@@ -5,8 +5,9 @@ from pathlib import Path
 from environments.base import Observation, ObservationStatus, ToolCall
 from graph.report.costs import cost_of
 from memory.records import Step, Trajectory, TrajectoryTurn
-from memory.run import RunDirectory, write_jsonl
+from memory.run import RunDirectory, write_json, write_jsonl
 from memory.settings import TaskSettings
+from training.grpo.record import ExpertRecord
 
 
 def trajectory(name: str, calls: int, *, lent: bool = False) -> Trajectory:
@@ -32,3 +33,12 @@ def test_lent_references_cost_environment_calls_and_no_tokens(tmp_path: Path) ->
     after = cost_of(run, 0, 0)
     assert (before.environment_calls, after.environment_calls) == (3, 7)
     assert before.sampled_tokens == after.sampled_tokens == 20
+
+
+def test_what_the_expert_step_learns_from_is_a_cost_of_its_own(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TaskSettings())
+    write_jsonl(run.iteration(0).trajectories, [trajectory("a", 2)])
+    assert "supervised" not in cost_of(run, 0, 0).words(", ")
+    made = ExpertRecord(references=3, left_out=0, replayed=1, updates=2, tokens=57, first_loss=1.0, last_loss=0.5)
+    write_json(run.iteration(0).expert, made)
+    assert cost_of(run, 0, 0).words(", ") == "2 environment calls, 10 sampled tokens, 57 supervised tokens"

@@ -25,7 +25,7 @@ from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
-from memory.records import Measured, SignalKind, StopReason, Trajectory
+from memory.records import PAPER_KINDS, Measured, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
 from training.rollout.policy import PolicyCard
@@ -115,7 +115,7 @@ def test_the_tables_say_everything(scored: RunDirectory) -> None:
 
 def test_signals_are_shown_as_shares_of_trajectories_and_tasks_beside_the_papers(scored: RunDirectory) -> None:
     summary = summary_of(scored)
-    assert (summary.signals, summary.marked) == (dict(zip(SignalKind, (30, 20, 2), strict=True)), 40)
+    assert (summary.signals, summary.marked) == (dict(zip(PAPER_KINDS, (30, 20, 2), strict=True)), 40)
     out = io.StringIO()
     Console(file=out, width=160).print(iteration_table(summary))
     shown = " ".join(out.getvalue().replace("│", " ").split())

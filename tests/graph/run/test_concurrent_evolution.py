@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_run import first_tasks, records, rollouts, settings_for
+from support.acted_rounds import acted_out
+from support.made_run import first_tasks, records, settings_for
 
 from agents.settings import BudgetSettings
 from agents.spending import Ledger, RepeatedFailure, Request
@@ -28,9 +29,9 @@ from graph.run.progress import Progress
 from graph.run.stages import Run, evolve
 from memory.processes import ChildFailure
 from memory.records import Measured, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.tasks import admit, load_tasks, task_set, tasks_at
-from training.grpo.record import RoundRecord, RoundSeconds, round_record
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.tasks import admit, load_tasks, tasks_at
+from training.grpo.record import RoundRecord
 
 pytestmark = pytest.mark.slow
 
@@ -64,29 +65,6 @@ class Sides:
             self.events.append((name, iteration, "ends"))
 
         return done
-
-
-async def acted_out(run: Run, iteration: int) -> None:
-    """Write the round of an iteration as its process does, with rollouts of a script."""
-    folder = run.directory.iteration(iteration)
-    if folder.round.exists():
-        return
-    folder.root.mkdir(parents=True, exist_ok=True)
-    folder.training_log.touch()
-    held = task_set(iteration, run.settings.evolution.concurrent)
-    tasks = list(tasks_at(load_tasks(run.directory), held))
-    played = await asyncio.to_thread(rollouts, tasks, iteration)
-    write_jsonl(folder.trajectories, played)
-    record = round_record(
-        iteration=iteration,
-        policy="policy/none",
-        tasks=len(tasks),
-        trajectories=played,
-        logs={},
-        measured=RoundSeconds(),
-        task_set=held,
-    )
-    write_json(folder.round, record)
 
 
 def new_run(root: Path, *overrides: str) -> RunDirectory:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from support.preloaded.handing_over import ADDRESS
+from support.preloaded.handing_over import ADDRESS, fixed
 
 __all__ = ["ADDRESS", "HERE", "alone", "preloaded_process", "through"]
 
@@ -22,17 +22,22 @@ HERE = Path(__file__).parent
 PADDING = 4000
 VARIABLES = {"HF_HUB_OFFLINE": "1", "LANGGRAPH_STRICT_MSGPACK": "true", "OMP_NUM_THREADS": "1"}
 """What packages read when they are imported is equal for all: the process imports them once."""
+GIVEN = fixed(os.environ)
+"""What the session was started with: the process has it, whatever a package or a test sets in a worker later."""
 
 
 @contextmanager
-def preloaded_process() -> Iterator[str]:
-    """Run the process, which imports nothing large before its first command; its address."""
+def preloaded_process(*packages: str) -> Iterator[str]:
+    """Run the process, which imports the large packages, or these, before its first command; its address."""
     with TemporaryDirectory(prefix="preloaded-") as folder, socket.socket(socket.AF_UNIX) as listening:
         address = f"{folder}/socket"
         listening.bind(address)
         listening.listen(64)
-        argv = [sys.executable, str(HERE / "process.py"), str(listening.fileno()), "." * PADDING]
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], process_group=0) as process:
+        argv = [sys.executable, str(HERE / "process.py"), str(listening.fileno()), ",".join(packages), "." * PADDING]
+        environment = {**os.environ, **VARIABLES}
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], process_group=0, env=environment
+        ) as process:
             try:
                 yield address
             finally:
@@ -47,7 +52,9 @@ def through(address: str) -> Iterator[None]:
         path = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(HERE), path))))
         patch.setenv(ADDRESS, address)
-        for name, value in VARIABLES.items():
+        for name in fixed(os.environ).keys() - GIVEN.keys():
+            patch.delenv(name)
+        for name, value in {**GIVEN, **VARIABLES}.items():
             patch.setenv(name, value)
         yield
 

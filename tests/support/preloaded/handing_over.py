@@ -19,8 +19,15 @@ def fixed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def suitable(argv: Sequence[str]) -> bool:
-    """Return whether this is code (-c) or a module (-m) of the project."""
-    return argv[1:2] == ["-c"] or (argv[1:2] == ["-m"] and argv[2].partition(".")[0] in PACKAGES)
+    """Return whether this is code (-c) or a module (-m) of the project, with or without -u before it."""
+    _, *words = plain(argv)
+    return words[:1] == ["-c"] or (words[:1] == ["-m"] and words[1].partition(".")[0] in PACKAGES)
+
+
+def plain(argv: Sequence[str]) -> list[str]:
+    """Return the command line without Python's -u, which torch's launcher gives."""
+    program, *words = argv
+    return [program, *(words[1:] if words[:1] == ["-u"] else words)]
 
 
 def hand_over(address: str) -> None:
@@ -34,7 +41,8 @@ def hand_over(address: str) -> None:
     inherited = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     inherited = [one for one in inherited if os.get_inheritable(one)]
     command = {
-        "argv": sys.orig_argv,
+        "argv": plain(sys.orig_argv),
+        "unbuffered": plain(sys.orig_argv) != sys.orig_argv,
         "folder": os.getcwd(),
         "path": sys.path if sys.flags.safe_path else [os.getcwd(), *sys.path],
         "environment": dict(os.environ),

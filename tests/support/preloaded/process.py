@@ -1,13 +1,16 @@
-"""``python process.py DESCRIPTOR PADDING``: a process that has imported the large packages, and forks to run commands.
+"""A process that has imported the large packages, and forks to run commands.
 
 Most CPU time of the commands that tests start is importing torch, TRL and Chroma, each time again. A fork begins with
 them imported, and imports the project's modules itself. It has the command line, environment, folder, open files and
 limit on the size of files of the process that handed its command over (sitecustomize.py). That process waits for the
 fork, sends its signals on and ends as it ends; when it is killed, the fork is killed, too.
 
-The packages are imported when the first command comes, under its variables. A command with other variables is refused.
-DESCRIPTOR is a socket that listens; PADDING is room for the command lines of forks. The process ends when its stdin is
-closed.
+The packages are imported when the first command comes that has the variables of this process. A command with other
+variables is refused, whether it comes first or last.
+
+``python process.py DESCRIPTOR PACKAGES PADDING``: DESCRIPTOR is a socket that listens; PACKAGES are the packages, with
+commas between them, where they are not the large ones; PADDING is room for the command lines of forks. The process ends
+when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ WIDTH = array.array("i").itemsize
 def import_packages() -> None:
     os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")  # as training.grpo.round does
     gc.disable()
-    for package in PACKAGES:
+    for package in sys.argv[2].split(",") if sys.argv[2] else PACKAGES:
         import_module(package)
     gc.enable()
     gc.freeze()  # collecting garbage would touch, and so copy, every page of the packages in every fork
@@ -73,6 +76,8 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     while len(message) < length:
         part = connection.recv(length - len(message))
         if not part:
+            for file in files:
+                os.close(file)
             raise ConnectionError("a command broke off")
         message += part
     return json.loads(message), list(files)
@@ -88,7 +93,8 @@ class Forks:
         self.poll.register(0, select.POLLIN)
         self.running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that is ready when the fork has ended
         self.waiting: dict[int, int] = {}  # the fork by its connection, which is ready when nobody waits any more
-        self.variables: dict[str, str] | None = None
+        self.variables = fixed(os.environ)
+        self.imported = False
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
         """Fork for each command that comes, and return it in the fork."""
@@ -115,15 +121,12 @@ class Forks:
 
     def forked(self, command: dict[str, Any], connection: socket.socket) -> bool:
         """Return whether this is the fork for the command."""
-        if self.variables is None:
-            python = {name: value for name, value in command["fixed"].items() if name.startswith("PYTHON")}
-            if python == {name: value for name, value in fixed(os.environ).items() if name.startswith("PYTHON")}:
-                self.variables = command["fixed"]
-                os.environ.update(self.variables)
-                import_packages()
         if command["fixed"] != self.variables:
             connection.close()
             return False
+        if not self.imported:
+            import_packages()
+            self.imported = True
         child = os.fork()
         if child == 0:
             for ended, (_, other) in self.running.items():
@@ -132,7 +135,8 @@ class Forks:
             connection.close()
             self.listening.close()
             return True
-        connection.sendall(f"{child}\n".encode())
+        with suppress(ConnectionError):  # killed already: its connection is ready below, and the fork is killed, too
+            connection.sendall(f"{child}\n".encode())
         ended = os.pidfd_open(child)
         self.running[ended] = child, connection
         self.waiting[connection.fileno()] = child
@@ -162,6 +166,7 @@ def become(command: dict[str, Any], files: list[int]) -> None:
         os.dup2(file, number)
         os.close(file)
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(write_through=command["unbuffered"])
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(command["folder"])
     resource.setrlimit(resource.RLIMIT_FSIZE, tuple(command["file_size"]))

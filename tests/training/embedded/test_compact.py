@@ -255,3 +255,30 @@ def test_tools_outside_the_vocabulary_are_refused_by_name() -> None:
     stocks = environment().tools(["get_stock_info"])
     with pytest.raises(InputError, match="no token for get_stock_info"):
         trained_policy().rendering.begin().first(turn("buy"), stocks)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("title", "status", "priority")), st.one_of(st.text(max_size=8), st.integers(0, 99))
+    ),
+    st.text(alphabet='{}[]:,$"a1', max_size=20),
+)
+def test_objects_hold_references_and_read_back(updates: dict, noise: str) -> None:
+    tools = tool_specs("TicketAPI")
+    made = ToolCall(name="edit_ticket", arguments={"ticket_id": 7, "updates": updates})
+    for text in ("", " ".join(["7", *map(json.dumps, updates.values())])):
+        lines = CompactText(CompactSettings())
+        lines.know(tools, frozenset())
+        lines.user(turn(text))
+        line = lines.action(made)
+        assert lines.read(line) == made
+        if text and updates:
+            assert line.startswith("A @edit_ticket @ticket_id=$1 @updates={")
+            assert all(f"{name}:$" in line for name in updates)
+        assert isinstance(lines.read(f"A @edit_ticket @updates={{a:{noise}\n"), ToolCall | MalformedCall)
+
+
+def test_deep_and_repeated_keys_of_an_object_are_malformed() -> None:
+    lines = opened()
+    for text in ("{a:" * 3000, "{a:1,a:2}", "{a:1", "{a 1}", "{a:1,}"):
+        assert isinstance(lines.read(f"A @mkdir @dir_name={text}\n"), MalformedCall)

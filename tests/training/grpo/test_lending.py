@@ -26,7 +26,7 @@ from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
-from training.grpo.record import RoundRecord
+from training.grpo.record import RoundRecord, StepMetrics
 from training.run_round import app
 
 pytestmark = pytest.mark.slow
@@ -316,6 +316,7 @@ def test_no_statistic_of_the_round_counts_a_lent_reference(rounds: SimpleNamespa
     assert [step.lent for step in record.steps] == [2, 2, 2]
     assert (record.lent, record.success, record.mixed_groups) == (6, 0.0, 0.0)
     assert all(step.rollouts == 2 * K for step in record.steps)
+    assert [one.rollouts["lent"] for one in read_jsonl(folder / "metrics.jsonl", StepMetrics)] == [2, 2, 2]
     progress = [json.loads(line) for line in rounds.results[0].stdout.splitlines()]
     assert [line["success"] for line in progress] == [0.0, 0.0, 0.0]
     found = extract(trajectories, {}, SignalSettings(), 0)

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from support import ROOT
 from support.checked_rank import FOUND
+from support.preloaded import HERE
 from support.small_policy import small_settings, small_tasks
 from support.troubled_rank import TROUBLE
 
@@ -27,7 +28,7 @@ from training.grpo.record import RoundFailure, RoundProgress
 from training.grpo.round import run_round
 from training.settings import LaunchSettings, PolicySettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 # Updates are drawn from a step's groups, advantages have SEAL's weights, and there are more rows than fit one forward.
 TRAINING = {"tasks_per_step": 4, "updates_per_step": 2, "seal": {"interface": None}}
@@ -41,6 +42,11 @@ def made(root: Path, starter: Path, launched: object) -> RunDirectory:
     return run
 
 
+def search_path(*folders: Path) -> str:
+    """These folders behind the one that hands commands over to the preloaded process."""
+    return os.pathsep.join(map(str, (HERE, *folders)))
+
+
 def command(run: RunDirectory, module: str, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """``coevolve train`` whose processes run ``module``."""
     code = f"from training.grpo import launch\nlaunch.RANK = {module!r}\nfrom training.run_round import app\napp()"
@@ -51,7 +57,7 @@ def command(run: RunDirectory, module: str, *flags: str, **variables: str) -> su
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", **variables},
+        env={**os.environ, "PYTHONPATH": search_path(ROOT, ROOT / "tests"), **variables},
     )
 
 
@@ -173,10 +179,9 @@ def test_sharded_weights_are_gathered_and_scored_alike(runs: SimpleNamespace) ->
 
 def test_what_ranks_exchange_and_one_that_does_not_answer(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv(FOUND, str(tmp_path / "told"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", search_path(ROOT / "tests"))
     monkeypatch.setattr(launch, "RANK", "support.small_rank")
-    for name in ("OMP_NUM_THREADS", "PYTHONSAFEPATH"):
-        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
     handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
     began = time.monotonic()
     try:
@@ -220,7 +225,7 @@ def test_processes_that_would_train_alone_are_refused(monkeypatch) -> None:
 
 
 def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
-    """The launcher is killed; its child is in a session of its own and has a child, too."""
+    """The launcher is killed; its child is in a session of its own and has a child, too. Neither is a fork."""
     child = (
         "import subprocess, sys, time\n"
         "from training.grpo.rank import end_with_the_launcher\n"

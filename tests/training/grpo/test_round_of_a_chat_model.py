@@ -91,3 +91,14 @@ def test_a_round_of_all_weights(template: str, tmp_path: Path) -> None:
     assert (loaded.adapter, loaded.card) == (False, None)
     assert loaded.rendering.begin().stop_ids == trained.rendering.begin().stop_ids
     assert loaded.rendering.prompt("hello", []) == trained.rendering.prompt("hello", [])
+
+
+def test_an_adapter_learns_from_references_before_its_first_rollout(tmp_path: Path) -> None:
+    learns = {"passes": 6, "batch": 5, "learning_rate": 1e-2}
+    limits = {"max_new_tokens": 160, "rollouts_per_task": 2, "tasks_per_step": 1, "micro_batch": 1}
+    policy = {"lora": LORA, "thinking": False}
+    (record,) = rounds(tmp_path, "qwen3", 1, policy, expert=learns, gradient_checkpointing=True, **limits).records
+    assert record.expert is not None
+    assert (record.expert.references, record.expert.left_out, record.expert.updates) == (5, 0, 6)
+    assert record.expert.last_loss < 0.9 * record.expert.first_loss
+    assert record.kl > 1e-3, "the policy that sampled is still the initial one"

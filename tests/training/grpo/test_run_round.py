@@ -32,7 +32,7 @@ from training.grpo.checkpoints import (
     discard_superseded,
     newest_checkpoint,
 )
-from training.grpo.record import RoundProgress, RoundRecord, RoundSeconds
+from training.grpo.record import RoundProgress, RoundRecord, RoundSeconds, StepMetrics
 from training.grpo.task_sampler import draw_steps
 from training.run_round import app
 
@@ -45,7 +45,8 @@ from training.run_round import app
 real, calls = round.append_jsonl, []
 def interrupted(path, records):
     length = real(path, records)
-    calls.append(path)
+    if path.name == "trajectories.jsonl":
+        calls.append(path)
     if len(calls) == {step}:
         {interruption}
     return length
@@ -85,6 +86,19 @@ def test_steps_continue_and_are_reported(two_rounds: SimpleNamespace) -> None:
         assert min(record.measured.model_dump().values()) > 0
     state = json.loads((two_rounds.run.root / second.policy / "trainer_state.json").read_text())
     assert state["global_step"] == 2 * STEPS
+
+
+def test_the_numbers_of_each_step_are_kept_with_those_of_trl(two_rounds: SimpleNamespace) -> None:
+    for iteration, record in enumerate(two_rounds.records):
+        kept = read_jsonl(two_rounds.run.iteration(iteration) / "metrics.jsonl", StepMetrics)
+        assert [one.step for one in kept] == [step.step for step in record.steps]
+        for one, step in zip(kept, record.steps, strict=True):
+            assert one.trainer["kl"] == pytest.approx(step.kl, abs=1e-12)
+            assert one.trainer["loss"] == pytest.approx(step.loss, abs=1e-12)
+            assert {"entropy", "learning_rate", "completions/mean_length", "frac_reward_zero_std"} <= one.trainer.keys()
+            assert one.measured["step_time"] > 0
+            assert one.rollouts["success"] == step.success
+            assert one.rollouts["stop_reasons/end_of_turn"] == step.stop_reasons["end_of_turn"]
 
 
 def test_tasks_of_each_step_are_those_drawn(two_rounds: SimpleNamespace) -> None:
@@ -236,8 +250,8 @@ def test_a_disturbed_round_leaves_the_same_records_and_policy(
     from safetensors.torch import load_file
 
     def rows(run: RunDirectory):
-        lines = (run.iteration(0) / "trajectories.jsonl").read_text().splitlines()
-        return [without_measures(json.loads(line)) for line in lines]
+        files = (run.iteration(0) / "trajectories.jsonl", run.iteration(0) / "metrics.jsonl")
+        return [without_measures(json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
     assert rows(disturbed.run) == rows(two_rounds.run)
     records = [json.loads((d.run.iteration(0) / "round.json").read_text()) for d in (disturbed, two_rounds)]

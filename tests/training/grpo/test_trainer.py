@@ -200,11 +200,18 @@ def test_divergence_ends_the_round_before_it_is_saved(starter: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    "made",
+    [
+        lambda: torch.OutOfMemoryError("CUDA out of memory"),
+        lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["of CUDA", "of the CPU"],
 )
-def test_out_of_memory_is_told_as_such(error: RuntimeError, starter: Path, tmp_path: Path, monkeypatch) -> None:
+def test_out_of_memory_is_told_as_such(
+    made: Callable[[], RuntimeError], starter: Path, tmp_path: Path, monkeypatch
+) -> None:
     def exhausted(*_: object) -> tuple[Trajectory, ...]:
-        raise error
+        raise made()
 
     monkeypatch.setattr("training.grpo.group_rollouts.run_episodes", exhausted)
     with pytest.raises(RoundFailure, match=r"out of memory at step 1: set training\.micro_batch"):

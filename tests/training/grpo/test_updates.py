@@ -16,7 +16,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
-from training.grpo.record import RoundProgress, RoundRecord, StepLog
+from training.grpo.record import RoundProgress, RoundRecord, StepLog, StepMetrics
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
@@ -188,6 +188,44 @@ def test_the_loss_has_one_normaliser_per_group(played: SimpleNamespace, monkeypa
         assert float(trainer.compute_loss(trainer.model, fields)) == pytest.approx(-float(by_group.mean()), rel=1e-4)
 
 
+@pytest.mark.parametrize("settled", ["some", "all"])
+def test_rows_without_an_advantage_are_scored_without_a_gradient(
+    played: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, settled: str
+) -> None:
+    """The loss, the entropy that TRL logs and the gradient are those of scoring every row alike."""
+    trainer, batch = played.trainer, dict(played.batches[0])
+    batch["advantages"] = torch.linspace(-1, 1, len(batch["advantages"]))
+    batch["advantages"][: None if settled == "all" else -K] = 0.0
+    monkeypatch.setattr(trainer, "beta", 0.0)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    scored, found = [], []
+
+    def count(*_: object) -> None:
+        scored.append(torch.is_grad_enabled())
+
+    handle = trainer.model.register_forward_hook(count)
+    for apart in (True, False):
+        if not apart:
+            monkeypatch.setattr(trainer, "_without_gradient", lambda _: None)
+        scored.clear()
+        trainer._metrics["train"]["entropy"].clear()
+        trainer.model.zero_grad()
+        loss = trainer.compute_loss(trainer.model, batch)
+        loss.backward()
+        gradients = [one.grad.clone() for one in trainer.model.parameters()]
+        found.append((float(loss.detach()), trainer._metrics["train"]["entropy"][-1], gradients, tuple(scored)))
+    handle.remove()
+    (loss, entropy, gradients, learnt), (plain_loss, plain_entropy, plain, every) = found
+    assert loss == pytest.approx(plain_loss, abs=1e-6)
+    assert entropy == pytest.approx(plain_entropy, rel=1e-4)
+    torch.testing.assert_close(gradients, plain, rtol=1e-4, atol=1e-6)
+    assert all(every)
+    assert sum(learnt) == 1, "one forward has the few rows that have a gradient, or the one that the loss hangs on"
+    assert len(learnt) > 1
+    assert sum(float(one.abs().sum()) for one in gradients) > 0 or settled == "all"
+
+
 def test_a_references_loss_is_shared_by_the_groups_of_its_update(played: SimpleNamespace, monkeypatch) -> None:
     from training.grpo.lending import TokenRow, written_logps
 
@@ -249,7 +287,7 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
 
             def logged(path, records, kill=kill, calls=calls):
                 log(path, records)
-                calls.append(path)
+                calls.extend([path] if path == made.iteration(0).trajectories else [])
                 if len(calls) == kill:
                     raise Killed
 
@@ -270,6 +308,11 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
     assert [t.model_copy(update={"measured": None}) for t in played[0]] == [
         t.model_copy(update={"measured": None}) for t in played[1]
     ]
+    kept = [read_jsonl(one.iteration(0).metrics, StepMetrics) for one in (straight, disturbed)]
+    assert [one.model_copy(update={"measured": {}}) for one in kept[0]] == [
+        one.model_copy(update={"measured": {}}) for one in kept[1]
+    ]
+    assert [one.trainer["loss"] for one in kept[0]] == pytest.approx([step.loss for step in rounds[0].steps])
     assert [(step.step, step.clipped is None) for step in rounds[0].steps] == [(1, False), (2, False), (3, False)]
     assert rounds[0].policy == "policy/checkpoint-3"
     thrown = [[t for t in played[0] if t.step == step and t.discarded] for step in (1, 2, 3)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache
+from typing import Any
 
 import pytest
-import torch
+from support.late import Late
 from support.made_policy import environment, made_tasks
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
 from training.rendering import template_process
@@ -17,8 +17,11 @@ from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import Policy
+
+torch = Late("torch")
+transformers = Late("transformers")
+in_process = Late("training.rollout.in_process")
 
 # Like Qwen3's: tools in the system message, tool answers inside a user message, and earlier thinking is dropped from
 # every assistant message that stands before the last question of the user.
@@ -52,7 +55,7 @@ TEMPLATE = """
 
 
 @cache
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE())
@@ -62,7 +65,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     made.train_from_iterator([], trainers.BpeTrainer(vocab_size=256, initial_alphabet=alphabet, show_progress=False))
     made.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>"), AddedToken("<pad>")])
     made.add_tokens(["<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>", "</tool_response>"])
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=made, eos_token="<|im_end|>", pad_token="<pad>", chat_template=TEMPLATE
     )
 
@@ -146,7 +149,7 @@ def test_tools_that_come_later_are_documented_in_their_turn() -> None:
 
 def test_a_random_model_rolls_out_through_its_chat_template() -> None:
     torch.manual_seed(0)
-    config = Qwen3Config(
+    config = transformers.Qwen3Config(
         vocab_size=len(tokenizer()),
         hidden_size=32,
         num_hidden_layers=1,
@@ -156,11 +159,13 @@ def test_a_random_model_rolls_out_through_its_chat_template() -> None:
         intermediate_size=32,
         max_position_embeddings=32768,
     )
-    policy = Policy("made", Qwen3ForCausalLM(config), tokenizer(), ChatTemplateRendering(tokenizer()), None)
+    policy = Policy(
+        "made", transformers.Qwen3ForCausalLM(config), tokenizer(), ChatTemplateRendering(tokenizer()), None
+    )
     tasks = [made.model_copy(update={"tools": made.tools[:2]}) for made in made_tasks()[:3]]
     asked = [EpisodeRequest(task=made, seed=place) for place, made in enumerate(tasks)]
     limits = EpisodeLimits(max_new_tokens=6, max_tokens=4000, max_actions=2)
-    results = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 1.0)
+    results = run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 1.0)
     for result in results:
         assert result.outcome is not None
         assert not result.outcome.success
@@ -170,10 +175,12 @@ def test_a_random_model_rolls_out_through_its_chat_template() -> None:
 
 
 def test_what_cannot_be_rendered_is_refused() -> None:
-    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, eos_token="<|im_end|>")
+    plain = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, eos_token="<|im_end|>")
     with pytest.raises(InputError, match=r"neither a chat template nor coevolve\.json"):
         ChatTemplateRendering(plain)
-    endless = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, chat_template=TEMPLATE)
+    endless = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer().backend_tokenizer, chat_template=TEMPLATE
+    )
     with pytest.raises(InputError, match="no end-of-message token"):
         ChatTemplateRendering(endless)
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chat_models import REAL, SPECIAL, TAGS, save_model, template, tokenizer
+from support.late import Late
 from support.made_policy import call, environment, task
 from support.scripted_sampler import ScriptedSampler
 
@@ -22,8 +23,9 @@ from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import call_message, tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
-from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import load_policy
+
+in_process = Late("training.rollout.in_process")
 
 NAMES = ("pwd", "ls", "mkdir")
 THOUGHT = re.compile(r"<think>.*?</think>\n\n", re.DOTALL)
@@ -395,7 +397,7 @@ def test_a_random_model_rolls_out_through_its_real_template(name: str, tmp_path)
     made = [each.model_copy(update={"tools": each.tools[:2]}) for each in made]
     asked = [EpisodeRequest(task=each, seed=place) for place, each in enumerate(made)]
     limits = EpisodeLimits(max_new_tokens=12, max_tokens=6000, max_actions=3)
-    for result in run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.8):
+    for result in run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 0.8):
         ids = torch.tensor([[*result.prompt_ids, *result.completion_ids]])
         with torch.no_grad():
             logits = policy.model(input_ids=ids).logits[0, :-1].double() / 0.8

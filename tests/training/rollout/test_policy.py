@@ -9,11 +9,11 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 from support import ROOT as CHECKOUT
 from support.chat_models import save_model, template, tokenizer
+from support.late import Late
 from support.made_policy import environment, made_tasks, trained_policy
 
 from environments.base import InputError
@@ -21,10 +21,12 @@ from memory.run import PolicyDirectory
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import PolicyCard, load_policy, save_policy
 from training.rollout.policy_path import _OURS, hub_trouble
 from training.settings import PolicySettings
+
+torch = Late("torch")
+in_process = Late("training.rollout.in_process")
 
 
 def saved(folder: Path, card: PolicyCard | None) -> Path:
@@ -79,7 +81,9 @@ def test_bfloat16_rolls_out(tmp_path: Path) -> None:
     policy = load_policy(str(saved(tmp_path / "p", card)), device="cpu", dtype="bfloat16")
     assert policy.model.dtype == torch.bfloat16
     asked = [EpisodeRequest(task=made, seed=0) for made in made_tasks()[:10]]
-    results = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, EpisodeLimits(), 0.0)
+    results = run_episodes(
+        policy, in_process.InProcessSampler(policy.model), environment(), asked, EpisodeLimits(), 0.0
+    )
     assert sum(r.outcome is not None and r.outcome.success for r in results) >= 5
 
 
@@ -225,7 +229,14 @@ def test_episodes_beyond_the_models_positions_are_refused(tmp_path: Path) -> Non
     policy = load_policy(str(save_model(tmp_path, "qwen2_5")), "cpu")
     asked = [EpisodeRequest(task=made_tasks()[0], seed=0)]
     with pytest.raises(InputError, match=r"max_tokens is 32769 and .* has 32768 positions: lower max_tokens"):
-        run_episodes(policy, InProcessSampler(policy.model), environment(), asked, EpisodeLimits(max_tokens=32769), 0.0)
+        run_episodes(
+            policy,
+            in_process.InProcessSampler(policy.model),
+            environment(),
+            asked,
+            EpisodeLimits(max_tokens=32769),
+            0.0,
+        )
 
 
 def test_stop_ids_are_those_of_tokenizer_and_generation_config(tmp_path: Path) -> None:

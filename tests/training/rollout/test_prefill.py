@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.late import Late
 
-from training.rollout.in_process import SMALL, TOKENS, passes, shared_length
+in_process = Late("training.rollout.in_process")
+
+SMALL, TOKENS = 64, 8192
+
+
+def test_the_sizes_are_those_of_the_sampler() -> None:
+    assert (SMALL, TOKENS) == (in_process.SMALL, in_process.TOKENS)
+
 
 IDS = st.lists(st.integers(0, 2), max_size=12)
 
@@ -17,12 +25,12 @@ def test_shared_length_is_that_of_the_common_beginning(common: list[int], one: l
     expected = 0
     while expected < min(len(first), len(second)) and first[expected] == second[expected]:
         expected += 1
-    assert shared_length(first, second) == expected >= len(common)
+    assert in_process.shared_length(first, second) == expected >= len(common)
 
 
 @given(st.lists(st.one_of(st.integers(1, 40), st.integers(1, 2 * TOKENS)), max_size=40))
 def test_every_piece_is_in_one_pass_that_is_not_too_large(lengths: list[int]) -> None:
-    together = passes(lengths)
+    together = in_process.passes(lengths)
     assert sorted(index for indices in together for index in indices) == list(range(len(lengths)))
     for indices in together:
         assert indices == sorted(indices)
@@ -41,4 +49,4 @@ def test_every_piece_is_in_one_pass_that_is_not_too_large(lengths: list[int]) ->
     ],
 )
 def test_like_lengths_go_together(lengths: list[int], expected: list[list[int]]) -> None:
-    assert passes(lengths) == expected
+    assert in_process.passes(lengths) == expected

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
-import torch
 from support.environment_host import hosted, serving
+from support.late import Late
 from support.made_policy import environment, made_tasks, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
@@ -31,7 +31,9 @@ from environments.verification.verify import verify
 from memory.records import StopReason, Task, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
-from training.rollout.in_process import InProcessSampler
+
+torch = Late("torch")
+in_process = Late("training.rollout.in_process")
 
 LIMITS = EpisodeLimits()
 
@@ -44,7 +46,7 @@ def play(
     tasks: Sequence[Task], temperature: float = 0.9, limits: EpisodeLimits = LIMITS, world: Environment | None = None
 ) -> tuple[EpisodeResult, ...]:
     policy = trained_policy()
-    sampler = InProcessSampler(policy.model)
+    sampler = in_process.InProcessSampler(policy.model)
     return run_episodes(policy, sampler, world or environment(), requests(tasks), limits, temperature)
 
 
@@ -124,7 +126,7 @@ def test_equal_seeds_give_equal_episodes_in_any_batch_and_order() -> None:
     together = play(tasks)
     small = play(tasks, limits=EpisodeLimits(batch=3))
     policy = trained_policy()
-    sampler = InProcessSampler(policy.model)
+    sampler = in_process.InProcessSampler(policy.model)
     backwards = run_episodes(policy, sampler, environment(), requests(tasks)[::-1], LIMITS, 0.9)[::-1]
     for one, two, three in zip(together, small, backwards, strict=True):
         assert one.completion_ids == two.completion_ids == three.completion_ids
@@ -333,10 +335,12 @@ def test_no_more_episodes_are_open_than_the_environment_can_have() -> None:
 BFCL = EnvironmentSettings(name="bfcl")
 
 
-class Counting(InProcessSampler):
-    """Notes how many messages were handed over and not yet answered."""
+class Counting:
+    """Samples in this process, and notes how many messages were handed over and not yet answered."""
 
-    most = 0
+    def __init__(self, model) -> None:
+        self.most = 0
+        self._sampler = in_process.InProcessSampler(model)
 
     def run(self, drivers, *, temperature: float, concurrency: int) -> None:
         waiting: set[int] = set()
@@ -353,7 +357,7 @@ class Counting(InProcessSampler):
                 return observe()
 
             driver.act, driver.observe = acted, observed
-        super().run(drivers, temperature=temperature, concurrency=concurrency)
+        self._sampler.run(drivers, temperature=temperature, concurrency=concurrency)
 
 
 def test_rollouts_on_hosts_equal_those_in_the_process() -> None:
@@ -370,7 +374,7 @@ def test_rollouts_on_hosts_equal_those_in_the_process() -> None:
         assert verify(task, served, (), ()) == verify(task, environment(), (), ())
         assert canonical(served, task) == canonical(environment(), task)
     assert sampler.most > 1, "messages that end in one pass are played at a time"
-    assert results == run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.9)
+    assert results == run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 0.9)
     assert {result.outcome.success for result in results if result.outcome} == {True, False}
 
 
@@ -383,14 +387,14 @@ def test_rollouts_on_a_host_that_goes_away_are_masked_and_the_rest_goes_on() -> 
         served = hosted(gone.url, left.url, chosen=BFCL)
         results = run_episodes(
             policy,
-            InProcessSampler(policy.model),
+            in_process.InProcessSampler(policy.model),
             served,
             asked,
             limits,
             0.9,
             lambda success: stack.close() if next(ended) == 5 else None,
         )
-    local = run_episodes(policy, InProcessSampler(policy.model), environment(), asked, limits, 0.9)
+    local = run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 0.9)
     masked = [result for result in results if result.infrastructure_error is not None]
     assert 1 <= len(masked) <= 8, "only what was open there is lost"
     for result in masked:
@@ -409,5 +413,7 @@ def test_a_task_that_a_host_cannot_open_ends_the_rollouts() -> None:
     policy = trained_policy()
     with serving(BFCL, capacity=2) as host:
         with pytest.raises(InputError, match="NoSuchClass"):
-            run_episodes(policy, InProcessSampler(policy.model), hosted(host.url, chosen=BFCL), asked, LIMITS, 0.9)
+            run_episodes(
+                policy, in_process.InProcessSampler(policy.model), hosted(host.url, chosen=BFCL), asked, LIMITS, 0.9
+            )
         assert host.episodes.health().open == 0, "what was opened ahead is released"

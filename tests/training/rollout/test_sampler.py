@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chatter import STOP, Chatter
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from support.late import Late
 
 from environments.base import InputError
-from training.rollout.in_process import SHARED, InProcessSampler, inverse_cdf
 from training.rollout.sampling import TokenPrompt
 
+torch = Late("torch")
+transformers = Late("transformers")
+in_process = Late("training.rollout.in_process")
 
-def model(attention: str = "sdpa", **changes: object) -> Qwen3ForCausalLM:
+
+def model(attention: str = "sdpa", **changes: object) -> Any:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     shape: dict[str, object] = {
@@ -32,7 +36,7 @@ def model(attention: str = "sdpa", **changes: object) -> Qwen3ForCausalLM:
         "max_position_embeddings": 1024,
         "attn_implementation": attention,
     }
-    return Qwen3ForCausalLM(Qwen3Config(**(shape | changes)))
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**(shape | changes)))
 
 
 def run(
@@ -41,8 +45,8 @@ def run(
     attention: str = "sdpa",
     rows: int = 128,
     **options: int,
-) -> InProcessSampler:
-    sampler = InProcessSampler(model(attention), **options)
+) -> in_process.InProcessSampler:
+    sampler = in_process.InProcessSampler(model(attention), **options)
     sampler.run(chatters, temperature=temperature, concurrency=rows)
     return sampler
 
@@ -66,6 +70,29 @@ def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: floa
         compared = [(a, b) for a, b, own in zip(chatter.logprobs, expected, chatter.sampled, strict=True) if own]
         assert len(compared) >= chatter.actions
         assert max(abs(a - b) for a, b in compared) < 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_what_is_withheld_is_never_sampled_and_the_rest_has_the_probabilities_of_what_remains(
+    temperature: float,
+) -> None:
+    free = [Chatter(seed, actions=8) for seed in range(4)]
+    run(free, temperature)
+    often = Counter(token for one in free for message in one.acted for token in message.ids if token != STOP)
+    likely = tuple(sorted(token for token, _ in often.most_common(12)))
+    held = [Chatter(seed, actions=8, withheld=(likely, (), likely[:2])) for seed in range(4)]
+    run([*held, Chatter(9)], temperature)
+    for chatter in held:
+        for number, message in enumerate(chatter.acted):
+            withheld = chatter.withheld[number % 3]
+            assert not set(message.ids) & set(withheld)
+            begin = message.context
+            with torch.no_grad():
+                seen = torch.tensor([chatter.ids[: begin + len(message.ids)]])
+                logits = model().eval()(input_ids=seen).logits[0, begin - 1 : -1] / (temperature or 1.0)
+            allowed = torch.tensor([token for token in range(40) if token not in withheld])
+            expected = logits.gather(1, torch.tensor(message.ids)[:, None])[:, 0] - logits[:, allowed].logsumexp(-1)
+            torch.testing.assert_close(torch.tensor(message.logprobs), expected, atol=1e-4, rtol=0)
 
 
 def test_eager_attention_samples_the_same() -> None:
@@ -98,7 +125,7 @@ def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
-def fed(sampler: InProcessSampler, chatters: Sequence[Chatter], rows: int = 128) -> list[tuple[int, int]]:
+def fed(sampler: in_process.InProcessSampler, chatters: Sequence[Chatter], rows: int = 128) -> list[tuple[int, int]]:
     """Shapes (rows, tokens of each, padding included) of everything that the model was given, pass by pass."""
     shapes: list[tuple[int, int]] = []
 
@@ -114,7 +141,7 @@ def fed(sampler: InProcessSampler, chatters: Sequence[Chatter], rows: int = 128)
 
 def test_no_token_is_fed_twice() -> None:
     """One row at a time has no padding: every token but the last sampled one is fed, and fed once."""
-    sampler = InProcessSampler(model())
+    sampler = in_process.InProcessSampler(model())
     chatters = [Chatter(seed, actions=5) for seed in range(4)]
     shapes = fed(sampler, chatters, rows=1)
     assert sum(rows * width for rows, width in shapes) == sum(len(chatter.ids) - 1 for chatter in chatters)
@@ -131,7 +158,7 @@ def test_no_token_is_fed_twice_in_a_batch(rows: int, chunk: int) -> None:
 
 def test_finished_episodes_leave_the_batch() -> None:
     """Fed token by token, each pass holds exactly the episodes that are not over yet."""
-    sampler = InProcessSampler(model(), chunk=1000)
+    sampler = in_process.InProcessSampler(model(), chunk=1000)
     chatters = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
     first = [Chatter(seed, actions=1 + seed, longest=4) for seed in range(6)]
     prompts = [chatter.observe().ids for chatter in first]
@@ -166,7 +193,7 @@ def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) 
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     everything = sum(len(chatter.ids) - 1 for chatter in together)
     if rows == 16:
-        copied = [3 * (len(prompt) - 1) for prompt in prompts[::4]] + [shared * (shared >= SHARED)]
+        copied = [3 * (len(prompt) - 1) for prompt in prompts[::4]] + [shared * (shared >= in_process.SHARED)]
         assert sampler.fed_tokens == everything - sum(copied)
     else:
         assert sampler.fed_tokens < everything
@@ -208,7 +235,7 @@ def test_an_action_ends_at_its_stop_id_or_at_its_limit() -> None:
 def test_counts_what_it_did_and_restores_training_mode() -> None:
     trained = model()
     trained.train(True)
-    sampler = InProcessSampler(trained)
+    sampler = in_process.InProcessSampler(trained)
     chatters = [Chatter(seed) for seed in range(3)]
     sampler.run(chatters, temperature=0.9, concurrency=128)
     assert trained.training
@@ -236,13 +263,13 @@ def test_refuses_what_it_cannot_decode() -> None:
         run([], temperature=-1)
     sliding = model(use_sliding_window=True, sliding_window=8, max_window_layers=0)
     with pytest.raises(InputError, match="without full attention"):
-        InProcessSampler(sliding)
+        in_process.InProcessSampler(sliding)
 
 
 def test_draws_follow_the_probabilities() -> None:
     logprobs = torch.tensor([0.0, 0.5, 0.2, 0.3]).log().expand(20_000, 4)
     rng = random.Random(3)
-    drawn = inverse_cdf(logprobs, torch.tensor([rng.random() for _ in range(20_000)], dtype=torch.float64))
+    drawn = in_process.inverse_cdf(logprobs, torch.tensor([rng.random() for _ in range(20_000)], dtype=torch.float64))
     shares = torch.bincount(drawn, minlength=4) / 20_000
     assert shares[0] == 0
     assert torch.allclose(shares, torch.tensor([0.0, 0.5, 0.2, 0.3]), atol=0.015)
@@ -257,5 +284,5 @@ def test_draws_follow_the_probabilities() -> None:
 )
 def test_a_draw_is_a_token_of_positive_probability(logits: list[float], uniform: float) -> None:
     logprobs = torch.log_softmax(torch.tensor([logits]), -1)
-    token = int(inverse_cdf(logprobs, torch.tensor([uniform], dtype=torch.float64)))
+    token = int(in_process.inverse_cdf(logprobs, torch.tensor([uniform], dtype=torch.float64)))
     assert logprobs[0, token] > float("-inf")

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from support.chatter import Chatter
+from support.chatter import starter_episodes as episodes
 from support.fake_vllm import FakeVllm
 from support.late import Late
 from support.served_model import change, farthest
@@ -29,22 +29,7 @@ from training.settings import LoraSettings, PolicySettings, TrainingSettings
 torch = Late("torch")
 
 FAKE = "http://fake:1"
-STOPS = frozenset(range(100, 900, 5))
 REAL = pytest.param("real", marks=[pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow])
-
-
-class OnStarter(Chatter):
-    """Prompts of the starter's ids, and many stop ids, so that messages end in both ways."""
-
-    def _suffix(self):
-        prompt = super()._suffix()
-        shifted = [one + 100 for one in prompt.ids]
-        self.ids[-len(shifted) :] = shifted
-        return type(prompt)(shifted, prompt.max_new_tokens)
-
-
-def episodes(count: int = 6) -> list[OnStarter]:
-    return [OnStarter(seed, actions=3, longest=12, stop_ids=STOPS) for seed in range(count)]
 
 
 @pytest.fixture(scope="module", params=["fake", REAL])
@@ -166,7 +151,7 @@ def test_a_paused_server_is_left_in_time_and_resumed_by_the_next_load(made, serv
     began = time.monotonic()
     with pytest.raises(EngineFailure, match="it is paused, and not by this run"):
         engine.sampler.run(episodes(2), temperature=0.9, concurrency=2)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     engine.sampler.load_weights(1)
     played = episodes(2)
     engine.sampler.run(played, temperature=0.9, concurrency=2)

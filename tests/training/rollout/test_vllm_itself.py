@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from support.vllm_server import CONTEXT, STARTER, Status, ask, generate
+from support.chatter import starter_episodes
+from support.served_model import change
+from support.vllm_server import CONTEXT, STARTER, Status, ask, generate, serving_starter
 
 from training.rollout.serving import RunningServer
+from training.rollout.settings import SamplingSettings
+from training.settings import LoraSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
 
@@ -249,8 +256,41 @@ def test_a_paused_server_accepts_and_does_not_answer(vllm_server: RunningServer)
     assert generate(vllm_server, prompt(10), most=2)["reason"] == "length"
 
 
-def test_a_killed_engine_ends_the_server_and_its_messages(vllm_server: RunningServer) -> None:
-    """The last test of this file. No message is answered as if it were whole, and no process is left."""
+def loaded(server: RunningServer, folder: Path, *, adapter: bool) -> SimpleNamespace:
+    """A trainer between two steps: the server has its weights, whole ones or an adapter, which differ from the first.
+
+    ``played`` are episodes that were sampled with them.
+    """
+    from transformers import AutoModelForCausalLM
+
+    from training.rollout.vllm_server import VllmServers
+    from training.rollout.vllm_weights import PolicyWeights
+
+    model = AutoModelForCausalLM.from_pretrained(STARTER)
+    if adapter:
+        from peft import get_peft_model
+
+        from training.rollout.lora import lora_config
+
+        get_peft_model(model, lora_config(LoraSettings(rank=8), model))
+    change(model, 0.02)
+    weights = PolicyWeights(SimpleNamespace(model=model, path=str(STARTER)), folder, adapter=adapter, autocast=False)
+    sampler = VllmServers(SamplingSettings(engine="vllm_server", servers=(server.url,)), weights, 1e-3)
+    sampler.load_weights(1)
+    trainer = SimpleNamespace(model=model, sampler=sampler, played=starter_episodes())
+    sampler.run(trainer.played, temperature=0.9, concurrency=6)
+    return trainer
+
+
+def test_a_killed_server_that_is_started_again_is_loaded_before_a_message_counts(
+    vllm_server: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last test of this file: it ends the server, and starts one at its address with the first weights.
+
+    No message is answered as if it were whole, and no process is left. What the new server samples by itself is of the
+    first weights, and says so; trainers that loaded the one before it get messages of their own weights alone.
+    """
+    trainers = [loaded(vllm_server, tmp_path / str(adapter), adapter=adapter) for adapter in (True, False)]
     processes = psutil.Process(vllm_server.pid).children(recursive=True)
     engine = next(one for one in processes if "EngineCore" in " ".join(one.cmdline()))
     thread, outcome = in_background(vllm_server)
@@ -264,3 +304,21 @@ def test_a_killed_engine_ends_the_server_and_its_messages(vllm_server: RunningSe
     assert said
     assert f"the server {vllm_server.url}" in said
     assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+    port = int(vllm_server.url.rpartition(":")[2])
+    with serving_starter(tmp_path / "again", port) as again:
+        assert again.url == vllm_server.url
+        ids = trainers[-1].played[0].ids[:20]
+        old = generate(again, ids)
+        assert old["versions"] == [("default", 0, 16)]
+        assert farthest(model_of(STARTER), ids, old) < EXACT
+        assert farthest(trainers[-1].model, ids, old) > 100 * EXACT
+        for trainer, cause in zip(trainers, ("status 404", "weights 'default' sampled it"), strict=True):
+            with closing(trainer.sampler) as sampler:
+                messages = sampler.figures().messages
+                played = starter_episodes()
+                sampler.run(played, temperature=0.9, concurrency=6)
+                assert [one.ids for one in played] == [one.ids for one in trainer.played]
+                assert sampler.figures().messages == messages + 18
+                assert sampler.figures().reloads == 1
+                assert re.search(f"{again.url} is loaded again: .*{cause}", capsys.readouterr().err)

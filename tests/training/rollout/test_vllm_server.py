@@ -172,6 +172,7 @@ def test_weights_are_written_read_and_named_in_order_and_old_ones_removed(made, 
     assert paths == [
         "/pause?mode=wait",
         "/collective_rpc",
+        "/is_paused",
         "/reset_prefix_cache",
         "/update_weight_version",
         "/resume",
@@ -293,7 +294,7 @@ def test_a_hung_server_is_left_after_one_timeout(made, capsys) -> None:
     engine.fakes[A].hang = True
     began = time.monotonic()
     assert [len(one.acted) for one in play(engine)] == [3] * 6
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert "was not answered within 0.5 seconds, it is not paused" in capsys.readouterr().err
 
 
@@ -314,6 +315,22 @@ def test_a_restarted_server_is_loaded_again_before_it_counts(made, capsys) -> No
     assert max(differences(engine.model, one, 0.9) for one in played) < 1e-5
     assert engine.sampler.figures().reloads == 1
     assert "is loaded again: weights 'default' sampled it" in capsys.readouterr().err
+
+
+def test_a_server_started_again_while_it_is_loaded_does_not_get_the_name(made, capsys) -> None:
+    """Weights that have hardly moved: the canary would let the old ones pass."""
+    engine = made()
+    change(engine.model, 1e-7)
+    engine.fakes[A].restart_in_load = True
+    engine.sampler.load_weights(0)
+    assert engine.fakes[A].version == "default"
+    assert "it was started again, or resumed by somebody else, while it was loaded" in capsys.readouterr().err
+    assert [len(one.acted) for one in play(engine)] == [3] * 6
+    assert not engine.fakes[A].generated
+    engine.fakes[A].restart_in_load = False
+    engine.sampler.load_weights(1)
+    play(engine)
+    assert engine.fakes[A].generated
 
 
 def test_a_server_that_another_run_loads_is_left(made) -> None:
@@ -345,6 +362,26 @@ def test_the_canary_catches_what_no_version_shows(made, fault: str) -> None:
     change(engine.model)
     with pytest.raises(EngineFailure, match=f"{B} was loaded with .* and answers as other weights would.*tolerance"):
         engine.sampler.load_weights(1)
+
+
+def test_the_canary_is_short_once_a_server_was_compared(made) -> None:
+    """Each token of it is a pass of the engine that nothing shares; after a restart all is compared again."""
+
+    def asked() -> list[tuple[float, int]]:
+        bodies = [body for path, body in engine.fakes[A].requests if path == "/inference/v1/generate"]
+        engine.fakes[A].requests.clear()
+        given = [body["sampling_params"] for body in bodies if body["request_id"].startswith("canary")]
+        return [(one["temperature"], one["max_tokens"]) for one in given]
+
+    engine = made(A)
+    engine.sampler.load_weights(0)
+    assert asked() == [(0.0, 8), (0.7, 8)]
+    for version in (1, 2):
+        engine.sampler.load_weights(version)
+        assert asked() == [(0.7, 1)]
+    engine.fakes[A].start()
+    play(engine)
+    assert asked() == [(0.0, 8), (0.7, 8)]
 
 
 def test_a_tolerance_is_kept(made) -> None:

@@ -4,25 +4,26 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 
 import pytest
-from support.templated_calls import FORBIDDEN, words_outside_quotes
+from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, split_of
 from environments.bfcl.templated import panels
 from environments.bfcl.templated.panels import (
-    Strata,
-    TemplatedSetTask,
+    family_of,
     held_out,
     load_set,
     main,
     set_hash,
     set_names,
 )
-from environments.bfcl.templated.slices import TEMPLATED_CLASSES, base_tasks
+from environments.bfcl.templated.set_records import Strata, TemplatedSetTask
+from environments.bfcl.templated.slices import TEMPLATED_CLASSES, Found, base_tasks
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
 from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, read_publication, sets_folder
@@ -36,6 +37,12 @@ SIZES = {
     "longer-test": (200, 200),
     "turns-dev": (35, 200),
     "turns-test": (200, 200),
+    "world-dev": (250, 300),
+    "world-test": (400, 500),
+    "world-longer-dev": (100, 150),
+    "world-longer-test": (200, 250),
+    "world-turns-dev": (100, 150),
+    "world-turns-test": (200, 250),
 }
 CLUSTERS = {
     "templated-dev": 7,
@@ -44,8 +51,15 @@ CLUSTERS = {
     "longer-test": 30,
     "turns-dev": 6,
     "turns-test": 35,
+    "world-dev": 14,
+    "world-test": 90,
+    "world-longer-dev": 14,
+    "world-longer-test": 80,
+    "world-turns-dev": 14,
+    "world-turns-test": 80,
 }
-LENGTHS = {"templated": {"1", "2", "3"}, "longer": {"4", "5", "6"}, "turns": {"2", "3", "4"}}
+FUNCTIONS = {"world-dev": 118, "world-test": 120}
+"""Functions of the 128 that a set's references call at least."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +69,16 @@ class Loaded:
     seconds: float
 
 
+@cache
+def load(name: str) -> Loaded:
+    began = time.perf_counter()
+    tasks = load_set(name)
+    return Loaded(name, tasks, time.perf_counter() - began)
+
+
 @pytest.fixture(scope="module", params=set_names())
 def loaded(request) -> Loaded:
-    began = time.perf_counter()
-    tasks = load_set(request.param)
-    return Loaded(request.param, tasks, time.perf_counter() - began)
+    return load(request.param)
 
 
 @pytest.fixture
@@ -87,7 +106,7 @@ def test_a_panel_is_large_enough_and_of_held_out_indices(loaded):
     for task in loaded.tasks:
         index = int(task.id.removeprefix(f"{loaded.name}-").split("-")[0])
         assert split_of(index) == task.spec.split == split
-        assert index % 50 < 40
+        assert family_of(loaded.name).explored or index % 50 < 40
     assert len({task.id for task in loaded.tasks}) == len(loaded.tasks)
     assert len({fingerprint(task.spec) for task in loaded.tasks}) == len(loaded.tasks)
 
@@ -99,7 +118,7 @@ def test_tasks_with_equal_starts_share_a_cluster_and_others_do_not(loaded):
 
 
 def test_every_task_verifies_and_its_marks_are_those_of_a_replay(loaded):
-    for task in loaded.tasks[::4]:
+    for task in loaded.tasks[:: 25 if loaded.name.startswith("world") else 4]:
         assert verify(task.spec, ENVIRONMENT, (), ()).accepted, task.id
         places = [(turn, c) for turn, calls in enumerate(task.spec.reference) for c in range(len(calls))]
         needed = any(caused_errors(ENVIRONMENT, task.spec, turn, c) for turn, c in places)
@@ -118,13 +137,25 @@ def test_strata_of_length_and_rarity_are_right(loaded):
 
 
 def test_every_stratum_has_tasks(loaded):
+    family = family_of(loaded.name)
     expected = {
         "precondition": {"forced", "said", "none"},
-        "length": LENGTHS[loaded.name.partition("-")[0]],
+        "length": set(map(str, family.lengths)),
         "rarity": {"common", "rare", "unseen"},
+        "source": {"human", "explored"} if family.explored else {None},
     }
     for label in Strata.model_fields:
         assert {getattr(task.strata, label) for task in loaded.tasks} == expected[label]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_set_of_the_world_covers_the_functions_evenly(name):
+    tasks = load(name).tasks
+    calling = Counter(c for task in tasks for c in {call.name for turn in task.spec.reference for call in turn})
+    assert len(calling) >= FUNCTIONS[name]
+    assert sum(count == 1 for count in calling.values()) < 10
+    assert max(calling.values()) < 0.1 * len(tasks)
+    assert len({call_sequence(task.spec) for task in tasks}) > 0.6 * len(tasks)
 
 
 def test_the_order_is_mixed_so_that_a_prefix_is_a_sample(loaded):
@@ -136,8 +167,9 @@ def test_the_order_is_mixed_so_that_a_prefix_is_a_sample(loaded):
 
 def test_texts_name_no_function_or_parameter(loaded):
     for task in loaded.tasks:
+        names = LONG_NAMES - {"read_write"} if loaded.name.startswith("world") else FORBIDDEN
         for text in task.spec.turns:
-            assert not words_outside_quotes(text) & FORBIDDEN, task.id
+            assert not words_outside_quotes(text) & names, task.id
 
 
 def test_what_a_panel_publishes_is_what_it_holds(loaded):
@@ -152,17 +184,22 @@ def test_a_panel_file_holds_ids_and_labels_only(loaded):
     assert len(content["tasks"]) == len(loaded.tasks)
     for entry in content["tasks"]:
         keys = {"index", "start", "length", "wording_seed", "forced", "strata"}
-        assert set(entry) == keys | ({"first_turn"} if loaded.name.startswith("turns") else set())
+        keys |= {"first_turn"} if family_of(loaded.name).two_turns else set()
+        assert set(entry) == keys | ({"explored"} if entry["strata"].get("source") == "explored" else set())
         assert all(isinstance(entry[key], int) for key in ("index", "start", "length", "wording_seed"))
 
 
 def test_the_panels_share_no_task():
-    found = Counter(fingerprint(task.spec) for name in set_names() for task in load_set(name))
-    assert set(found.values()) == {1}
+    """Those of one study: a slice of the first two classes may also be in a set of the world."""
+    for explored in (False, True):
+        names = [name for name in set_names() if family_of(name).explored == explored]
+        found = Counter(fingerprint(task.spec) for name in names for task in load(name).tasks)
+        assert set(found.values()) == {1}
 
 
 def test_only_the_panels_of_the_split_test_are_held_out():
-    assert {name for name in set_names() if held_out(name)} == {"templated-test", "longer-test", "turns-test"}
+    families = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
+    assert {name for name in set_names() if held_out(name)} == {f"{family}-test" for family in families}
     with pytest.raises(InputError, match="longer-dev"):
         held_out("longer")
 
@@ -217,6 +254,39 @@ def test_a_tampered_panel_is_refused(copies, change, told):
     altered(copies, change)
     with pytest.raises(InputError, match=told):
         load_set("templated-dev")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: entry.update(explored=entry["explored"][:-4]),
+        lambda entry: entry.update(explored="not packed"),
+        lambda entry: entry.update(length=9, forced=[False] * 9),
+        lambda entry: entry.update(first_turn=7),
+    ],
+)
+def test_altered_calls_of_an_explored_task_are_refused(copies, change):
+    def alter(content):
+        change(next(entry for entry in content["tasks"] if "explored" in entry))
+
+    altered(copies, alter, "world-dev.json")
+    with pytest.raises(InputError, match=r"world-dev"):
+        load_set("world-dev")
+
+
+def test_what_exploration_found_joins_a_set_of_the_world_and_no_other(monkeypatch):
+    monkeypatch.setattr(panels, "_LIMITS", {"world-dev": 40, "templated-dev": 10})
+    monkeypatch.setattr(panels, "human_slices", lambda *_, **__: ())
+    (task,) = [one for one in base_tasks(indices("dev")) if one.index == 63]
+    calls = tuple(call for turn in task.spec.reference for call in turn)
+    found = [Found(63, calls[:4], ((calls[4],),)), Found(63, (), (calls[:1], calls[1:2]))]
+    file, tasks = panels.make_set("world-dev", BFCLEnvironment(), 0, found)
+    assert {one.strata.source for one in tasks} == {"explored"}
+    assert all(
+        (one.spec.setup, one.spec.reference) in [(each.setup, each.reference) for each in found] for one in tasks
+    )
+    assert file.available == len(tasks) > 0
+    assert panels.make_set("templated-dev", ENVIRONMENT, 0, found)[1] == ()
 
 
 @pytest.mark.parametrize("first_turn", [0, 9, None])

@@ -161,7 +161,7 @@ def test_an_empty_turn_and_a_turn_that_says_nothing_are_refused():
         render_turns(spec([CAT]), ((True,),), "train", random.Random(0))
 
 
-def test_a_call_of_another_class_is_refused():
+def test_a_call_with_an_undocumented_parameter_is_refused():
     tweet = TaskSpec(
         environment="bfcl",
         split="train",
@@ -169,9 +169,9 @@ def test_a_call_of_another_class_is_refused():
         turns=("",),
         initial_state={},
         tools=tool_names(("TwitterAPI",)),
-        reference=((call("post_tweet", content="hi"),),),
+        reference=((call("post_tweet", content="hi", mood="good"),),),
     )
-    with pytest.raises(InputError, match="post_tweet"):
+    with pytest.raises(InputError, match="mood"):
         render_task(ENVIRONMENT, tweet, "train", random.Random(0))
 
 

@@ -1,4 +1,4 @@
-"""A thousand questions to an endpoint that fails every fifth time: nothing is lost, nothing hangs, all is recorded."""
+"""Hundreds of questions to an endpoint that fails every fifth time: nothing is lost, nothing hangs, all is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agents.spending import Ledger, Request, read_requests
 
 pytestmark = pytest.mark.slow
 
-QUESTIONS = 1000
+QUESTIONS = 300
 AT_ONCE = 32
 LATENCY = 0.02  # seconds
 TIMEOUT = 5.0  # seconds, which a stall takes
@@ -73,9 +73,9 @@ async def play(connect, path, faults: Schedule) -> Played:
     return Played(results, read_requests(path), server.injected, served, most)
 
 
-async def test_a_thousand_calls_with_a_fifth_of_them_failing(connect, tmp_path) -> None:
+async def test_many_calls_with_a_fifth_of_them_failing(connect, tmp_path) -> None:
     """The first are answered once as many are in flight as may be: then all places were in use."""
-    played = await play(connect, tmp_path / "spending.jsonl", Schedule(0.2, KINDS))
+    played = await play(connect, tmp_path / "spending.jsonl", Schedule(0.2, KINDS, seed=1))
     check_recorded(played)
     assert 0.15 < sum(played.injected.values()) / played.served < 0.25
     assert played.most_in_flight == AT_ONCE

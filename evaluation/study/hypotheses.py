@@ -1,0 +1,254 @@
+"""Hypotheses of a study: differences that its recipe expects before a test set is opened, and what came of each.
+
+A hypothesis is tested on the study's main score: that of each mode's first evaluation set, the mean over call shapes
+where the recipe says ``breakdown``, else success. The rule of a verdict is ours:
+
+- **p** is that of the paired t test over seeds, two-sided. It covers seeds alone: how much the difference varies when
+  an arm is trained again. It says nothing of other tasks.
+- **Holm's p** corrects it for the number of hypotheses that were written down, run or not.
+- **The interval** resamples seeds, start states and functions together. It covers other tasks, but knows of no
+  other hypotheses.
+
+A difference is shown where both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from environments.base import Record
+from evaluation.statistics import holm, t_test
+
+if TYPE_CHECKING:
+    from evaluation.study.comparisons import Comparison
+
+Interval = tuple[float, float]
+Verdict = Literal["shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
+
+LEVEL = 0.05
+"""Holm's p below which a difference is shown, where the interval agrees."""
+
+MOST = 50
+"""The largest number of hypotheses of a study."""
+
+
+class Hypothesis(BaseModel):
+    """A difference between two arms that is expected, with its size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arm: str = Field(description="the arm that is expected to differ")
+    against: str = Field(description="the arm that it is compared with")
+    expected: float = Field(
+        ge=-100,
+        le=100,
+        allow_inf_nan=False,
+        description="size of arm minus against that is expected, in percent points of the main score; 0: none, which "
+        "a study may refute but cannot show",
+    )
+    why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it is expected")
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The arm and the one it is compared with."""
+        return self.arm, self.against
+
+
+class HypothesisFinding(Record):
+    """A hypothesis and what came of it, as differences of rates in [-1, 1].
+
+    ``found`` is the mean over ``seeds`` paired seeds of the ``planned`` ones, each in ``by_seed``; None without any.
+    ``interval`` resamples seeds, start states and functions together, without functions where ``functions_drawn`` is
+    False because the tasks' call shapes are not known. ``p`` is that of the paired t test over seeds, ``holm`` the same
+    corrected for the number of all hypotheses; None for fewer than two seeds.
+    """
+
+    arm: str
+    against: str
+    why: str
+    expected: float
+    found: float | None
+    by_seed: dict[str, float]
+    seeds: int
+    planned: int
+    interval: Interval | None
+    functions_drawn: bool
+    expected_in_interval: bool | None
+    p: float | None
+    holm: float | None
+    verdict: Verdict
+
+
+class Findings(Record):
+    """All hypotheses of a study with what came of them on the evaluation set ``panel``.
+
+    ``by_shape``: the score is the mean over call shapes, else success. ``other_results`` and ``other_openings``: arms
+    and seeds that were scored, and accesses to test sets, by another text of the recipe than today's; what is written
+    in it now may have been written after them.
+    """
+
+    panel: str
+    by_shape: bool
+    findings: tuple[HypothesisFinding, ...]
+    other_results: tuple[str, ...]
+    other_openings: int
+
+
+def check_hypotheses(hypotheses: Sequence[Hypothesis], seeds: Mapping[str, int], untrained: Collection[str]) -> None:
+    """Raise ValueError for a hypothesis that cannot be tested, and for one that is stated twice.
+
+    ``seeds`` has the number of seeds of every arm, ``untrained`` the names of those that are not trained.
+    """
+    stated: set[frozenset[str]] = set()
+    for one in hypotheses:
+        names = f"'{one.arm}' against '{one.against}'"
+        if unknown := [name for name in one.pair if name not in seeds]:
+            raise ValueError(f"hypotheses name '{unknown[0]}', which is no arm: choose from {', '.join(seeds)}")
+        if one.arm == one.against:
+            raise ValueError(f"hypotheses compare '{one.arm}' with itself: name another arm")
+        if frozenset(one.pair) in stated:
+            raise ValueError(f"hypotheses state {names} twice, in one order or the other: remove one")
+        stated.add(frozenset(one.pair))
+        if all(name in untrained for name in one.pair):
+            raise ValueError(f"hypotheses state {names}, whose seeds are alike as neither is trained: use compare")
+        if few := [name for name in one.pair if seeds[name] < 2]:
+            raise ValueError(f"hypotheses state {names}, but '{few[0]}' has one seed: a test needs at least 2")
+
+
+class _Score(NamedTuple):
+    """A difference of the main score."""
+
+    mean: float
+    by_seed: dict[str, float]
+    interval: Interval | None
+    functions_drawn: bool
+
+
+def findings_of(
+    hypotheses: Sequence[Hypothesis],
+    differences: Sequence[Comparison | None],
+    planned: Sequence[int],
+    *,
+    by_shape: bool,
+) -> tuple[HypothesisFinding, ...]:
+    """Return what came of each hypothesis.
+
+    ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
+    seeds in the recipe. ``by_shape``: the main score is the mean over call shapes.
+    """
+    scores = [None if one is None else _score(one, by_shape) for one in differences]
+    p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
+    found = []
+    corrected = holm(p_values)
+    for number, (stated, versus, score) in enumerate(zip(hypotheses, differences, scores, strict=True)):
+        expected = stated.expected / 100
+        interval = None if score is None else score.interval
+        finding = HypothesisFinding(
+            arm=stated.arm,
+            against=stated.against,
+            why=" ".join(stated.why.split()),
+            expected=expected,
+            found=None if score is None else score.mean,
+            by_seed={} if score is None else score.by_seed,
+            seeds=0 if versus is None else versus.seeds,
+            planned=planned[number],
+            interval=interval,
+            functions_drawn=score is not None and score.functions_drawn,
+            expected_in_interval=None if interval is None else interval[0] <= expected <= interval[1],
+            p=p_values[number],
+            holm=corrected[number],
+            verdict="not run yet",
+        )
+        found.append(finding.model_copy(update={"verdict": _verdict_of(finding)}))
+    return tuple(found)
+
+
+def _score(one: Comparison, by_shape: bool) -> _Score | None:
+    """Return the difference of the main score; None where it is that over call shapes and they are not known."""
+    if not by_shape:
+        return _Score(one.mean, one.by_seed, one.widest, one.function_interval is not None)
+    if one.breakdown is None:
+        return None
+    macro = one.breakdown.macro
+    return _Score(macro.mean, macro.by_seed, macro.interval, macro.interval is not None)
+
+
+def _verdict_of(one: HypothesisFinding) -> Verdict:
+    if one.seeds < one.planned:
+        return "not run yet"  # a verdict on some seeds would invite to stop at a good one
+    if one.found is None:
+        return "no call shapes"
+    return verdict(one.expected, one.found, one.interval, one.holm)
+
+
+def verdict(expected: float, found: float, interval: Interval | None, corrected: float | None) -> Verdict:
+    """Return the verdict on a difference whose seeds are all there.
+
+    It is shown where Holm's p (``corrected``) is below 0.05 and the interval excludes zero on the side of the
+    difference, which is the expected one; on the other side, or where none was expected, the opposite is shown.
+    """
+    if corrected is None or corrected >= LEVEL or interval is None:
+        return "not shown"
+    low, high = interval
+    if not (low > 0 and found > 0) and not (high < 0 and found < 0):
+        return "not shown"
+    return "shown" if found * expected > 0 else "opposite shown"
+
+
+def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a report's table of hypotheses. Percent points."""
+    head = ("hypothesis", "expected", "found", "95 %", "expected in it", "p", "Holm's p", "n seeds", "verdict", "why")
+    rows: list[tuple[str, ...]] = []
+    for one in findings:
+        inside = {None: "", True: "yes", False: "no"}[one.expected_in_interval]
+        rows.append(
+            (
+                f"{one.arm} minus {one.against}",
+                _points(one.expected),
+                "" if one.found is None else _points(one.found),
+                "" if one.interval is None else " to ".join(_points(end).removeprefix("+") for end in one.interval),
+                inside,
+                _p_value(one.p),
+                _p_value(one.holm),
+                f"{one.seeds} of {one.planned}" if one.seeds < one.planned else str(one.seeds),
+                one.verdict,
+                one.why,
+            )
+        )
+    return head, rows
+
+
+def rule(findings: Findings) -> list[str]:
+    """Return the sentences of a report that say how its verdicts were reached, and what they do not cover."""
+    each = findings.findings
+    drawn = "seeds, start states and functions"
+    sentences = [
+        f"{len(each)} {'hypothesis was' if len(each) == 1 else 'hypotheses were'} written down; Holm's correction is "
+        "for all of them, run or not. p is two-sided, of the paired t test over seeds: it covers other seeds, not "
+        f"other tasks. 95 % resamples {drawn} together: it covers other tasks too, but is not corrected for the number "
+        f"of hypotheses. A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the "
+        "expected side; opposite shown: on the other side, or where no difference was expected. There is no verdict "
+        "before all seeds are there."
+    ]
+    if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:
+        sentences.append(f"95 % without functions, as call shapes are not known: {', '.join(plain)}.")
+    if findings.other_results or findings.other_openings:
+        results, openings = len(findings.other_results), findings.other_openings
+        sentences.append(
+            f"**Written down before?** {results} results were made, and the test panels opened {openings} times, by "
+            "another text of the recipe than this one: its history says what was expected then."
+        )
+    return sentences
+
+
+def _points(rate: float) -> str:
+    return f"{round(100 * rate, 1) + 0.0:+.1f}"  # never -0.0
+
+
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"

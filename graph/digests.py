@@ -1,0 +1,221 @@
+"""What each node of the graph leaves in the state for people: a few lines of plain text, bounded in number and length.
+
+No node reads a digest, and no record holds one: they change neither ids nor hashes, and a checkpoint without them is
+resumed as ever. LangGraph Studio shows them beside the ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graph.records import Evolution, ExtractionRecord, Failure
+from graph.report.digest import (
+    counts_words,
+    draft_words,
+    exploration_words,
+    named_weakness,
+    number_words,
+    one_line,
+    signal_words,
+    task_words,
+    verdict_words,
+)
+from graph.settings import RunSettings
+from memory.failures import Judgement
+from memory.records import Draft, FailureContext, Interaction, Signal, Task, Trajectory, Verdict
+
+Digest = dict[str, list[str]]
+"""Lines by the name of the node that left them."""
+
+LINES = 6
+"""Lines of a node's digest."""
+
+LINE = 160
+"""Characters of a line."""
+
+BRANCHES = 40
+"""Lines on branches that ended."""
+
+
+def lines(rows: Iterable[str], most: int = LINES) -> list[str]:
+    """Return at most ``most`` bounded lines; the last one counts those that were left out."""
+    given = [one_line(row, LINE) for row in rows]
+    return given if len(given) <= most else [*given[: most - 1], f"and {len(given) - most + 1} more"]
+
+
+def joined(old: object, new: object) -> Digest:
+    """Join two digests: a node's lines replace its former ones. Anything that is not a digest counts as an empty one.
+
+    LangGraph calls this with what people may have edited, so it takes every value.
+    """
+    return {**_digest(old), **_digest(new)}
+
+
+def _digest(given: object) -> Digest:
+    if not isinstance(given, Mapping):
+        return {}
+    return {
+        one_line(node, 40): lines(str(row) for row in rows)
+        for node, rows in given.items()
+        if isinstance(rows, list | tuple)
+    }
+
+
+def ended(old: object, new: object) -> list[str]:
+    """Join the lines of branches that ended: the first BRANCHES are kept."""
+    rows = [one_line(str(row), LINE) for given in (old, new) if isinstance(given, list | tuple) for row in given]
+    return rows if len(rows) <= BRANCHES else [*rows[: BRANCHES - 1], "and more: see digest.update"]
+
+
+@dataclass(frozen=True)
+class Weaknesses:
+    """The contexts of an iteration in words, from its records."""
+
+    signals: Mapping[str, Signal]
+    tasks: Mapping[str, Task]
+
+    @classmethod
+    def of(cls, signals: Iterable[Signal], tasks: Iterable[Task]) -> Weaknesses:
+        """Return the words for contexts of these ``signals`` on these ``tasks``."""
+        return cls({one.id: one for one in signals}, {one.id: one for one in tasks})
+
+    def name(self, context: FailureContext) -> str:
+        """Return the weakness of ``context`` in words, short enough for a line that goes on."""
+        return named_weakness(context, self.signals.get(context.signal_id), self.tasks.get(context.task_id))
+
+
+@dataclass
+class Tally:
+    """Counts the branches that ended each step, for progress; of this process only, and never recorded."""
+
+    _ended: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+
+    def begin(self, stage: str) -> None:
+        """Forget what was counted for ``stage``: its branches are sent anew."""
+        self._ended = {key: found for key, found in self._ended.items() if key[0] != stage}
+
+    def add(self, stage: str, step: str, branch: str) -> int:
+        """Count one more branch that ended ``step``, and return how many have."""
+        found = self._ended.setdefault((stage, step), set())
+        found.add(branch)
+        return len(found)
+
+
+def progress(node: str, done: int, of: int, what: str, text: str = "") -> dict[str, Any]:
+    """Return one event for LangGraph's custom stream: ``text`` in words, and its counts."""
+    parts = f"{done} of {of} {what}" if of else f"{done} {what}"
+    return {"text": one_line(f"{parts}: {text}" if text else parts, LINE), "node": node, "done": done, "of": of}
+
+
+def _counts(found: Mapping[Any, int]) -> str:
+    return counts_words(
+        sorted(((str(name), count) for name, count in found.items()), key=lambda one: (-one[1], one[0]))
+    )
+
+
+def settings_words(settings: RunSettings) -> str:
+    """Return the settings that decide most of an iteration's graph, on one line."""
+    roles = ", ".join(sorted(settings.roles.chat())) or "none"
+    most = settings.signals.contexts_per_iteration
+    limit = "any number of" if most is None else f"at most {most}"
+    return (
+        f"settings: {settings.environment.name}, signals {settings.signals.definition} from "
+        f"{settings.signals.contexts}, {limit} contexts, verification {settings.verification.mode}, chat roles: {roles}"
+    )
+
+
+def of_extract(
+    name: str,
+    settings: RunSettings,
+    record: ExtractionRecord,
+    trajectories: Sequence[Trajectory],
+    chosen: Sequence[Signal],
+    tasks: Mapping[str, Task],
+) -> list[str]:
+    """Return what ``extract`` found: the round in numbers, its signals by kind, and those that were chosen."""
+    judged = [one for one in trajectories if one.outcome is not None]
+    solved = sum(one.success for one in judged)
+    of = len({one.task_id for one in trajectories})
+    left, repeated = sum(record.left_out.values()), sum(record.repeated.values())
+    return lines(
+        [
+            f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, {solved} of {len(judged)} succeeded",
+            settings_words(settings),
+            f"signals: {_counts(record.signals)}; {len(record.chosen)} chosen, {left} beyond the limit, "
+            f"{repeated} more of a task and kind that has one",
+            *(signal_words(one, tasks.get(one.task_id), LINE) for one in chosen),
+        ]
+    )
+
+
+def of_reflect(names: Sequence[str], failures: Sequence[Failure], of: int, unsignalled: int = 0) -> list[str]:
+    """Return what ``reflect`` made: the contexts by name, ``unsignalled`` without a signal, and what gave up."""
+    gave_up = [f"gave up, {one.cause}: {one.detail}" for one in failures]
+    made = (
+        f"{number_words(len(names) - unsignalled, 'context')} of {number_words(of, 'signal')}, {len(failures)} gave up"
+    )
+    if unsignalled:
+        made += f"; {number_words(unsignalled, 'context')} without a signal"
+    return lines([made, *gave_up[:2], *names])
+
+
+def of_deduplicate(judgements: Sequence[Judgement], names: Mapping[str, str]) -> list[str]:
+    """Return what memory said: which contexts are explored, and which were explored before."""
+    rows = {status: [one for one in judgements if one.status == status] for status in ("new", "known")}
+    known = [
+        f"known: {names.get(one.context_id, one.context_id)}, as {one.nearest} ({one.cosine or 0:.2f})"
+        for one in rows["known"]
+    ]
+    new = [f"new: {names.get(one.context_id, one.context_id)}" for one in rows["new"]]
+    return lines([f"{len(rows['new'])} new, {len(rows['known'])} known", *known[:2], *new])
+
+
+def of_explore(interactions: Sequence[Interaction]) -> list[str]:
+    """Return what an explorer did: its actions in numbers, and its tools."""
+    return lines([exploration_words(interactions, LINE)])
+
+
+def of_abstract(drafts: Sequence[Draft]) -> list[str]:
+    """Return the drafts, a line each."""
+    return lines([number_words(len(drafts), "draft"), *(draft_words(one, LINE) for one in drafts)])
+
+
+def of_verify(drafts: Sequence[Draft], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the verification results with their reasons, a line each."""
+    by_id = {one.id: one for one in drafts}
+    accepted = sum(one.accepted for one in verdicts)
+    return lines(
+        [
+            f"{accepted} of {number_words(len(verdicts), 'draft')} accepted",
+            *(f"'{task_words(by_id[one.draft_id], LINE // 2)}': {verdict_words(one, LINE)}" for one in verdicts),
+        ]
+    )
+
+
+def of_branch(name: str, verdicts: Sequence[Verdict]) -> str:
+    """Return one line on a branch that finished."""
+    accepted = sum(one.accepted for one in verdicts)
+    refused = Counter(one.reason for one in verdicts if one.reason is not None)
+    words = f"{name or 'branch'}: {accepted} of {number_words(len(verdicts), 'draft')} accepted"
+    return one_line(f"{words}, refused: {_counts(refused)}" if refused else words, LINE)
+
+
+def of_failure(name: str, failure: Failure) -> str:
+    """Return one line on a branch that failed."""
+    return one_line(f"{name or failure.id}: failed in {failure.node}, {failure.cause}: {failure.detail}", LINE)
+
+
+def of_update(evolution: Evolution, tasks: Sequence[Task]) -> list[str]:
+    """Return what an iteration's graph added: tasks, refusals and failures."""
+    rows = [
+        f"{len(evolution.admitted)} of {number_words(evolution.drafts, 'draft')} admitted as tasks",
+        f"refused: {_counts(evolution.refused)}",
+    ]
+    if evolution.failures:
+        rows.append(f"failed: {_counts(evolution.failures)}")
+    if evolution.stopped is not None:
+        rows.append(f"a budget is spent: {evolution.stopped}")
+    return lines([*rows, *(f"new task: {task_words(task)}" for task in tasks)])

@@ -1,0 +1,155 @@
+"""What a run holds that can leave it: its tasks with their lineage, and the trajectories of its finished rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
+from environments.benchmark import AnyBenchmark
+from environments.registry import benchmark_of, open_environment, packaged
+from graph.export.messages import strict_json
+from graph.records import Evolution
+from graph.report.lineage import History
+from graph.settings import RunSettings, changed
+from memory.records import Task, Trajectory
+from memory.run import RunDirectory, read_json
+from training.grpo.record import RoundRecord
+
+__all__ = ["RunContent", "refuse_unpublishable", "stated_settings"]
+
+
+def refuse_unpublishable(settings: RunSettings, tasks: Sequence[TaskSpec] = ()) -> None:
+    """Raise InputError, one sentence, where the environment's content must not be published.
+
+    The environment of each task counts too, whatever the run's settings call theirs.
+    """
+    benchmarks = [settings.environment.benchmark, *(packaged(name) for name in {task.environment for task in tasks})]
+    for benchmark in benchmarks:
+        if benchmark is not None and benchmark.unpublishable is not None:
+            raise InputError(f"this run cannot be exported: {benchmark.unpublishable}")
+
+
+class RunContent:
+    """The records of a run, read once, with the environment that documents its tools.
+
+    ``iterations`` are those whose round is finished. Making one raises InputError for a run without one, for damaged
+    records, for an environment that cannot be opened, and like ``refuse_unpublishable``.
+    """
+
+    def __init__(self, run: RunDirectory, settings: RunSettings) -> None:
+        self.run = run
+        self.settings = settings
+        refuse_unpublishable(settings)
+        self.history = History.read(run)
+        self.tasks: tuple[Task, ...] = tuple(self.history.tasks.values())
+        refuse_unpublishable(settings, self.tasks)
+        self.iterations = tuple(n for n in self.history.iterations if run.iteration(n).round.exists())
+        if not self.iterations:
+            raise InputError(f"{run.root} has no finished round: there is nothing to export yet")
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The environment, opened here whatever hosts the run played on."""
+        return open_environment(self.settings.environment)
+
+    @property
+    def benchmark(self) -> AnyBenchmark:
+        """The benchmark of the environment."""
+        return benchmark_of(self.environment)
+
+    def trajectories(self, successes: bool = False, limit: int | None = None) -> Iterator[Trajectory]:
+        """Yield the rollouts of finished rounds, in their order.
+
+        ``successes``: only those that met the official rule. ``limit``: so many of each iteration at most, spread
+        over its steps. Raises InputError that names the file and the place of a damaged one.
+        """
+        for iteration in self.iterations:
+            found = [
+                one
+                for one in self.history.rollouts.values()
+                if one.iteration == iteration and (one.success or not successes)
+            ]
+            if limit is not None and len(found) > limit:
+                found = [found[place * len(found) // limit] for place in range(limit)]
+            yield from map(self._publishable, self.history.trajectories(found))
+
+    def _publishable(self, one: Trajectory) -> Trajectory:
+        error = one.infrastructure_error
+        if error is None:
+            return one
+        return one.model_copy(update={"infrastructure_error": self.benchmark.published_error(error)})
+
+    def records(self) -> list[RoundRecord]:
+        """Return the record of each finished round."""
+        return [read_json(self.run.iteration(n).round, RoundRecord) for n in self.iterations]
+
+    def evolutions(self) -> list[Evolution]:
+        """Return what the graph made of each round, where it is done."""
+        paths = [self.run.iteration(n).evolution for n in self.iterations]
+        return [read_json(path, Evolution) for path in paths if path.exists()]
+
+    def task(self, task_id: str) -> Task:
+        """Return a task of the run. Raises InputError for an id that it does not have."""
+        found = self.history.tasks.get(task_id)
+        if found is None:
+            raise InputError(f"{self.run.tasks_path} does not have the task {task_id} of a rollout: restore it")
+        return found
+
+    def contaminated(self) -> list[str]:
+        """Return the ids of tasks that equal a held-out one. Raises InputError for one that cannot be compared."""
+        from environments.verification.canonical import canonical
+
+        held_out = self.benchmark.held_out()
+        found = []
+        for task in self.tasks:
+            try:
+                equal = held_out.match(task, canonical(self.environment, task)) is not None
+            except (InputError, EnvironmentFault, RecursionError) as error:
+                raise InputError(
+                    f"task {task.id} cannot be compared with the held-out sets ({error}): remove it"
+                ) from error
+            found += [task.id] if equal else []
+        return found
+
+    def verdicts(self) -> Counter[str]:
+        """Count the drafts of the whole run, D_0 included, by ``accepted`` or the reason of their refusal."""
+        outcomes = (outcome for chain in self.history.chains.values() for outcome in chain.outcomes)
+        return Counter(
+            "not verified" if one.verdict is None else "accepted" if one.verdict.accepted else str(one.verdict.reason)
+            for one in outcomes
+        )
+
+
+def stated_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings that are not their defaults, by dotted key, without paths and addresses of machines."""
+    return {key: _without_places(value) for key, (value, _) in changed(settings).items()}
+
+
+def _without_places(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _without_places(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_places(inner) for inner in value]
+    if isinstance(value, str) and "://" in value:
+        return "(an address)"
+    if isinstance(value, str) and (Path(value).is_absolute() or value.startswith(("~", ".."))):
+        return Path(value).name
+    return value
+
+
+def checked_json(value: object, run: RunDirectory, record_id: str) -> str:
+    """Return ``value`` as JSON text. Raises InputError that names the record where it cannot be written as such."""
+    try:
+        return strict_json(value)
+    except ValueError as error:
+        raise InputError(
+            f"{run.root}: {record_id} holds what no JSON file can ({_first_line(error)}): correct or remove it"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]

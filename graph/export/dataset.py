@@ -1,0 +1,247 @@
+"""A run's tasks and trajectories as a data set of the Hugging Face hub: a folder with Parquet files and a card.
+
+Every column has one plain type, so that other readers of Parquet take it too: calls, states and schemas, whose keys
+differ from row to row, are JSON text. Messages have OpenAI's form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from environments.base import InputError, ToolCall
+from graph.export.content import RunContent, checked_json
+from graph.export.messages import chat_messages, offered_tools, tool_schemas
+from graph.report.digest import signal_words, weakness_words
+from graph.report.lineage import Chain
+from memory.records import Task, Trajectory
+
+__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "Column", "write_tables"]
+
+TASKS, TRAJECTORIES = "tasks", "trajectories"
+
+BATCH = 2**25
+"""Characters of text in one row group, about (ours)."""
+
+Column = str | list[Any] | dict[str, Any]
+"""A column's type: a name of Arrow's, a list of one type, or the fields of a structure."""
+
+_MESSAGE: Column = {
+    "role": "string",
+    "content": "string",
+    "tool_calls": [{"id": "string", "type": "string", "function": {"name": "string", "arguments": "string"}}],
+    "tool_call_id": "string",
+    "name": "string",
+}
+
+COLUMNS: Mapping[str, Mapping[str, Column]] = {
+    TASKS: {
+        "id": "string",
+        "origin": "string",
+        "admitted_at": "int64",
+        "environment": "string",
+        "split": "string",
+        "classes": ["string"],
+        "turns": ["string"],
+        "tools": ["string"],
+        "withheld": "string",
+        "setup": "string",
+        "initial_state": "string",
+        "reference": "string",
+        "parent_task": "string",
+        "parent_rollout": "string",
+        "signal": "string",
+        "signal_kind": "string",
+        "context": "string",
+        "cause": "string",
+        "failing_tool": "string",
+        "error_class": "string",
+        "how": "string",
+        "why": "string",
+        "explored_actions": "int64",
+        "draft": "string",
+        "difficulty": "string",
+        "verdict": "string",
+        "solved": "float64",
+        "nearest_held_out_text": "float64",
+        "nearest_held_out_calls": "float64",
+        "rollouts": "int64",
+        "success": "float64",
+        "success_by_iteration": "string",
+    },
+    TRAJECTORIES: {
+        "id": "string",
+        "task_id": "string",
+        "iteration": "int64",
+        "step": "int64",
+        "sample": "int64",
+        "success": "bool",
+        "reward": "float64",
+        "failure": "string",
+        "stop_reasons": ["string"],
+        "infrastructure_error": "string",
+        "discarded": "bool",
+        "sampled_tokens": "int64",
+        "signals": ["string"],
+        "gave_rise_to": ["string"],
+        "messages": [_MESSAGE],
+        "tools": "string",
+    },
+}
+"""The columns of both tables with their types; all but the ids may be null."""
+
+Row = dict[str, Any]
+
+
+def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, int]:
+    """Write a Parquet file for each table below ``folder``, and return their rows by table.
+
+    ``successes``: trajectories that met the official rule only. Raises InputError for what no table can hold.
+    """
+    rows = {TASKS: task_rows(content), TRAJECTORIES: trajectory_rows(content, successes)}
+    return {name: _write(folder / f"{name}.parquet", COLUMNS[name], rows[name], content) for name in COLUMNS}
+
+
+def task_rows(content: RunContent) -> Iterator[Row]:
+    """Yield a row for each task, in the order of the task set, with what it came from and what became of it."""
+    for task in content.tasks:
+
+        def text(value: object, of: Task = task) -> str:
+            return checked_json(value, content.run, of.id)
+
+        plain = task.model_dump(mode="json")
+        row: Row = {name: plain[name] for name in ("id", "origin", "admitted_at", "environment", "split")}
+        row |= {name: list(getattr(task, name)) for name in ("classes", "turns", "tools")}
+        row |= {name: text(plain[name]) for name in ("withheld", "setup", "initial_state", "reference")}
+        chain = content.history.chain_of(task.id)
+        row |= {} if chain is None else _lineage(chain, task)
+        course = content.history.course(task.id).by_iteration
+        played = sum(number for _, number in course.values())
+        row["rollouts"] = played
+        row["success"] = sum(share * number for share, number in course.values()) / played if played else None
+        row["success_by_iteration"] = text({str(number): round(share, 4) for number, (share, _) in course.items()})
+        yield row
+
+
+def _lineage(chain: Chain, task: Task) -> Row:
+    """Return the parents of a task: the rollout and its signal, the context, the draft and its verdict."""
+    context = chain.context
+    outcome = next(one for one in chain.outcomes if one.task is not None and one.task.id == task.id)
+    verdict, nearest = outcome.verdict, None if outcome.verdict is None else outcome.verdict.nearest
+    return {
+        "parent_task": context.task_id or None,
+        "parent_rollout": context.trajectory_id or None,
+        "signal": None if chain.signal is None else signal_words(chain.signal),
+        "signal_kind": None if context.kind is None else str(context.kind),
+        "context": f"{context.id}: {weakness_words(context)}",
+        "cause": None if context.cause is None else str(context.cause),
+        "failing_tool": context.tool or None,
+        "error_class": context.error_class or None,
+        "how": context.how or None,
+        "why": context.why or None,
+        "explored_actions": len(chain.interactions),
+        "draft": outcome.draft.id,
+        "difficulty": None if outcome.draft.difficulty is None else str(outcome.draft.difficulty),
+        "verdict": None if verdict is None else "accepted" if verdict.accepted else str(verdict.reason),
+        "solved": None if verdict is None else verdict.solved,
+        "nearest_held_out_text": None if nearest is None else nearest.text,
+        "nearest_held_out_calls": None if nearest is None else nearest.calls,
+    }
+
+
+def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Row]:
+    """Yield a row for each rollout, with the kinds of signal that mark it and the tasks that came of it."""
+    marks: dict[str, list[str]] = defaultdict(list)
+    children: dict[str, list[str]] = defaultdict(list)
+    for signal in content.history.signals.values():
+        marks[signal.trajectory_id].append(str(signal.kind))
+    for chain in content.history.chains.values():
+        children[chain.context.trajectory_id].extend(task.id for task in chain.admitted)
+    schemas: dict[tuple[str, ...], str] = {}
+    for one in content.trajectories(successes):
+        names = offered_tools(content.task(one.task_id))
+        if names not in schemas:
+            schemas[names] = checked_json(tool_schemas(content.environment, names), content.run, one.task_id)
+        plain = one.model_dump(mode="json", include=set(COLUMNS[TRAJECTORIES]))
+        yield plain | {
+            "success": None if one.outcome is None else one.success,
+            "reward": _finite(one, content),
+            "failure": None if one.outcome is None else one.outcome.failure,
+            "stop_reasons": [str(turn.stop_reason) for turn in one.turns if turn.stop_reason is not None],
+            "infrastructure_error": one.infrastructure_error,
+            "discarded": one.discarded,
+            "signals": sorted(set(marks[one.id])),
+            "gave_rise_to": sorted(children[one.id]),
+            "messages": _checked_messages(one, content),
+            "tools": schemas[names],
+        }
+
+
+def _finite(one: Trajectory, content: RunContent) -> float | None:
+    if one.reward is not None and not math.isfinite(one.reward):
+        raise InputError(f"{content.run.root}: the reward of {one.id} is {one.reward}: correct or remove it")
+    return one.reward
+
+
+def _checked_messages(one: Trajectory, content: RunContent) -> list[dict[str, Any]]:
+    for turn in one.turns:
+        for step in turn.steps:
+            if isinstance(step.action, ToolCall):
+                checked_json(step.action.arguments, content.run, one.id)
+    return chat_messages(one)
+
+
+def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([pa.field(name, _arrow(column)) for name, column in columns.items()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in _batches(rows):
+            try:
+                writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=schema))
+            except (pa.ArrowInvalid, UnicodeEncodeError, OverflowError) as error:
+                first, last = batch[0]["id"], batch[-1]["id"]
+                raise InputError(
+                    f"{content.run.root}: one of {first} to {last} does not fit a table ({str(error)[:200]}): correct "
+                    "or remove it"
+                ) from None
+            written += len(batch)
+    return written
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows in lists whose text is about BATCH characters, so that a table of any length fits into memory."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(_length(value) for value in row.values())
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_length, value.values()))
+    return sum(map(_length, value)) if isinstance(value, list) else 8
+
+
+def _arrow(column: Column) -> Any:  # noqa: ANN401 - a type of Arrow's
+    import pyarrow as pa
+
+    if isinstance(column, list):
+        return pa.list_(_arrow(column[0]))
+    if isinstance(column, dict):
+        return pa.struct([pa.field(name, _arrow(inner)) for name, inner in column.items()])
+    return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[column]

@@ -1,0 +1,199 @@
+"""Words for one record in one line: a signal, a context, an exploration, a draft, a verdict, an admission.
+
+Studio's state, the run's closing text, `coevolve show` and the report's page say the same of the same record. What
+agents, tools and models wrote is foreign text: it becomes one line without control characters, cut to a width.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from environments.base import MalformedCall, ToolCall
+from memory.records import Cause, Draft, FailureContext, Interaction, Signal, SignalKind, Task, Unsignalled, Verdict
+from training.settings import SignalSettings
+
+WIDTH = 110
+"""Characters of a foreign text."""
+
+KINDS = {
+    "forgetting": "a rollout that failed at a task which one of its last rollouts in earlier steps solved",
+    "boundary": "a rollout of a group of which some solve the task and others do not",
+    "rare": "a rollout that combined tools as few others of the run did, but not it alone",
+    "unsolved": "a failed rollout of a task whose calls no rollout of any task has made with success lately",
+}
+"""What the kinds of signal mean: the paper's (section 3.1), and unsolved (ours)."""
+
+GROUP_KINDS = {
+    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
+    "boundary": "a task that some rollouts of a group solve and others do not",
+    "rare": "a task with a rollout with a sequence of calls that hardly any other has",
+}
+"""What they mean with ``signals.definition: group`` (ours)."""
+
+COVERAGE = "a tool, or two one after the other, that no task or few tasks exercise; no rollout is behind it"
+"""What a context from coverage is (ours)."""
+
+NEED = "a tool that few tasks exercise and at whose calls rollouts fail, or that none was asked for"
+"""What it is with ``signals.coverage_by: need`` (ours)."""
+
+REASONS = {
+    "duplicate": "the task set has it already",
+    "sealed": "it equals a held-out task, or has its start and its calls",
+    "trivial_policy": "an agent that does not read it solves it",
+    "superfluous_call": "a call of its reference can be left out",
+    "error_result": "a call of its reference fails",
+    "ungrounded_argument": "a value of its reference can be found nowhere",
+    "not_solved": "its reference does not solve it",
+    "no_effect": "a user turn of it changes nothing and returns nothing informative",
+    "nondeterministic": "two replays of it differ",
+    "agent": "an agent that carried it out neither completed it nor earned a reward",
+    "not_validated": "the agent that carries it out could not be judged",
+    "solver": "the solver solves it too rarely or too often",
+    "over_quota": "the iteration admits no more",
+}
+"""What the reasons of a refused draft mean; ``environments.verification.verify.Refusal`` defines them."""
+
+
+CAUSES = {
+    Cause.MALFORMED: "malformed call",
+    Cause.UNSTABLE: "unstable use",
+    Cause.STOPPED_EARLY: "early stop, for want",
+}
+"""Causes whose own name does not read well before ``of TOOL``."""
+
+
+def kind_words(settings: SignalSettings) -> dict[str, str]:
+    """Return what the kinds of signals and contexts mean that a run with these settings has."""
+    words = KINDS if settings.definition == "paper" else GROUP_KINDS
+    found = {str(kind): words[kind] for kind in settings.found if kind in words}
+    if settings.uncovered or settings.contexts == "coverage":
+        found[Unsignalled.COVERAGE] = COVERAGE if settings.coverage_by == "tasks" else NEED
+    return found
+
+
+def one_line(text: str, width: int = WIDTH) -> str:
+    """Return a foreign text as one line of at most ``width`` characters, without control characters."""
+    plain = text[: width + 1]
+    if not plain.isprintable():
+        plain = "".join(letter if letter.isprintable() else " " for letter in plain)
+    return plain if len(plain) <= width else plain[: width - 3] + "..."
+
+
+def call_words(call: ToolCall | MalformedCall) -> str:
+    """Return a call as Python would write it; the text of one that could not be read."""
+    if isinstance(call, MalformedCall):
+        return call.text
+    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+
+
+def calls_words(calls: Iterable[ToolCall], width: int = WIDTH) -> str:
+    """Return calls in one line."""
+    return one_line(", ".join(map(call_words, calls)), width)
+
+
+def task_words(task: Task | Draft, width: int = WIDTH) -> str:
+    """Return what the user says, turns joined by a slash."""
+    return one_line(" / ".join(task.turns), width)
+
+
+def signal_words(signal: Signal, task: Task | None = None, width: int = WIDTH) -> str:
+    """Return a signal with its numbers, and its task: ``boundary, 5 of 8 rollouts succeed: erase the log``."""
+    words = str(signal.kind)
+    if signal.group is not None:
+        words += f", {signal.group[0]} of its group's {signal.group[1]} rollouts succeed"
+    elif signal.score is not None:
+        words += f", {signal.score:.0%} of a group's rollouts succeed"
+    if signal.recent is not None:
+        words += f", {signal.recent[0]} of the last {signal.recent[1]} before them did"
+    elif signal.previous is not None:
+        words += f" where {signal.previous:.0%} did"
+    if signal.kind is SignalKind.RARE and signal.pattern:
+        seen = "" if signal.count is None else f" (seen {signal.count} times)"
+        words += f", the calls {' '.join(signal.pattern)}{seen}"
+    if signal.kind is SignalKind.UNSOLVED:
+        words += f", no success {'with' if signal.count else 'at the calls'} {' '.join(signal.pattern)} lately"
+    if task is not None:
+        words += f": {' / '.join(task.turns)}"
+    return one_line(words, width)
+
+
+def weakness_words(context: FailureContext, width: int = WIDTH) -> str:
+    """Return the name of a context: its kind, cause and tool, such as ``boundary: wrong call of du``."""
+    kind = str(context.kind or "unguided")
+    if context.kind is Unsignalled.COVERAGE:
+        return one_line(f"{kind}: {' then '.join(context.focus_pattern)}", width)
+    if context.cause is None:
+        return one_line(f"{kind}: {context.tool or ', '.join(context.classes)}", width)
+    cause = CAUSES.get(context.cause, str(context.cause).replace("_", " "))
+    return one_line(f"{kind}: {cause}{f' of {context.tool}' if context.tool else ''}", width)
+
+
+def named_weakness(
+    context: FailureContext, signal: Signal | None = None, task: Task | None = None, width: int = WIDTH
+) -> str:
+    """Return a weakness with its numbers and its task: ``boundary 5/8 on 'erase the log': wrong call of du``."""
+    numbers = ""
+    if signal is not None and signal.kind is SignalKind.FORGETTING and signal.recent is not None:
+        numbers = f" after {signal.recent[0]}/{signal.recent[1]}"
+    elif signal is not None and signal.group is not None:
+        numbers = f" {signal.group[0]}/{signal.group[1]}"
+    elif signal is not None and signal.score is not None:
+        numbers = f" {signal.score:.0%}"
+    kind, _, how = weakness_words(context, width).partition(": ")
+    about = "" if task is None else f" on '{task_words(task, width // 2)}'"
+    return one_line(f"{kind}{numbers}{about}: {how}", width)
+
+
+def context_words(context: FailureContext, width: int = WIDTH) -> str:
+    """Return a context's weakness, how it showed, and where to explore."""
+    words = weakness_words(context, width)
+    if context.how:
+        words += f"; {context.how}"
+    elif context.kind is Unsignalled.COVERAGE:
+        words += f"; {context.why}"
+    if context.explore:
+        words += f"; explore {', '.join(context.explore[:4])}"
+    return one_line(words, width)
+
+
+def exploration_words(interactions: Sequence[Interaction], width: int = WIDTH) -> str:
+    """Return counts of an exploration: actions, episodes, changes, refusals, and its tools by frequency."""
+    if not interactions:
+        return "nothing was explored"
+    runs = len({one.run for one in interactions})
+    changed = sum(one.changed for one in interactions)
+    failed = sum(one.observation.failed for one in interactions)
+    tools = Counter(call.name for one in interactions for call in one.observation.calls)
+    words = f"{len(interactions)} actions in {number_words(runs, 'episode')}"
+    words += f", {changed} changed the state, {failed} failed"
+    shown = ", ".join(f"{name} {count}" for name, count in tools.most_common(6))
+    return one_line(f"{words}: {shown}" if shown else words, width)
+
+
+def draft_words(draft: Draft, width: int = WIDTH) -> str:
+    """Return a draft's text and its reference."""
+    calls = ", ".join(call_words(call) for turn in draft.reference for call in turn)
+    grade = f"{draft.difficulty}: " if draft.difficulty is not None else ""
+    return one_line(f"{grade}{' / '.join(draft.turns)} -> {calls}", width)
+
+
+def verdict_words(verdict: Verdict | None, width: int = WIDTH) -> str:
+    """Return ``accepted``, or the reason of a refusal and what it means."""
+    if verdict is None:
+        return "not verified"
+    if verdict.accepted:
+        tried = "" if verdict.solved is None else f", the solver solves {verdict.solved:.0%} of {verdict.attempts}"
+        return f"accepted{tried}"
+    reason = verdict.reason or "refused"
+    return one_line(f"refused, {reason}: {verdict.detail or REASONS.get(reason, '')}".rstrip(": "), width)
+
+
+def number_words(count: int, noun: str) -> str:
+    """Return ``1 draft`` or ``2 drafts``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def counts_words(counts: Iterable[tuple[str, int]]) -> str:
+    """Return ``3 duplicate, 1 not_solved``; ``none`` for no counts."""
+    return ", ".join(f"{count} {name}" for name, count in counts if count) or "none"

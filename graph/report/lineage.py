@@ -1,0 +1,379 @@
+"""Joins a run's records: a failed rollout, its signal, context, exploration, drafts, verdicts, the task, its effect.
+
+Everything that follows a task reads this: `coevolve show`, `coevolve report`, exports, notebooks, the closing text. A
+run may be read while it goes on: a last line that is half written is left for the next reading, and the branches of an
+iteration whose graph is not done are read from their folders.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from statistics import fmean
+from typing import BinaryIO, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from environments.base import InputError
+from graph.records import Failure
+from memory.failures import Judgement
+from memory.jsonl import complaint
+from memory.records import Draft, FailureContext, Interaction, Signal, Task, Trajectory, Verdict
+from memory.run import (
+    SEED_STAGE,
+    RunDirectory,
+    StageDirectory,
+    iteration_of,
+    iteration_stage,
+    read_existing,
+    read_json,
+)
+from memory.tasks import load_tasks
+
+
+class _Judged(BaseModel):
+    """The part of an outcome that says whether the official rule was met."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    success: bool
+
+
+class _Head(BaseModel):
+    """A trajectory without its turns: 50,000 of them fit into memory, and are read ten times faster."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    task_id: str
+    iteration: int
+    step: int
+    sample: int
+    outcome: _Judged | None = None
+    discarded: bool = False
+    sampled_tokens: int = 0
+
+
+class Rollout(NamedTuple):
+    """One rollout without its turns.
+
+    ``success`` is None for an infrastructure error. ``discarded``: another group replaced its group in the step.
+    ``start`` is the byte at which its line begins in the iteration's trajectories.jsonl.
+    """
+
+    id: str
+    task_id: str
+    iteration: int
+    step: int
+    sample: int
+    success: bool | None
+    discarded: bool
+    sampled_tokens: int
+    start: int
+
+
+class Group(NamedTuple):
+    """The rollouts of one task in one step, by sample."""
+
+    task_id: str
+    iteration: int
+    step: int
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def results(self) -> tuple[bool, ...]:
+        """Return the successes of the rollouts that were judged."""
+        return tuple(one.success for one in self.rollouts if one.success is not None)
+
+    @property
+    def carries_signal(self) -> bool:
+        """Whether it holds a success and a failure: only then does its reward move the policy (section 2)."""
+        return len(set(self.results)) == 2
+
+
+class Drafted(NamedTuple):
+    """A draft, its verdict (None while it is not verified), and the task that it became (None where it was refused)."""
+
+    draft: Draft
+    verdict: Verdict | None
+    task: Task | None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One context and everything it comes from and led to.
+
+    Args:
+        context: the weakness that was explored, or only reflected on.
+        stage: where its records lie: ``seed`` or ``iterations/NNN``.
+        signal: what marked the rollout; None for contexts that come from no signal.
+        weak: the task of that rollout.
+        rollout: the marked rollout.
+        judgement: whether the failure memory knew the context; None where it was not asked.
+        interactions: the exploration, by run and position.
+        outcomes: the drafts with what became of each.
+        failure: why the branch gave up, where it did.
+    """
+
+    context: FailureContext
+    stage: str
+    signal: Signal | None = None
+    weak: Task | None = None
+    rollout: Rollout | None = None
+    judgement: Judgement | None = None
+    interactions: tuple[Interaction, ...] = ()
+    outcomes: tuple[Drafted, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def iteration(self) -> int | None:
+        """Return the iteration; None for D_0."""
+        return iteration_of(self.stage)
+
+    @property
+    def admitted(self) -> tuple[Task, ...]:
+        """Return the tasks that it gave rise to."""
+        return tuple(one.task for one in self.outcomes if one.task is not None)
+
+
+class Course(NamedTuple):
+    """Success of a task's rollouts by iteration: the share in [0, 1] and the number of rollouts."""
+
+    by_iteration: Mapping[int, tuple[float, int]]
+
+    def until(self, iteration: int) -> tuple[float, int] | None:
+        """Return share and number of the rollouts up to and with ``iteration``; None without one."""
+        return self._of(one for one in self.by_iteration if one <= iteration)
+
+    def after(self, iteration: int) -> tuple[float, int] | None:
+        """Return share and number of the rollouts after ``iteration``; None without one."""
+        return self._of(one for one in self.by_iteration if one > iteration)
+
+    def _of(self, iterations: Iterable[int]) -> tuple[float, int] | None:
+        found = [self.by_iteration[one] for one in iterations]
+        number = sum(count for _, count in found)
+        return (sum(share * count for share, count in found) / number, number) if number else None
+
+
+class History:
+    """The records of one run, read once and joined. Make one with ``History.read``."""
+
+    def __init__(self, run: RunDirectory, tasks: Sequence[Task], iterations: Sequence[int]) -> None:
+        """Begin with the run's tasks and the iterations that it has a folder of; ``read`` fills the rest."""
+        self.run = run
+        self.tasks: dict[str, Task] = {task.id: task for task in tasks}
+        self.iterations: tuple[int, ...] = tuple(iterations)
+        self.signals: dict[str, Signal] = {}
+        self.chains: dict[str, Chain] = {}
+        """Every context by id, in the order of stages and ids."""
+        self.rollouts: dict[str, Rollout] = {}
+        self.groups: dict[str, tuple[Group, ...]] = {}
+        """The groups of each task by step."""
+        self._of_task: dict[str, str] = {}
+        self._of_signal: dict[str, list[str]] = defaultdict(list)
+
+    @classmethod
+    def read(cls, run: RunDirectory) -> History:
+        """Read all records of a run. Raises InputError that names the file and line of a damaged one."""
+        numbers = sorted(
+            number
+            for path in run.iterations_path.glob("*")
+            if path.is_dir() and (number := iteration_of(f"{run.iterations_path.name}/{path.name}")) is not None
+        )
+        history = cls(run, load_tasks(run), numbers)
+        for number in numbers:
+            history._add_rollouts(number)
+        history._group()
+        history._add_stage(SEED_STAGE)
+        for number in numbers:
+            history.signals.update((one.id, one) for one in read_existing(run.iteration(number).signals, Signal))
+            history._add_stage(iteration_stage(number))
+        return history
+
+    def chain_of(self, task_id: str) -> Chain | None:
+        """Return the chain that a task came from; None for a given or official one."""
+        return self.chains.get(self._of_task.get(task_id, ""))
+
+    def chains_of_signal(self, signal_id: str) -> tuple[Chain, ...]:
+        """Return the chains that begin with a signal: none, or one per reflected context."""
+        return tuple(self.chains[one] for one in self._of_signal.get(signal_id, ()))
+
+    def chains_at(self, task_id: str) -> tuple[Chain, ...]:
+        """Return the chains of the weaknesses that were found at a task."""
+        return tuple(one for one in self.chains.values() if one.context.task_id == task_id)
+
+    def chains_in(self, iteration: int | None) -> tuple[Chain, ...]:
+        """Return the chains of an iteration, those of D_0 for None."""
+        return tuple(one for one in self.chains.values() if one.iteration == iteration)
+
+    def groups_in(self, iteration: int) -> tuple[Group, ...]:
+        """Return the groups of an iteration, by task and step."""
+        return tuple(one for of_task in self.groups.values() for one in of_task if one.iteration == iteration)
+
+    def course(self, *task_ids: str) -> Course:
+        """Return the success of the rollouts of tasks by iteration, discarded groups included."""
+        results: dict[int, list[bool]] = defaultdict(list)
+        for task_id in task_ids:
+            for group in self.groups.get(task_id, ()):
+                results[group.iteration].extend(group.results)
+        return Course({number: (fmean(found), len(found)) for number, found in results.items() if found})
+
+    def trajectory(self, rollout_id: str) -> Trajectory:
+        """Read one rollout with its turns. Raises InputError for an unknown id, and for a damaged line."""
+        head = self.rollouts.get(rollout_id)
+        if head is None:
+            raise InputError(f"{self.run.root} has no rollout {rollout_id}: take an id of its trajectories")
+        return next(self.trajectories([head]))
+
+    def trajectories(self, rollouts: Iterable[Rollout]) -> Iterator[Trajectory]:
+        """Yield rollouts with their turns, each read when it is asked for. Raises InputError for a damaged line."""
+        with ExitStack() as stack:
+            files: dict[int, BinaryIO] = {}
+            for one in rollouts:
+                path = self.run.iteration(one.iteration).trajectories
+                if one.iteration not in files:
+                    files[one.iteration] = stack.enter_context(path.open("rb"))
+                files[one.iteration].seek(one.start)
+                try:
+                    yield Trajectory.model_validate_json(files[one.iteration].readline())
+                except ValidationError as error:
+                    raise InputError(f"{path}, byte {one.start}: {complaint(error)}") from None
+
+    def sibling(self, rollout: Rollout, *, success: bool) -> Rollout | None:
+        """Return a rollout of the same task with the result ``success``: of the same group, or the nearest by step."""
+        others = [
+            one
+            for group in self.groups.get(rollout.task_id, ())
+            for one in group.rollouts
+            if one.success is success and one.id != rollout.id
+        ]
+        return min(others, key=lambda one: (abs(one.step - rollout.step), one.step, one.sample), default=None)
+
+    def using(self, tool: str) -> tuple[Task, ...]:
+        """Return the tasks whose reference calls a tool, in the order of the task set."""
+        return tuple(
+            task for task in self.tasks.values() if any(call.name == tool for turn in task.reference for call in turn)
+        )
+
+    def starting_with(self, prefix: str) -> list[str]:
+        """Return the ids of tasks, contexts, signals, drafts and rollouts that begin with ``prefix``; none with ""."""
+        drafts = (one.draft.id for chain in self.chains.values() for one in chain.outcomes)
+        ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
+        return sorted(one for one in ids if prefix and one.startswith(prefix))
+
+    def _add_rollouts(self, number: int) -> None:
+        for start, head in _heads(self.run.iteration(number).trajectories):
+            self.rollouts[head.id] = Rollout(
+                head.id,
+                head.task_id,
+                number,
+                head.step,
+                head.sample,
+                None if head.outcome is None else head.outcome.success,
+                head.discarded,
+                head.sampled_tokens,
+                start,
+            )
+
+    def _group(self) -> None:
+        ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))
+        for task_id, of_task in groupby(ordered, key=attrgetter("task_id")):
+            self.groups[task_id] = tuple(
+                Group(task_id, iteration, step, tuple(members))
+                for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
+            )
+
+    def _add_stage(self, name: str) -> None:
+        stage = self.run.stage(name)
+        number, judged = iteration_of(name), list[Judgement]()
+        if number is not None:
+            judged = read_existing(self.run.iteration(number).judgements, Judgement)
+        judgements = {one.context_id: one for one in judged}
+        found = _StageRecords.read(stage)
+        by_draft = {parent: task for task in self.tasks.values() for parent in task.parents}
+        for context in found.contexts:
+            outcomes = tuple(
+                Drafted(draft, found.verdicts.get(draft.id), by_draft.get(draft.id))
+                for draft in found.drafts.get(context.id, ())
+            )
+            chain = Chain(
+                context=context,
+                stage=name,
+                signal=self.signals.get(context.signal_id),
+                weak=self.tasks.get(context.task_id),
+                rollout=self.rollouts.get(context.trajectory_id),
+                judgement=judgements.get(context.id),
+                interactions=tuple(found.interactions.get(context.id, ())),
+                outcomes=outcomes,
+                failure=found.failures.get(context.id),
+            )
+            self.chains[context.id] = chain
+            self._of_task.update((task.id, context.id) for task in chain.admitted)
+            if chain.signal is not None:
+                self._of_signal[chain.signal.id].append(context.id)
+
+
+@dataclass(frozen=True)
+class _StageRecords:
+    """The records of a stage: contexts by id, the others by context, verdicts by draft."""
+
+    contexts: Sequence[FailureContext]
+    interactions: Mapping[str, Sequence[Interaction]]
+    drafts: Mapping[str, Sequence[Draft]]
+    verdicts: Mapping[str, Verdict]
+    failures: Mapping[str, Failure]
+
+    @classmethod
+    def read(cls, stage: StageDirectory) -> _StageRecords:
+        """Read the stage's files, or those of its branches where they are not joined yet."""
+        contexts = read_existing(stage.contexts, FailureContext)
+        if stage.verdicts.exists():
+            interactions = read_existing(stage.interactions, Interaction)
+            drafts, verdicts = read_existing(stage.drafts, Draft), read_existing(stage.verdicts, Verdict)
+            failures = read_existing(stage.branch_failures, Failure)
+        else:
+            branches = [stage.branch(context.id) for context in contexts]
+            interactions = [row for one in branches for row in read_existing(one.interactions, Interaction)]
+            drafts = [row for one in branches for row in read_existing(one.drafts, Draft)]
+            verdicts = [row for one in branches for row in read_existing(one.verdicts, Verdict)]
+            failures = [read_json(one.failure, Failure) for one in branches if one.failure.exists()]
+        interactions.sort(key=lambda one: (one.run, one.position))
+        drafts.sort(key=lambda one: one.id)
+        return cls(
+            contexts=sorted(contexts, key=lambda one: one.id),
+            interactions=_by_context(interactions),
+            drafts=_by_context(drafts),
+            verdicts={one.draft_id: one for one in verdicts},
+            failures={one.id: one for one in failures},
+        )
+
+
+Of = TypeVar("Of", Interaction, Draft)
+
+
+def _by_context(rows: Iterable[Of]) -> Mapping[str, Sequence[Of]]:
+    found: dict[str, list[Of]] = defaultdict(list)
+    for row in rows:
+        found[row.context_id].append(row)
+    return found
+
+
+def _heads(path: Path) -> Iterator[tuple[int, _Head]]:
+    """Yield the trajectories of a file without their turns, with the byte at which each begins."""
+    if not path.exists():
+        return
+    start = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return  # a round appends to it at this moment
+            try:
+                yield start, _Head.model_validate_json(line)
+            except ValidationError as error:
+                raise InputError(f"{path}, line {number}: {complaint(error)}") from None
+            start += len(line)

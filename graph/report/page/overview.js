@@ -1,0 +1,787 @@
+// ---------------------------------------------------------------- iterations
+
+function drawPicker() {
+  const picker = byId("picker");
+  const focused = picker.contains(document.activeElement);
+  const seeded = run.seed.flow.length > 0;
+  const names = [
+    [null, "All"],
+    ...(seeded ? [["seed", "D₀"]] : []),
+    ...run.iterations.map((one) => [String(one.iteration), String(one.iteration)]),
+  ];
+  picker.replaceChildren(
+    $.span({ class: "muted" }, "Iteration"),
+    ...names.map(([value, name]) =>
+      $.a(
+        {
+          href: address({}, value),
+          class: "pick",
+          "aria-current": at.iteration === value ? "true" : null,
+          tabindex: at.iteration === value ? 0 : -1,
+        },
+        name,
+      ),
+    ),
+  );
+  if (!picker.querySelector("[tabindex='0']")) picker.querySelector("a").tabIndex = 0;
+  if (focused) picker.querySelector("[tabindex='0']").focus();
+}
+
+// Moves the focus among elements of one tab stop; returns whether the key was one of those that do.
+function rove(event, elements, previous, next) {
+  const index = elements.indexOf(document.activeElement);
+  const to = { [previous]: index - 1, [next]: index + 1, Home: 0, End: elements.length - 1 }[event.key];
+  if (index < 0 || to === undefined || !elements[to]) return false;
+  event.preventDefault();
+  elements[index].tabIndex = -1;
+  elements[to].tabIndex = 0;
+  elements[to].focus();
+  return true;
+}
+
+function drawNotices() {
+  const notices = [];
+  if (run.unpublishable) notices.push(`Not for publication: this page holds tasks and rollouts. ${run.unpublishable}.`);
+  if (run.goes_on) {
+    const done = run.iterations.filter((one) => one.finished).length;
+    notices.push(
+      `${done} of ${run.asked} iterations are done: the page shows the records as they were when it was made.`,
+    );
+  }
+  for (const one of run.iterations) {
+    for (const warning of one.warnings) notices.push(`Iteration ${one.iteration}: ${warning}.`);
+  }
+  byId("notices").replaceChildren(...notices.map((text) => $.p({ class: "notice" }, text)));
+  byId("labels").replaceChildren(...[run.environment, ...run.labels].map((label) => $.li(label)));
+}
+
+function figures(of) {
+  const scored = of.iterations.filter((one) => one.evaluation && one.evaluation.after);
+  const first = scored[0] && (scored[0].evaluation.before || scored[0].evaluation.after);
+  const last = scored.length ? scored.at(-1).evaluation.after : null;
+  const sum = (pick) => of.iterations.reduce((total, one) => total + pick(one), 0);
+  const groups = sum((one) => one.groups.all);
+  const trained = of.iterations.filter((one) => one.success !== null);
+  const figure = (name, value, note) =>
+    $.div({ class: "figure" }, $.dt(name), $.dd(value, note ? $.small(note) : null));
+  return $.dl(
+    { class: "figures" },
+    last
+      ? figure(
+          "Success, held out",
+          `${percent(first.success)} → ${percent(last.success)}`,
+          `95 %: ${percent(last.interval[0])} to ${percent(last.interval[1])}, n = ${last.n}`,
+        )
+      : figure("Success, held out", "not scored"),
+    trained.length
+      ? figure(
+          "Success, training rollouts",
+          `${percent(trained[0].success)} → ${percent(trained.at(-1).success)}`,
+          "of tasks that change: not a measure of progress",
+        )
+      : null,
+    figure("Tasks", number(of.counts.tasks), `${number(sum((one) => one.admitted))} admitted by iterations`),
+    figure("Rollouts", number(of.counts.rollouts), plural(of.counts.signals, "signal")),
+    figure(
+      "Groups without a reward signal",
+      percent(groups ? 1 - sum((one) => one.groups.mixed) / groups : null),
+      `of ${number(groups)}: all of a group fail, or all succeed`,
+    ),
+  );
+}
+
+// ---------------------------------------------------------------- charts
+
+// Returns the end of an axis whose half is a round number.
+function roundedUp(most) {
+  const unit = 10 ** Math.floor(Math.log10(Math.max(most, 1) / 2));
+  const half = [1, 2, 3, 4, 5, 10].map((times) => times * unit).find((one) => 2 * one >= most);
+  return 2 * Math.max(1, half);
+}
+
+const WIDE = 290,
+  HIGH = 158,
+  LEFT = 38,
+  BOTTOM = 22,
+  TOP = 8;
+
+// Returns a chart with a slot per iteration. Series: bars {name, color, values, stacked} or lines {name, color, values,
+// low, high, thin}. The slots lead to their iterations; the table below the charts says the same to who cannot see it.
+function chart(title, note, names, given, { top = null, format = number } = {}) {
+  const series = given.filter((one) => one.kind === "line" || one.values.some(Boolean));
+  const bars = series.filter((one) => one.kind === "bar");
+  const totals = names.map((_, i) => bars.reduce((sum, one) => sum + (one.values[i] || 0), 0));
+  const lines = series.filter((one) => one.kind === "line");
+  const seen = lines.flatMap((one) => [...one.values, ...(one.high || [])]).filter((value) => value !== null);
+  const most = top || roundedUp(Math.max(...totals, ...seen, 0));
+  const slot = (WIDE - LEFT - 6) / Math.max(1, names.length);
+  const x = (i) => LEFT + slot * (i + 0.5);
+  const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / most);
+  const picture = svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, "aria-hidden": "true" });
+  for (const share of [0, 0.5, 1]) {
+    picture.append(
+      svg("line", { class: "grid", x1: LEFT, x2: WIDE, y1: y(most * share), y2: y(most * share) }),
+      svg("text", { class: "tick", x: LEFT - 6, y: y(most * share) + 3.5, "text-anchor": "end" }, format(most * share)),
+    );
+  }
+  const chosenName = at.iteration === "seed" ? null : at.iteration;
+  names.forEach((name, i) => {
+    if (String(name) === chosenName) {
+      picture.append(
+        svg("rect", { class: "chosen", x: LEFT + slot * i, y: TOP, width: slot, height: HIGH - TOP - BOTTOM }),
+      );
+    }
+    let base = 0;
+    for (const one of bars) {
+      const value = one.values[i] || 0;
+      if (value) {
+        picture.append(
+          svg("rect", {
+            class: `bar ${one.color}`,
+            x: x(i) - Math.min(slot * 0.36, 22),
+            rx: 1.5,
+            y: y(base + value),
+            width: Math.min(slot * 0.72, 44),
+            height: Math.max(0.5, y(base) - y(base + value) - 0.75),
+          }),
+        );
+      }
+      base += value;
+    }
+  });
+  for (const one of lines) {
+    const points = one.values
+      .map((value, i) => (value === null ? null : [one.at ? one.at(i, x, slot) : x(i), y(value), i]))
+      .filter(Boolean);
+    if (one.low) {
+      for (const [px, , i] of points) {
+        picture.append(
+          svg("line", { class: `whisker ${one.color}`, x1: px, x2: px, y1: y(one.low[i]), y2: y(one.high[i]) }),
+        );
+      }
+    }
+    picture.append(
+      svg("polyline", {
+        class: `line ${one.color} ${one.style || ""}`,
+        points: points.map(([px, py]) => `${px.toFixed(1)},${py.toFixed(1)}`).join(" "),
+      }),
+    );
+    if (!one.style) {
+      for (const [px, py] of points) picture.append(svg("circle", { class: `dot ${one.color}`, cx: px, cy: py, r: 3 }));
+    }
+  }
+  const every = Math.ceil(names.length / 11);
+  names.forEach((name, i) => {
+    if (i % every === 0) {
+      picture.append(svg("text", { class: "tick", x: x(i), y: HIGH - 6, "text-anchor": "middle" }, String(name)));
+    }
+    if (name === "start") return;
+    const told = series
+      .filter(
+        (one) =>
+          one.name &&
+          one.values.length === names.length &&
+          one.values[i] !== null &&
+          one.values[i] !== undefined &&
+          one.values[i] !== 0,
+      )
+      .map((one) => `${one.name}: ${format(one.values[i])}`);
+    picture.append(
+      svg(
+        "a",
+        { href: address({}, String(name) === chosenName ? null : String(name)), tabindex: -1 },
+        svg("title", {}, `Iteration ${name}\n${told.join("\n")}`),
+        svg("rect", { class: "slot", x: LEFT + slot * i, y: TOP, width: slot, height: HIGH - TOP }),
+      ),
+    );
+  });
+  return $.figure(
+    { class: "chart" },
+    $.figcaption($.strong(title), note ? $.span(note) : null),
+    picture,
+    series.filter((one) => one.name).length > 1
+      ? $.ul(
+          { class: "legend" },
+          series.filter((one) => one.name).map((one) => $.li({ class: one.color }, one.name)),
+        )
+      : null,
+  );
+}
+
+const short = (count) =>
+  count >= 1e6 ? `${+(count / 1e6).toFixed(1)} M` : count >= 1e4 ? `${+(count / 1e3).toFixed(1)} k` : number(count);
+const spentTokens = (iteration) =>
+  run.spending.filter((row) => row.iteration === iteration).reduce((sum, row) => sum + row.prompt + row.completion, 0);
+
+const COLORS = ["c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+
+function drawCharts() {
+  const place = byId("charts");
+  const rows = run.iterations;
+  const names = rows.map((one) => one.iteration);
+  if (!rows.length) return place.replaceChildren(muted("No iteration has begun."));
+  const charts = [];
+  const bar = (name, color, pick) => ({ kind: "bar", name, color, values: rows.map(pick) });
+  const beside = run.other
+    ? names.map((name) => run.other.iterations.find((one) => one.iteration === name) || null)
+    : null;
+  const scored = rows.some((one) => one.evaluation);
+  if (scored) {
+    const begun = rows[0].evaluation && rows[0].evaluation.before;
+    const scores = [begun || null, ...rows.map((one) => (one.evaluation && one.evaluation.after) || null)];
+    const line = {
+      kind: "line",
+      name: run.name,
+      color: "c1",
+      values: scores.map((one) => one && one.success),
+      low: scores.map((one) => one && one.interval[0]),
+      high: scores.map((one) => one && one.interval[1]),
+    };
+    const series = [line];
+    if (beside && scoredAlike()) {
+      const other = run.other.iterations[0] && run.other.iterations[0].evaluation;
+      series.push({
+        kind: "line",
+        name: run.other.name,
+        color: "c3",
+        style: "dashed",
+        values: [
+          (other && other.before && other.before.success) ?? null,
+          ...beside.map(
+            (one) => (one && one.evaluation && one.evaluation.after && one.evaluation.after.success) ?? null,
+          ),
+        ],
+      });
+    }
+    charts.push(
+      chart(
+        "Success on held-out tasks",
+        `${(begun || scores.find(Boolean)).group}; 95 % intervals`,
+        ["start", ...names],
+        series,
+        { top: 1, format: percent },
+      ),
+    );
+  }
+  const steps = rows.flatMap((one, i) => one.steps.map((success, n) => [i, (n + 0.5) / one.steps.length, success]));
+  charts.push(
+    chart(
+      "Success of training rollouts",
+      "by iteration, and by step",
+      names,
+      [
+        {
+          kind: "line",
+          name: "",
+          color: "c1",
+          style: "thin",
+          values: steps.map((one) => one[2]),
+          at: (i, x, slot) => x(steps[i][0]) + (steps[i][1] - 0.5) * slot,
+        },
+        { kind: "line", name: run.name, color: "c1", values: rows.map((one) => one.success) },
+        ...(beside
+          ? [
+              {
+                kind: "line",
+                name: run.other.name,
+                color: "c3",
+                style: "dashed",
+                values: beside.map((one) => one && one.success),
+              },
+            ]
+          : []),
+      ],
+      { top: 1, format: percent },
+    ),
+  );
+  charts.push(
+    chart("Tasks", "trained on, and admitted for the next iteration", names, [
+      bar("trained on", "c6", (one) => one.tasks),
+      bar("admitted", "good", (one) => one.admitted),
+    ]),
+  );
+  const reasons = [...new Set(rows.flatMap((one) => Object.keys(one.refused)))];
+  charts.push(
+    chart("Drafts by verdict", "admitted, and refused by cause", names, [
+      bar("admitted", "good", (one) => one.admitted),
+      ...reasons.map((reason, i) =>
+        bar(spoken(reason), COLORS[i % COLORS.length], (one) => own(one.refused, reason, 0)),
+      ),
+    ]),
+  );
+  charts.push(
+    chart(
+      "Groups by reward signal",
+      "GRPO learns from mixed groups alone",
+      names,
+      [
+        bar("all fail", "bad", (one) => (one.groups.all ? one.groups.none / one.groups.all : 0)),
+        bar("mixed", "c1", (one) => (one.groups.all ? one.groups.mixed / one.groups.all : 0)),
+        bar("all succeed", "good", (one) => (one.groups.all ? one.groups.solved / one.groups.all : 0)),
+      ],
+      { top: 1, format: percent },
+    ),
+  );
+  const kinds = [...new Set(rows.flatMap((one) => Object.keys(one.signals)))];
+  charts.push(
+    chart(
+      "Signals by kind",
+      "followed or not",
+      names,
+      kinds.map((kind, i) => bar(kind, ["c3", "c1", "c4", "c2"][i % 4], (one) => own(one.signals, kind, 0))),
+    ),
+  );
+  const stages = [...new Set(rows.flatMap((one) => Object.keys(one.seconds)))];
+  if (stages.length) {
+    charts.push(
+      chart(
+        "Wall seconds by stage",
+        "",
+        names,
+        stages.map((stage, i) =>
+          bar(stage, ["c1", "c4", "c6", "c3", "c5"][i % 5], (one) => own(one.seconds, stage, 0)),
+        ),
+      ),
+    );
+  }
+  charts.push(
+    chart(
+      "Tokens",
+      "sampled by the policy, and of chat roles",
+      names,
+      [bar("sampled", "c6", (one) => one.sampled_tokens), bar("chat roles", "c2", (one) => spentTokens(one.iteration))],
+      { format: short },
+    ),
+  );
+  place.replaceChildren(...charts);
+}
+
+function drawStrip() {
+  const rows = run.iterations;
+  const head = [
+    "Iteration",
+    "Held out",
+    "95 %",
+    "Training",
+    "Tasks",
+    "Admitted",
+    "Refused",
+    "Signals",
+    "No reward signal",
+    "Cost",
+  ];
+  const refused = (one) =>
+    Object.entries(one.refused)
+      .map(([reason, count]) => `${count} ${spoken(reason)}`)
+      .join(", ");
+  const numbers = $.table(
+    heads(head),
+    $.tbody(
+      rows.map((one) => {
+        const score = one.evaluation && one.evaluation.after;
+        return $.tr(
+          $.th({ scope: "row" }, $.a({ href: address({}, String(one.iteration)) }, one.iteration)),
+          [
+            score ? percent(score.success, 1) : "–",
+            score ? `${percent(score.interval[0])} to ${percent(score.interval[1])}` : "–",
+            percent(one.success, 1),
+            number(one.tasks),
+            number(one.admitted),
+            refused(one) || "none",
+            Object.entries(one.signals)
+              .map(([kind, count]) => `${number(count)} ${kind}`)
+              .join(", "),
+            percent(one.groups.all ? 1 - one.groups.mixed / one.groups.all : null),
+            one.cost.join(", "),
+          ].map((cell) => $.td(cell)),
+        );
+      }),
+    ),
+  );
+  fill(byId("strip"), [
+    figures(run),
+    $.div({ id: "charts", class: "charts" }),
+    $.details($.summary("The numbers"), scroller(numbers)),
+  ]);
+  if (run.other) fill(byId("strip"), [compared()]);
+}
+
+// ---------------------------------------------------------------- flow
+
+const FLOW = [
+  ["signals", "Signals"],
+  ["contexts", "Contexts"],
+  ["drafts", "Drafts"],
+  ["verdicts", "Verdicts"],
+  ["tasks", "Tasks"],
+];
+const BAD = new Set([
+  "contexts:left out",
+  "contexts:known",
+  "drafts:branch failed",
+  "drafts:none made",
+  "tasks:not admitted",
+]);
+const tone = (node) => {
+  if (node === "verdicts:accepted" || node === "tasks:admitted") return "good";
+  return BAD.has(node) || node.startsWith("verdicts:") ? "quiet" : "plain";
+};
+
+function drawFlow() {
+  const one = chosen();
+  const flows = one ? [one.flow] : run.iterations.map((iteration) => iteration.flow);
+  const edges = new Map();
+  for (const [source, target, count] of flows.flat()) {
+    const key = `${source}\n${target}`;
+    edges.set(key, (edges.get(key) || 0) + count);
+  }
+  const list = [...edges].map(([key, count]) => [...key.split("\n"), count]);
+  const sizes = new Map();
+  for (const [source, target, count] of list) {
+    const incoming = list.some((edge) => edge[1] === source);
+    if (!incoming) sizes.set(source, (sizes.get(source) || 0) + count);
+    sizes.set(target, (sizes.get(target) || 0) + count);
+  }
+  const nodes = new Map();
+  const columns = FLOW.map(([column, title]) => {
+    const found = [...sizes.keys()]
+      .filter((node) => node.startsWith(`${column}:`))
+      .sort((a, b) => (tone(a) === "quiet") - (tone(b) === "quiet") || sizes.get(b) - sizes.get(a));
+    return $.div(
+      { class: "column" },
+      $.h3(title),
+      found.map((node) => {
+        const name = node.slice(column.length + 1);
+        const meaning = own(run.words.kinds, name) || own(run.words.reasons, name, "");
+        const out = list.filter((edge) => edge[0] === node);
+        const box = $.div(
+          { class: `node ${tone(node)}`, title: meaning },
+          $.b(number(sizes.get(node))),
+          $.span(spoken(name)),
+          out.length
+            ? $.ul(
+                { class: "out" },
+                out.map(([, target, count]) =>
+                  $.li(`${number(count)} → ${spoken(target.slice(target.indexOf(":") + 1))}`),
+                ),
+              )
+            : null,
+        );
+        nodes.set(node, box);
+        return box;
+      }),
+    );
+  });
+  const picture = svg("svg", { class: "edges", "aria-hidden": "true" });
+  const place = $.div({ class: "columns" }, picture, columns);
+  const where = one
+    ? one.iteration === null
+      ? "D₀: explored without a guide."
+      : `Iteration ${one.iteration}.`
+    : "All iterations.";
+  const body = byId("flow-body");
+  if (!list.length) {
+    body.replaceChildren(muted(`${where} Nothing was made yet.`));
+    return;
+  }
+  body.replaceChildren(
+    muted(
+      where,
+      " Each number counts what its column says: a marked rollout can carry",
+      " several signals, a context gives several drafts. Signals that were not followed end in “left out”.",
+    ),
+    place,
+  );
+  const draw = () => drawEdges(picture, place, nodes, list);
+  draw();
+  drawFlow.again = draw;
+}
+
+function drawEdges(picture, place, nodes, list) {
+  const frame = place.getBoundingClientRect();
+  picture.replaceChildren();
+  picture.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
+  const most = new Map();
+  for (const [source, , count] of list) {
+    const column = source.split(":")[0];
+    most.set(column, Math.max(most.get(column) || 0, count));
+  }
+  const places = list.map(([source, target, count]) => {
+    const port = (node, end, other) => {
+      // the edges of a node leave it side by side, in the order of their other ends
+      const box = nodes.get(node).getBoundingClientRect();
+      const top = (edge) => nodes.get(edge[other]).getBoundingClientRect().top;
+      const its = list.filter((edge) => edge[end] === node).sort((one, two) => top(one) - top(two));
+      const index = its.findIndex((edge) => edge[0] === source && edge[1] === target);
+      const apart = Math.min(12, (box.height - 6) / its.length);
+      return [
+        (end ? box.left : box.right) - frame.left,
+        box.top + box.height / 2 - frame.top + apart * (index - (its.length - 1) / 2),
+      ];
+    };
+    return [port(source, 0, 1), port(target, 1, 0), count, target, source];
+  });
+  for (const [[x1, y1], [x2, y2], count, target, source] of places) {
+    const middle = (x1 + x2) / 2;
+    picture.append(
+      svg("path", {
+        class: `edge ${tone(target)}`,
+        d: `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`,
+        "stroke-width": (1.5 + 9 * Math.sqrt(count / most.get(source.split(":")[0]))).toFixed(1),
+      }),
+    );
+  }
+  for (const [, [x2, y2], count] of places) {
+    picture.append(svg("text", { class: "count", x: x2 - 6, y: y2 + 4, "text-anchor": "end" }, number(count)));
+  }
+}
+
+// ---------------------------------------------------------------- the graph of an iteration
+
+const BRANCH = new Set(["explore", "abstract", "verify"]);
+
+function drawNodes() {
+  const one = chosen() || newest();
+  const body = byId("nodes-body");
+  if (!one) return body.replaceChildren(muted("No iteration has begun."));
+  const name = one.iteration === null ? "D₀" : `Iteration ${one.iteration}`;
+  const digest = (node) =>
+    $.div(
+      { class: "digest" },
+      $.p(node.count),
+      $.ul(node.lines.map(([words, kind, id]) => $.li($.a({ href: address({ [kind]: id }) }, words)))),
+      node.of > node.lines.length ? muted(`and ${number(node.of - node.lines.length)} more, in the table below`) : null,
+    );
+  body.replaceChildren(
+    muted(
+      chosen() ? `${name}.` : `${name}, the newest; choose another above.`,
+      " explore, abstract and verify run in one branch per new context.",
+    ),
+    $.ol(
+      { class: "rail" },
+      one.nodes.map((node) =>
+        $.li(
+          { class: BRANCH.has(node.name) ? "branch" : null },
+          $.div({ class: "stop" }, $.b(node.name), $.span(node.for)),
+          digest(node),
+        ),
+      ),
+    ),
+    $.dl(
+      { class: "facts" },
+      (one.facts || []).map(([title, words]) => fact(title, words)),
+    ),
+  );
+}
+
+// ---------------------------------------------------------------- effect
+
+function effectTable(effect) {
+  const width = (share) => `${Math.round(100 * share)}%`;
+  return $.table(
+    { class: "effect" },
+    heads(["Tasks", "Pairs", "Before", "After", "Change", ""]),
+    $.tbody(
+      effect.rows.map((row) => {
+        const track = $.div({ class: "track", "aria-hidden": "true" });
+        if (row.pairs) {
+          const [from, to] = [Math.min(row.before, row.after), Math.max(row.before, row.after)];
+          const span = $.i({ class: row.after >= row.before ? "good" : "bad" });
+          span.style.left = width(from);
+          span.style.width = width(to - from);
+          const [start, end] = [$.b({ class: "hollow" }), $.b()];
+          start.style.left = width(row.before);
+          end.style.left = width(row.after);
+          track.append(span, start, end);
+        }
+        const change =
+          row.change === null
+            ? "–"
+            : `${row.change >= 0 ? "+" : "−"}${Math.abs(100 * row.change).toFixed(1)}${row.half === null ? "" : ` ± ${(100 * row.half).toFixed(1)}`}`;
+        return $.tr(
+          $.th({ scope: "row" }, row.words),
+          $.td(number(row.pairs)),
+          $.td(percent(row.before)),
+          $.td(percent(row.after)),
+          $.td(change),
+          $.td(track),
+        );
+      }),
+    ),
+  );
+}
+
+function drawEffect() {
+  const { effect } = run;
+  const fresh = effect.new;
+  fill(byId("effect"), [
+    $.p(
+      "Mean success of a task in one iteration (before) and in the next one that rolled it out ",
+      "(after), by what marked it in the first. A weak task was picked because it failed, so that it rises by regression to ",
+      "the mean alone, whatever is done about it. Compare the first row with the second, not with zero; the two differ in ",
+      "more than the new tasks, so that this is a description, not an experiment. An experiment has arms: coevolve study.",
+    ),
+    scroller(effectTable(effect)),
+    fresh.tasks
+      ? $.p(
+          `Of ${plural(fresh.tasks, "new task")}, ${number(fresh.drawn)} were rolled out. `,
+          fresh.twice
+            ? `The ${number(fresh.twice)} that were in two iterations or more went from ${percent(fresh.first)} in their first to ${percent(fresh.last)} in their last.`
+            : "",
+        )
+      : null,
+    run.other ? [$.h3(run.other.name), scroller(effectTable(run.other.effect))] : null,
+  ]);
+}
+
+// ---------------------------------------------------------------- settings, costs, two runs
+
+const value = (one) =>
+  one === null || one === undefined ? "none" : typeof one === "object" ? JSON.stringify(one) : String(one);
+
+function settingsTable(rows, names) {
+  return scroller(
+    $.table(
+      heads(names),
+      $.tbody(
+        rows.map(([key, left, right]) =>
+          $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(left)), $.td({ class: "muted" }, value(right))),
+        ),
+      ),
+    ),
+  );
+}
+
+const scoredOn = (of) => [
+  ...new Set(
+    of.iterations.flatMap((one) =>
+      Object.values(one.evaluation || {}).map((score) => `${score.group}, n = ${score.n}`),
+    ),
+  ),
+];
+const scoredAlike = () => scoredOn(run).join() === scoredOn(run.other).join();
+
+function compared() {
+  const { other } = run;
+  const rows = run.iterations.map((one) => [one, other.iterations.find((its) => its.iteration === one.iteration)]);
+  const after = (one) => {
+    const score = one && one.evaluation && one.evaluation.after;
+    return score
+      ? `${percent(score.success, 1)} (${percent(score.interval[0])} to ${percent(score.interval[1])})`
+      : "–";
+  };
+  const quiet = (one) => (one && one.groups.all ? percent(1 - one.groups.mixed / one.groups.all) : "–");
+  const figure = [
+    ["Held out", after],
+    ["Training", (one) => (one ? percent(one.success, 1) : "–")],
+    ["Tasks", (one) => (one ? number(one.tasks) : "–")],
+    ["Admitted", (one) => (one ? number(one.admitted) : "–")],
+    ["No reward signal", quiet],
+  ];
+  return $.div(
+    { class: "compared" },
+    $.h3(`Beside ${other.name}`),
+    figures(other),
+    $.p(
+      "One run each: two runs of the same recipe with other seeds differ, too. Several seeds are compared by coevolve study.",
+    ),
+    scoredAlike()
+      ? null
+      : $.p(
+          { class: "notice" },
+          `Their held-out scores cannot be compared: ${scoredOn(run).join("; ") || "none"} here, ${scoredOn(other).join("; ") || "none"} there.`,
+        ),
+    scroller(
+      $.table(
+        $.thead(
+          $.tr(
+            $.th({ scope: "col" }, "Iteration"),
+            figure.map(([name]) => [$.th({ scope: "col" }, name), $.th({ scope: "col", class: "other" }, other.name)]),
+          ),
+        ),
+        $.tbody(
+          rows.map(([one, its]) =>
+            $.tr(
+              $.th({ scope: "row" }, one.iteration),
+              figure.map(([, pick]) => [$.td(pick(one)), $.td({ class: "other" }, pick(its))]),
+            ),
+          ),
+        ),
+      ),
+    ),
+    $.details(
+      $.summary(`${plural(run.differing.length, "setting")} in which they differ`),
+      settingsTable(run.differing, ["Setting", run.name, other.name]),
+    ),
+  );
+}
+
+const keptWords = () => {
+  const { rollouts: kept, of } = run.kept;
+  if (kept === of) return `All ${number(of)} rollouts are here with their turns.`;
+  return `${number(kept)} of ${number(of)} rollouts are here with their turns: first those that contexts come from, with their counterparts and nearest successes; then failures, then successes, the first of every group before the second of any, later iterations first, until the page is full.`;
+};
+
+function drawAbout() {
+  const money = run.spending.some((row) => row.micro);
+  fill(byId("about"), [
+    $.p(
+      keptWords(),
+      " Texts of more than 4,000 characters are cut",
+      run.kept.length < 4000 ? `, those of explorations after ${number(run.kept.length)}.` : ".",
+    ),
+    $.h3("Settings that differ from the defaults"),
+    run.settings.length ? settingsTable(run.settings, ["Setting", "Here", "Default"]) : $.p("None."),
+    $.h3("Costs of the chat roles"),
+    run.spending.length
+      ? scroller(
+          $.table(
+            heads([
+              "Iteration",
+              "Role",
+              "Model",
+              "Requests",
+              "Without a usable reply",
+              "Cached",
+              "Calls",
+              "Tokens in",
+              "Tokens out",
+              "Seconds",
+              ...(money ? ["Money"] : []),
+            ]),
+            $.tbody(
+              run.spending.map((row) =>
+                $.tr(
+                  [
+                    row.iteration ?? "D₀",
+                    row.role,
+                    row.model,
+                    number(row.requests),
+                    number((row.refused || 0) + (row.failed || 0)),
+                    number(row.cached || 0),
+                    number(row.calls),
+                    number(row.prompt),
+                    number(row.completion),
+                    (row.milliseconds / 1000).toFixed(1),
+                    ...(money ? [(row.micro / 1e6).toFixed(4)] : []),
+                  ].map((cell) => $.td(cell)),
+                ),
+              ),
+            ),
+          ),
+        )
+      : $.p("No chat role was asked: the roles are scripted."),
+    $.h3("Words"),
+    $.dl(
+      { class: "words" },
+      [...Object.entries(run.words.kinds), ...Object.entries(run.words.reasons)].map(([word, meaning]) =>
+        fact(spoken(word), meaning),
+      ),
+    ),
+  ]);
+  fill(byId("foot"), [
+    $.p(
+      "Made by coevolve report from the run's records. The page is one file, and its policy forbids it every connection.",
+    ),
+  ]);
+}

@@ -1,0 +1,134 @@
+"""Prepares the small run that the notebooks read: two iterations of the embedded policy and the scripted roles.
+
+It takes about a minute of one core, so several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the
+first notebook makes it there. Without the variable each notebook makes its own in a temporary folder and removes it.
+
+Other walkthroughs get what they have in common here, too: temporary folders, the project's commands, rollouts that are
+acted out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from environments.base import Action, Environment, InputError
+from environments.checkout import GRPO_ALONE, ROOT
+from memory.jsonl import record_id
+from memory.records import Step, Task, Trajectory, TrajectoryTurn
+from memory.run import RunDirectory
+
+__all__ = ["OVERRIDES", "VARIABLE", "acted_out", "prepared_run", "run_module", "temporary_folder"]
+
+VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
+"""The environment variable that names the run which notebooks read."""
+
+OVERRIDES = (
+    "iterations=2",
+    "tasks.initial_count=40",
+    "training.steps=4",
+    "signals.contexts_per_iteration=8",
+    "evaluation.set=null",
+)
+"""What differs from recipes/grpo-base.yaml: the sizes, and no evaluation on held-out tasks (ours).
+
+There is no expert step: with so few tasks hardly a failure would be left to follow.
+"""
+
+_DEADLINE = 1800.0  # seconds of one command
+_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}  # as make sets them
+
+
+def prepared_run() -> RunDirectory:
+    """Return the run named by COEVOLVE_NOTEBOOK_RUN, made there where nothing is, or a new one in a temporary folder.
+
+    A run that is there is only read, and may be of any size. Raises InputError for a folder without a finished
+    iteration, and RuntimeError with the end of its output when making the run fails.
+    """
+    if named := os.environ.get(VARIABLE):
+        root = Path(named).expanduser().resolve()
+        if root.exists() and any(root.iterdir()):
+            return _finished(root)
+    else:
+        root = temporary_folder() / "run"
+    _make(root)
+    return _finished(root)
+
+
+def _make(root: Path) -> None:
+    settings = [word for setting in OVERRIDES for word in ("--set", setting)]
+    run_module("graph.run_iteration", "--recipe", str(GRPO_ALONE), "--run", str(root), *settings)
+
+
+def _finished(root: Path) -> RunDirectory:
+    run = RunDirectory(root)
+    if not run.settings_path.is_file() or not run.iteration(0).summary.is_file():
+        raise InputError(
+            f"{root} ({VARIABLE}) has no finished iteration: remove it and the notebook makes a run there, "
+            "or name a run that has one"
+        )
+    return RunDirectory.open(root)
+
+
+def temporary_folder() -> Path:
+    """Return a new folder, which is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="coevolve-notebook-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def run_module(module: str, *words: str, folder: Path = ROOT, paths: Sequence[Path] = ()) -> str:
+    """Run ``python -m MODULE WORDS`` in ``folder`` and return what it prints on stdout.
+
+    It imports from ``folder``, then from this checkout, then from ``paths``. Raises RuntimeError with the end of its
+    output when it fails.
+    """
+    places = [*map(str, (ROOT, *paths)), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=folder,  # python -m looks for packages there first
+        env={**_WAITING, **os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_DEADLINE,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{module} ended with status {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def acted_out(task: Task, environment: Environment, *turns: Sequence[Action], sample: int = 0) -> Trajectory:
+    """Return what happens in a fresh episode of ``task`` when ``turns``, the actions of each user turn, are played.
+
+    It is a rollout without a policy, as of step 1. The environment executes and judges the actions like those of a
+    policy. The reward is 1 for a success, else 0; no token was sampled. Every turn is ended; the episode stops after
+    the last one given. Raises ValueError for more turns than the task has, and what the environment raises.
+    """
+    if not 0 < len(turns) <= len(task.turns):
+        raise ValueError(f"{len(turns)} turns of actions for a task of {len(task.turns)}: give one to that many")
+    played = []
+    with closing(environment.open(task)) as episode:
+        shown = episode.start()
+        for actions in turns:
+            steps = tuple(Step(action=action, observation=episode.step(action)) for action in actions)
+            played.append(TrajectoryTurn(text=shown.text, guidelines=shown.guidelines, steps=steps, ended=True))
+            shown = episode.end_turn() or shown
+        outcome = episode.outcome()
+    return Trajectory(
+        id=record_id("trajectory", task.id, 1, sample),
+        task_id=task.id,
+        iteration=0,
+        step=1,
+        sample=sample,
+        turns=tuple(played),
+        outcome=outcome,
+        reward=float(outcome.success),
+    )

@@ -1,0 +1,233 @@
+"""Plays the small round with SEAL that a notebook reads: conversations of two user turns, with real mistakes.
+
+Its policy is ``recipes/starter-seal``, whose tokenizer knows the cues. It takes about half a minute of one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import NamedTuple
+
+from environments.base import InputError
+from environments.checkout import GRPO_ALONE, ROOT
+from environments.registry import benchmark_of, open_environment
+from graph.recipe import load_recipe
+from graph.report.charts import Chart, Curve, DotRow, Dots, Mean, dot_chart
+from graph.report.digest import calls_words, task_words
+from graph.report.seal_charts import WeightedRollout, label_words
+from graph.report.tables import Table, table
+from graph.walkthrough import run_module, temporary_folder
+from memory.jsonl import record_id
+from memory.records import Task, Trajectory
+from memory.run import RunDirectory, read_jsonl, write_jsonl
+from memory.tasks import load_tasks
+from training.seal.advantage_weights import RhoState, WeighedRollout, first_rho, group_weights, moved_rho
+from training.seal.diagnosis import Diagnosis, diagnose
+from training.seal.failure_profile import ErrorStatistics
+from training.seal.seal import SealStep
+from training.seal.settings import WeightSettings
+
+__all__ = [
+    "OVERRIDES",
+    "THANKS",
+    "DiagnosedGroup",
+    "advantages",
+    "conversations",
+    "diagnosed_groups",
+    "diagnosis_table",
+    "errors_table",
+    "moving_rho",
+    "profile_table",
+    "rollouts_chart",
+    "seal_round",
+    "weighted",
+]
+
+_SEEDED = 32
+_CHOSEN = (0, 3, 10, 15, 16, 24)
+"""Places of the tasks that are played (ours): at first the policy solves each of them sometimes."""
+
+
+OVERRIDES = (
+    f"policy.path={ROOT / 'recipes' / 'starter-seal'}",
+    "iterations=1",
+    "evaluation.set=null",
+    "training.steps=8",
+    f"training.tasks_per_step={len(_CHOSEN)}",
+    "training.rollouts_per_task=8",
+    "training.learning_rate=6.0e-4",
+    "training.length_cost=0.0",
+    "training.seal={interface: {schema_cues: false}}",
+)
+"""What differs from recipes/grpo-base.yaml (ours): every step plays the same few tasks, and learns fast from them.
+
+The thresholds of the interface are the defaults, and so is rho. Schema cues are off, because the embedded policy reads
+no documentation. There is no length cost, so that an advantage follows from successes alone.
+"""
+
+THANKS = "Thanks."
+"""The last user turn of every conversation: it asks for nothing."""
+
+
+def conversations(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks with one more user turn, ``THANKS``, in which nothing is asked for (ours).
+
+    SEAL's labels need such a turn to tell an abstention from a spurious call. Verification would refuse it, because it
+    has no effect.
+    """
+    return tuple(
+        task.model_copy(
+            update={
+                "id": record_id("task", "conversation", task.id),
+                "turns": (*task.turns, THANKS),
+                "reference": (*task.reference, ()),
+            }
+        )
+        for task in tasks
+    )
+
+
+def seal_round() -> RunDirectory:
+    """Return a run with one round of GRPO with SEAL, in a temporary folder that goes with this process.
+
+    Raises RuntimeError with the end of its output when a command fails.
+    """
+    folder = temporary_folder()
+    seeds = folder / "seeds.jsonl"
+    given = ("--recipe", str(GRPO_ALONE), "--count", str(_SEEDED), "--set", "evaluation.set=null")
+    run_module("graph.seed_tasks", *given, "--output", str(seeds))
+    run = RunDirectory.create(folder / "run", load_recipe(GRPO_ALONE, OVERRIDES))
+    made = read_jsonl(seeds, Task)
+    write_jsonl(run.tasks_path, conversations([made[place] for place in _CHOSEN]))
+    run_module("training.run_round", "--run", str(run.root), "--iteration", "0")
+    return run
+
+
+class DiagnosedGroup(NamedTuple):
+    """The rollouts of one task in one step, and their diagnoses in the same order."""
+
+    task: Task
+    rollouts: tuple[Trajectory, ...]
+    diagnoses: tuple[Diagnosis, ...]
+
+    @property
+    def variety(self) -> int:
+        """How many different rows of labels its rollouts have."""
+        return len({tuple(turn.label for turn in one.turns) for one in self.diagnoses})
+
+
+def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]:
+    """Diagnose the rollouts of a step of the first round as it did, by task, in the order of the tasks.
+
+    Rollouts without a diagnosis are left out. Raises InputError for a run without SEAL.
+    """
+    settings = load_recipe(run.settings_path)
+    if settings.training.seal is None:
+        raise InputError(f"{run.root} was made without training.seal: name a run with SEAL")
+    environment = open_environment(settings.environment)
+    tasks = load_tasks(run)
+    tools = {tool.name: tool for tool in environment.tools(sorted({name for task in tasks for name in task.tools}))}
+    rollouts = [one for one in read_jsonl(run.iteration(0).trajectories, Trajectory) if one.step == step]
+    groups = []
+    for task in tasks:
+        pairs = [
+            (one, found)
+            for one in rollouts
+            if one.task_id == task.id
+            and (
+                found := diagnose(
+                    one, task, tools, benchmark_of(environment), unreached=settings.training.seal.unreached
+                )
+            )
+        ]
+        if pairs:
+            groups.append(DiagnosedGroup(task, tuple(one for one, _ in pairs), tuple(found for _, found in pairs)))
+    return tuple(groups)
+
+
+def rollouts_chart(played: Mapping[int, Sequence[DiagnosedGroup]]) -> Chart:
+    """Draw every rollout of every step: ``played`` has the groups of each step, of the same tasks in the same order."""
+    rows = [
+        DotRow(
+            task_words(groups[0].task),
+            tuple(
+                Dots(step, tuple(one.success for one in group.rollouts))
+                for step, group in zip(played, groups, strict=True)
+            ),
+        )
+        for groups in zip(*played.values(), strict=True)
+    ]
+    return dot_chart("The rollouts of one round", "step", rows)
+
+
+def diagnosis_table(group: DiagnosedGroup) -> Table:
+    """Show a row for each rollout: what it called in the turn with a request, and the labels of both turns."""
+    rows = []
+    for number, (rollout, found) in enumerate(zip(group.rollouts, group.diagnoses, strict=True)):
+        calls = [calls_words(call for step in turn.steps for call in step.observation.calls) for turn in rollout.turns]
+        first, last = found.turns[0], found.turns[-1]
+        rows.append((number, calls[0], first.label, first.cause, " ".join(calls[len(found.turns) - 1 :]), last.label))
+    columns = ("rollout", "calls of turn 1", "label", "cause (ours)", "calls of turn 2", "label")
+    return table(columns, rows, f"{task_words(group.task)}; reference: {calls_words(group.task.reference[0])}")
+
+
+def profile_table(step: SealStep) -> Table:
+    """Show the failure profile of a step."""
+    profile = step.profile
+    rows = [
+        (
+            label,
+            found.count,
+            f"{profile.share_of_failures(label):.0%}",
+            f"{found.mean_reward:.2f}",
+            f"{profile.pressure(label):.2f}",
+        )
+        for label, found in profile.labels.items()
+    ]
+    return table(("label", "turns", "share of the failed turns", "mean reward", "pressure"), rows)
+
+
+def errors_table(steps: Sequence[SealStep]) -> Table:
+    """Show how many errors had a hint, and how many were mended in the same turn."""
+    errors = ErrorStatistics.total(step.profile.errors for step in steps)
+    rows = [
+        ("with a hint", errors.hinted, errors.hinted_recovered),
+        ("without", errors.unhinted.errors, errors.unhinted.recovered),
+    ]
+    return table(("errors", "how many", "mended in the same turn"), rows)
+
+
+def advantages(rollouts: Sequence[Trajectory]) -> tuple[float, ...]:
+    """Return GRPO's advantages of one group: successes minus their mean, over their standard deviation.
+
+    Zeros where all rollouts end alike.
+    """
+    scores = [float(one.success) for one in rollouts]
+    spread = pstdev(scores)
+    return tuple((score - fmean(scores)) / spread if spread else 0.0 for score in scores)
+
+
+def weighted(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> tuple[WeightedRollout, ...]:
+    """Return the rows of a chart of weights: rho of each turn, the trajectory's weight, and its plain advantage."""
+    plain = advantages(group.rollouts)
+    whole = settings.model_copy(update={"unit": "trajectory"})
+    rollouts = [WeighedRollout(one, value, (1,)) for one, value in zip(group.diagnoses, plain, strict=True)]
+    return tuple(
+        WeightedRollout(one, tuple(state.rho.get(turn.label, 1.0) for turn in one.turns), own[0], value)
+        for one, own, value in zip(group.diagnoses, group_weights(rollouts, state, whole), plain, strict=True)
+    )
+
+
+def moving_rho(steps: Sequence[SealStep], settings: WeightSettings) -> tuple[Curve, ...]:
+    """Return rho by step, a curve per label that moved, as the released full run would move it on these profiles."""
+    state = first_rho(moves := settings.model_copy(update={"dynamic": True}))
+    states = [(0, state)]
+    for step in steps:
+        state = moved_rho(state, step.profile, moves)
+        states.append((step.step, state))
+    return tuple(
+        Curve(label_words(label), tuple((float(number), Mean(one.rho[label], None, 0)) for number, one in states))
+        for label in states[0][1].rho
+        if any(one.rho[label] != states[0][1].rho[label] for _, one in states)
+    )

@@ -1,0 +1,202 @@
+"""Hypotheses of a study: which are refused, how one is judged, and what a report says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.made_results import RECIPE, made_study, result
+
+from environments.base import InputError
+from evaluation.study.hypotheses import MOST, Hypothesis, Verdict, findings_of, verdict
+from evaluation.study.plan import Place
+from evaluation.study.recipe import Study
+from evaluation.study.records import ArmResult
+from evaluation.study.report import write_report
+from evaluation.study.summary import summarise
+from evaluation.test_access import StudyAccess, log_study_access
+
+YES, NO = True, False
+SHAPES = {"t0": ("ls",), "t1": ("ls",), "t2": ("ls", "cd"), "t3": ("mkdir",)}
+ARMS = RECIPE.replace("seeds: 1, untrained", "seeds: 2, untrained")
+GAIN = {"arm": "full", "against": "grpo", "expected": 20, "why": "evolved tasks call more functions"}
+CHOICE = {"arm": "full", "against": "random", "expected": 2.5, "why": "contexts are chosen"}
+CHANCE = {"arm": "random", "against": "grpo", "expected": 0, "why": "chance changes nothing"}
+START = {"arm": "starter", "against": "grpo", "expected": -10, "why": "it is not trained"}
+
+
+def stating(folder: Path, *hypotheses: object, recipe: str = ARMS) -> Study:
+    return made_study(folder, f"{recipe}hypotheses: {json.dumps(hypotheses)}\n")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(output=tmp_path / "out", work=tmp_path / "work")
+
+
+def land(place: Place, *results: ArmResult) -> None:
+    for one in results:
+        one.write(place.result(one.header.arm, one.header.seed))
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "says"),
+    [
+        ([GAIN | {"arm": "ful"}], "hypotheses name 'ful', which is no arm: choose from grpo, full, random, starter"),
+        ([GAIN | {"against": "full"}], "hypotheses compare 'full' with itself"),
+        ([GAIN, CHOICE, GAIN | {"expected": 2}], "hypotheses state 'full' against 'grpo' twice"),
+        ([GAIN, GAIN | {"arm": "grpo", "against": "full"}], "'grpo' against 'full' twice, in one order or the other"),
+        ([GAIN | {"expected": 101}], "hypotheses.0.expected"),
+        ([GAIN | {"expected": "much"}], "hypotheses.0.expected"),
+        ([{key: GAIN[key] for key in ("arm", "against", "why")}], "hypotheses.0.expected"),
+        ([GAIN | {"why": ""}], "hypotheses.0.why"),
+        ([GAIN | {"size": 3}], "hypotheses.0.size"),
+        ([GAIN] * (MOST + 1), f"at most {MOST} items"),
+    ],
+)
+def test_a_hypothesis_that_cannot_be_tested_is_refused(hypotheses: list[object], says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        stating(tmp_path, *hypotheses)
+    assert says in str(refused.value)
+    assert "study.yaml" in str(refused.value)
+
+
+def test_seeds_that_are_alike_or_alone_test_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'starter' has one seed: a test needs at least 2"):
+        stating(tmp_path, START, recipe=RECIPE)
+    other = ARMS + "  - {name: ceiling, description: best, seeds: 2, untrained: true}\n"
+    with pytest.raises(InputError, match="'ceiling' against 'starter', whose seeds are alike"):
+        stating(tmp_path, START | {"arm": "ceiling", "against": "starter"}, recipe=other)
+    assert stating(tmp_path, START).recipe.hypotheses == (Hypothesis(**START),)
+
+
+def test_hypotheses_are_part_of_a_recipes_hash_and_of_no_results(tmp_path: Path) -> None:
+    plain, stated = made_study(tmp_path, ARMS), stating(tmp_path, GAIN)
+    other = stating(tmp_path, GAIN | {"expected": 3})
+    assert len({plain.sha256, stated.sha256, other.sha256}) == 3
+    for arm in plain.recipe.arms:
+        assert plain.run_hash(arm, 100, "dev", (3, 3)) == stated.run_hash(arm, 100, "dev", (3, 3))
+    assert stating(tmp_path, CHOICE, GAIN).recipe.compared == (("full", "random"), ("full", "grpo"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "interval", "corrected", "reached"),
+    [
+        (0.1, 0.2, (0.05, 0.3), 0.01, "shown"),
+        (-0.1, -0.2, (-0.3, -0.05), 0.01, "shown"),
+        (0.5, 0.2, (0.05, 0.3), 0.01, "shown"),  # of another size, but on the expected side
+        (-0.1, 0.2, (0.05, 0.3), 0.01, "opposite shown"),
+        (0.1, -0.2, (-0.3, -0.05), 0.01, "opposite shown"),
+        (0.0, 0.2, (0.05, 0.3), 0.01, "opposite shown"),
+        (0.0, 0.0, (-0.1, 0.1), 0.9, "not shown"),
+        (0.1, 0.2, (0.05, 0.3), 0.05, "not shown"),
+        (0.1, 0.2, (0.0, 0.3), 0.01, "not shown"),
+        (0.1, 0.2, (-0.3, -0.1), 0.01, "not shown"),  # the interval is on the other side
+        (0.1, 0.2, None, 0.01, "not shown"),
+        (0.1, 0.2, (0.05, 0.3), None, "not shown"),
+    ],
+)
+def test_a_verdict_takes_a_corrected_p_and_an_interval_on_one_side(
+    expected: float,
+    found: float,
+    interval: tuple[float, float] | None,
+    corrected: float | None,
+    reached: Verdict,
+) -> None:
+    assert verdict(expected, found, interval, corrected) == reached
+
+
+def landed(place: Place, study: Study) -> None:
+    """``full`` solves all, ``grpo`` nothing but one of three call shapes in the last seed: 1, 1 and 2/3; p 0.0153."""
+    for seed in (100, 101, 102):
+        land(place, result(study, "full", seed, [YES] * 4), result(study, "grpo", seed, [NO, NO, NO, seed == 102]))
+
+
+def test_a_report_begins_with_what_came_of_the_hypotheses(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+    study = stating(tmp_path, GAIN, CHOICE, recipe=ARMS + "breakdown: true\n")
+    landed(place, study)
+    land(place, result(study, "random", 100, [YES, NO, NO, NO]))
+    table = write_report(study, "dev", place)
+    facts = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]
+    assert (facts["panel"], facts["by_shape"]) == ("templated-dev", True)
+    gain, choice = facts["findings"]
+    assert gain["by_seed"] == pytest.approx({"100": 1.0, "101": 1.0, "102": 2 / 3})
+    assert (gain["expected"], gain["found"]) == (0.2, pytest.approx(8 / 9))
+    assert (gain["p"], gain["holm"]) == (pytest.approx(1 - 8 / 66**0.5), pytest.approx(2 - 16 / 66**0.5))
+    assert (gain["verdict"], gain["seeds"], gain["planned"]) == ("shown", 3, 3)
+    assert 0.2 < gain["interval"][0] <= gain["found"] <= gain["interval"][1]
+    assert (gain["expected_in_interval"], gain["functions_drawn"]) == (False, True)
+    assert (choice["verdict"], choice["seeds"], choice["planned"]) == ("not run yet", 1, 2)
+    assert choice["p"] is choice["holm"] is choice["interval"] is choice["expected_in_interval"] is None
+    assert choice["found"] == pytest.approx(1 - 1 / 6)
+    first, *_ = (line for line in table.splitlines() if line.startswith("**") and "Partial" not in line)
+    assert first == "**Hypotheses** (templated-dev, mean over call shapes; percent points)"
+    row = next(line for line in table.splitlines() if line.startswith("| full minus grpo |"))
+    assert row.startswith("| full minus grpo | +20.0 | +88.9 |")
+    assert row.endswith("| no | 0.0153 | 0.0305 | 3 | shown | evolved tasks call more functions |")
+    assert "| +2.5 | +83.3 |  |  |  |  | 1 of 2 | not run yet |" in table
+    assert "2 hypotheses were written down" in table
+    assert "full minus grpo: +91.7" in table, "its pair is compared"
+    assert "another text of the recipe" not in table
+
+
+def test_hypotheses_that_were_not_run_count_in_the_correction(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+    study = stating(tmp_path, START, GAIN, CHOICE, CHANCE, recipe=ARMS + "breakdown: true\n")
+    landed(place, study)
+    found = summarise(study, "dev", place).facts.hypotheses
+    assert found is not None
+    assert [one.verdict for one in found.findings] == ["not run yet", "not shown", "not run yet", "not run yet"]
+    assert found.findings[1].p == pytest.approx(0.015268, abs=1e-6)
+    assert found.findings[1].holm == pytest.approx(0.061072, abs=4e-6)
+
+
+def test_without_call_shapes_success_is_tested_and_a_mean_over_shapes_is_not_known(
+    tmp_path: Path, place: Place
+) -> None:
+    """The made tasks are in no set, so their call shapes are not known."""
+    plain = stating(tmp_path, GAIN)
+    landed(place, plain)
+    table = write_report(plain, "dev", place)
+    assert "**Hypotheses** (templated-dev, success; percent points)" in table
+    assert "95 % without functions, as call shapes are not known: full minus grpo." in table
+    (found,) = summarise(plain, "dev", place).facts.hypotheses.findings
+    assert (found.verdict, found.found) == ("shown", pytest.approx(11 / 12))
+    by_shape = stating(tmp_path, GAIN, recipe=ARMS + "breakdown: true\n")
+    (found,) = summarise(by_shape, "dev", place).facts.hypotheses.findings
+    assert (found.verdict, found.seeds, found.found, found.p) == ("no call shapes", 3, None, None)
+
+
+def test_results_and_openings_of_another_text_of_the_recipe_are_told(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypotheses that are added or changed after a test set was opened were not written down before."""
+    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: {})
+    opened_by = made_study(tmp_path, ARMS)
+    held = {"mode": "test", "panels": {"templated-test": opened_by.panels["templated-test"]}}
+    for seed in (0, 1, 2):
+        for arm, solved in (("full", [YES] * 4), ("grpo", [NO] * 4)):
+            own = {"recipe": opened_by.run_hash(opened_by.recipe.arm(arm), seed, "test", None)}
+            made = result(opened_by, arm, seed, solved, **held, **own)
+            outcomes = tuple(one.model_copy(update={"panel": "templated-test"}) for one in made.outcomes)
+            land(place, made.model_copy(update={"outcomes": outcomes}))
+    access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held["panels"], seeds={})
+    log_study_access(place.access_log, access)
+    assert "ypothes" not in write_report(opened_by, "test", place)
+    assert "hypotheses" not in json.loads((place.output / "summary.json").read_text())["study"]
+    table = write_report(stating(tmp_path, GAIN), "test", place)
+    assert "**Written down before?** 6 results were made, and the test panels opened 1 times, by another text" in table
+    facts = json.loads((place.output / "summary.json").read_text())["study"]["hypotheses"]
+    assert facts["other_results"] == ["full-0", "full-1", "full-2", "grpo-0", "grpo-1", "grpo-2"]
+    assert facts["findings"][0]["verdict"] == "shown"
+
+
+def test_nothing_run_is_no_verdict() -> None:
+    (found,) = findings_of([Hypothesis(**GAIN)], [None], [3], by_shape=True)
+    assert (found.verdict, found.found, found.seeds, found.holm) == ("not run yet", None, 0, None)

@@ -1,0 +1,361 @@
+"""A run as a data set: read back with the library that people read it with, and refused where it must not leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+from support.commands import run_here
+
+from environments.base import InputError
+from environments.bfcl.benchmark import BFCL
+from environments.checkout import ROOT
+from environments.registry import packaged, packaged_names
+from environments.verification.decontamination import HeldOut
+from graph.export.cards import _feature
+from graph.export.content import refuse_unpublishable
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
+from graph.export.hub import push_folder
+from graph.recipe import load_recipe
+from graph.report.lineage import History
+from memory.records import Trajectory
+from memory.run import RunDirectory, read_jsonl
+from memory.strict_yaml import parse_yaml
+from memory.tasks import load_tasks
+
+COMMAND = "graph.export.__main__"
+
+
+def export(run: RunDirectory, output: Path, *options: str):
+    return run_here(COMMAND, str(run.root), "--output", str(output), *options)
+
+
+@pytest.fixture(scope="module")
+def exported(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("data") / "set"
+    done = export(evolved, folder)
+    assert done.returncode == 0, done.stderr
+    _, front, card = (folder / "README.md").read_text().split("---\n", 2)
+    tables = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in COLUMNS}
+    return SimpleNamespace(
+        run=evolved, folder=folder, front=parse_yaml(front, "card"), card=card, printed=done, **tables
+    )
+
+
+def test_every_task_and_rollout_is_a_row(exported: SimpleNamespace) -> None:
+    tasks = load_tasks(exported.run)
+    played = read_jsonl(exported.run.iteration(0).trajectories, Trajectory)
+    assert [row["id"] for row in exported.tasks] == [task.id for task in tasks]
+    assert [row["id"] for row in exported.trajectories] == [one.id for one in played]
+    assert (
+        exported.printed.stdout == f"{exported.folder}: {len(tasks)} tasks and {len(played)} trajectories with a card\n"
+    )
+    for row, task in zip(exported.tasks, tasks, strict=True):
+        assert row["turns"] == list(task.turns)
+        assert json.loads(row["initial_state"]) == task.initial_state
+        assert json.loads(row["reference"]) == [[call.model_dump() for call in turn] for turn in task.reference]
+    for row, one in zip(exported.trajectories, played, strict=True):
+        assert (row["task_id"], row["step"], row["success"]) == (one.task_id, one.step, one.success)
+        assert row["reward"] == one.reward
+
+
+def test_the_lineage_of_an_admitted_task_is_in_its_row(exported: SimpleNamespace) -> None:
+    history = History.read(exported.run)
+    admitted = [row for row in exported.tasks if row["admitted_at"] is not None]
+    assert admitted
+    for row in admitted:
+        chain = history.chain_of(row["id"])
+        assert row["parent_task"] == chain.weak.id
+        assert row["parent_rollout"] == chain.rollout.id
+        assert row["signal_kind"] == chain.signal.kind
+        assert row["cause"] == chain.context.cause
+        assert row["how"] == chain.context.how
+        assert row["context"].startswith(chain.context.id)
+        assert row["draft"] in {one.draft.id for one in chain.outcomes}
+        assert row["verdict"] == "accepted"
+        assert row["explored_actions"] == len(chain.interactions) > 0
+    by_id = {row["id"]: row for row in exported.trajectories}
+    assert {task for row in exported.trajectories for task in row["gave_rise_to"]} == {row["id"] for row in admitted}
+    assert all(row["id"] in by_id[row["parent_rollout"]]["gave_rise_to"] for row in admitted)
+    assert all(row["signal_kind"] in by_id[row["parent_rollout"]]["signals"] for row in admitted)
+    seeds = [row for row in exported.tasks if row["admitted_at"] is None]
+    assert all(row["parent_task"] is None and row["rollouts"] == 12 for row in seeds)
+
+
+@pytest.mark.slow
+def test_the_library_of_data_sets_loads_the_folder_offline(
+    exported: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    for name, rows in ((TASKS, exported.tasks), (TRAJECTORIES, exported.trajectories)):
+        loaded = datasets.load_dataset(str(exported.folder), name, split="train", cache_dir=str(tmp_path))
+        assert len(loaded) == len(rows)
+        assert loaded.column_names == list(COLUMNS[name])
+        assert [one["id"] for one in loaded] == [row["id"] for row in rows]
+        stated = next(one["features"] for one in exported.front["dataset_info"] if one["config_name"] == name)
+        assert loaded.features._to_yaml_list() == stated, "the card describes other columns than the file has"
+    default = datasets.load_dataset(str(exported.folder), split="train", cache_dir=str(tmp_path))
+    assert default.column_names == list(COLUMNS[TASKS])
+    assert loaded[0]["messages"][1]["role"] == "assistant"
+
+
+def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
+    front, card = exported.front, exported.card
+    assert front["license"] == "apache-2.0"
+    assert {one["config_name"]: one["data_files"][0]["path"] for one in front["configs"]} == {
+        "tasks": "tasks.parquet",
+        "trajectories": "trajectories.parquet",
+    }
+    assert {one["config_name"]: one["splits"][0]["num_examples"] for one in front["dataset_info"]} == {
+        "tasks": len(exported.tasks),
+        "trajectories": len(exported.trajectories),
+    }
+    evolved = sum(row["origin"] == "evolved" for row in exported.tasks)
+    for words in (
+        f"| tasks by origin | {evolved} evolved, 5 seed |",
+        "| seed | 3 |",
+        "none equals a held-out task",
+        "bfcl-eval",
+        f"| accepted | {evolved} |",
+        "those of the iterations are tasks; of D_0's, as many as it was asked for",
+        "## Limits",
+        "Rollouts are those of a policy in training, another one after each step",
+        "training.steps: 3",
+    ):
+        assert words in card
+    assert str(exported.run.root) not in card, "no path of this machine"
+
+
+def test_lists_and_structures_are_described_as_the_hub_does() -> None:
+    assert _feature("a", ["string"]) == {"name": "a", "list": "string"}
+    assert _feature("a", {"b": "int64"}) == {"name": "a", "struct": [{"name": "b", "dtype": "int64"}]}
+    assert _feature("a", [{"b": "int64"}]) == {"name": "a", "list": [{"name": "b", "dtype": "int64"}]}
+
+
+def test_another_licence_and_successes_alone(evolved: RunDirectory, tmp_path: Path) -> None:
+    done = export(evolved, tmp_path / "set", "--license", "cc-by-4.0", "--successes", "--title", "a: [b]")
+    assert done.returncode == 0, done.stderr
+    front = parse_yaml((tmp_path / "set" / "README.md").read_text().split("---\n", 2)[1], "card")
+    assert (front["license"], front["pretty_name"]) == ("cc-by-4.0", "a: [b]")
+    rows = pq.read_table(tmp_path / "set" / "trajectories.parquet", columns=["success"]).to_pylist()
+    assert {row["success"] for row in rows} == {True}
+
+
+def test_content_that_must_not_be_published_is_refused_in_every_form(
+    evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BFCL, "unpublishable", "its licence forbids it: keep it here")
+    for form in ("dataset", "openai", "atif", "inspect"):
+        done = export(evolved, tmp_path / "out", "--format", form)
+        assert done.returncode == 2
+        assert done.stderr == "error: this run cannot be exported: its licence forbids it: keep it here\n"
+    done = export(evolved, tmp_path / "out", "--policy", "--push", "me/policy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_which_environments_may_be_published() -> None:
+    """Environments of users' own may, unless their benchmark says otherwise."""
+    assert {name: packaged(name).unpublishable is None for name in packaged_names()} == {
+        "bfcl": True,
+        "appworld": False,
+    }
+    settings = load_recipe(ROOT / "recipes" / "own-environment.yaml", ["environment.name=environments.example:depot"])
+    refuse_unpublishable(settings)
+    with pytest.raises(InputError, match="AppWorld's licence forbids"):
+        refuse_unpublishable(load_recipe(ROOT / "recipes" / "appworld-quickstart.yaml"))
+
+
+def test_a_task_of_such_an_environment_is_refused_whatever_the_run_says(copied: RunDirectory, tmp_path: Path) -> None:
+    lines = copied.tasks_path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | {"environment": "appworld"})
+    copied.tasks_path.write_text("\n".join(lines) + "\n")
+    done = export(copied, tmp_path / "out")
+    assert done.returncode == 2
+    assert "AppWorld's licence forbids" in done.stderr
+
+
+def test_tasks_of_held_out_sets_are_refused(
+    evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = load_tasks(evolved)[1]
+    monkeypatch.setattr(HeldOut, "match", lambda self, task, form: "equal" if task == second else None)
+    done = export(evolved, tmp_path / "out")
+    assert done.returncode == 2
+    assert f"1 tasks equal held-out ones, {second.id} first" in done.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"reward": 1.0', '"reward": NaN', "the reward of"),
+        ('"reward": 1.0', '"reward": 1e999', "the reward of"),
+        ('"text": "', '"text": "\\ud83d', "trajectories.jsonl, line 1: "),
+        ('"task_id": "', '"task_id": "no-', "does not have the task no-"),
+        ('"turns": [', '"turns": [{', "trajectories.jsonl, line 1"),
+    ],
+    ids=["nan", "infinity", "half a surrogate pair", "unknown task", "no JSON"],
+)
+@pytest.mark.parametrize("form", ["dataset", "openai"])
+def test_what_no_file_can_hold_is_refused_in_one_sentence(
+    copied: RunDirectory, tmp_path: Path, old: str, new: str, words: str, form: str
+) -> None:
+    path = copied.iteration(0).trajectories
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
+    done = export(copied, tmp_path / "out", "--format", form)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert words in done.stderr or (form == "openai" and "holds what no JSON file can" in done.stderr)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["copy"]
+
+
+def test_long_and_strange_text_is_exported_unchanged(copied: RunDirectory, tmp_path: Path) -> None:
+    text = "<script>alert(1)</script>\x00\x1b[31m\u2028\ufeff|`---\n" + "x" * 2**20
+    path = copied.iteration(0).trajectories
+    first, rest = path.read_text().split("\n", 1)
+    one = Trajectory.model_validate_json(first)
+    turn = one.turns[0]
+    steps = tuple(
+        step.model_copy(update={"observation": step.observation.model_copy(update={"text": text})})
+        for step in turn.steps
+    )
+    changed = one.model_copy(update={"turns": (turn.model_copy(update={"steps": steps}),)})
+    path.write_text(changed.model_dump_json() + "\n" + rest)
+    for form in ("dataset", "openai", "atif", "inspect"):
+        done = export(copied, tmp_path / form, "--format", form)
+        assert done.returncode == 0, done.stderr
+    row = pq.read_table(tmp_path / "dataset" / "trajectories.parquet").to_pylist()[0]
+    assert [message["content"] for message in row["messages"] if message["role"] == "tool"] == [text] * len(steps)
+    line = json.loads((tmp_path / "openai" / "conversations.jsonl").read_text().split("\n", 1)[0])
+    assert [message["content"] for message in line["messages"] if message["role"] == "tool"] == [text] * len(steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--policy", "--format", "atif"], "--policy would ignore it"),
+        (["--policy", "--successes"], "--policy would ignore it"),
+        (["--iteration", "0"], "--iteration is for --policy"),
+        (["--limit", "3"], "--limit is for"),
+        (["--arguments", "objects"], "--arguments is for --format openai"),
+        (["--format", "atif", "--license", "mit"], "--license is for"),
+        (["--format", "atif", "--push", "me/it"], "--push is for"),
+        (["--public"], "--public is for --push"),
+        (["--license", "my own: yes"], "is not an identifier"),
+        (["--push", "it"], "write OWNER/NAME"),
+        (["--policy", "--iteration", "4"], "its round is not finished"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    done = export(evolved, tmp_path / "out", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_overwritten(evolved: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    done = export(evolved, tmp_path / "out")
+    assert done.returncode == 2
+    assert "exists: choose another --output" in done.stderr
+
+
+def test_a_run_without_a_finished_round_has_nothing_to_export(copied: RunDirectory, tmp_path: Path) -> None:
+    copied.iteration(0).round.unlink()
+    for options, words in (([], "nothing to export yet"), (["--policy"], "no policy to export yet")):
+        done = export(copied, tmp_path / "out", *options)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+class Hub:
+    """The part of the hub's client that is used, with its real signatures (``test_the_client_has_what_is_called``)."""
+
+    there: set[str] = set()
+    calls: list[tuple[str, dict[str, object]]] = []
+    error: Exception | None = None
+
+    def repo_exists(self, repo_id, **options):
+        return repo_id in self.there
+
+    def create_repo(self, repo_id, **options):
+        self.calls.append(("create", {"repo_id": repo_id} | options))
+        return f"https://hub.example/{repo_id}"
+
+    def upload_folder(self, **options):
+        if self.error is not None:
+            raise self.error
+        self.calls.append(("upload", options))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> type[Hub]:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    monkeypatch.setattr(Hub, "calls", [])
+    monkeypatch.setattr(Hub, "there", {"me/taken"})
+    monkeypatch.setattr(Hub, "error", None)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return Hub
+
+
+def test_the_client_has_what_is_called() -> None:
+    import inspect
+
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    inspect.signature(api.repo_exists).bind("me/it", repo_type="dataset")
+    inspect.signature(api.create_repo).bind("me/it", repo_type="dataset", private=True)
+    inspect.signature(api.upload_folder).bind(repo_id="me/it", repo_type="model", folder_path="x", commit_message="y")
+
+
+def test_a_push_makes_a_private_repository_and_uploads_the_folder(
+    evolved: RunDirectory, tmp_path: Path, hub: type[Hub]
+) -> None:
+    done = export(evolved, tmp_path / "out", "--policy", "--push", "me/policy")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "https://hub.example/me/policy"
+    (_, created), (_, uploaded) = hub.calls
+    assert created == {"repo_id": "me/policy", "repo_type": "model", "private": True}
+    assert (uploaded["repo_type"], uploaded["folder_path"]) == ("model", tmp_path / "out")
+
+
+def test_an_existing_repository_is_not_written_into(tmp_path: Path, hub: type[Hub]) -> None:
+    with pytest.raises(ValueError, match="nothing is overwritten"):
+        push_folder(tmp_path, "me/taken", "dataset", public=True)
+    assert hub.calls == []
+
+
+def test_a_hub_that_refuses_leaves_the_folder(evolved: RunDirectory, tmp_path: Path, hub: type[Hub]) -> None:
+    hub.error = OSError("the network\nis down")
+    done = export(evolved, tmp_path / "out", "--policy", "--push", "me/policy")
+    assert done.returncode == 1
+    again = f"hf upload me/policy {tmp_path / 'out'} . --repo-type model --private"
+    assert (
+        f"me/policy was not pushed (the network is down); {tmp_path / 'out'} is there: push it by {again}"
+        in done.stderr
+    )
+    assert (tmp_path / "out" / "README.md").exists()
+
+
+def test_a_push_without_a_hub_is_refused_before_anything_is_written(
+    evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = export(evolved, tmp_path / "out", "--push", "me/it")
+    assert done.returncode == 2
+    assert "HF_HUB_OFFLINE" in done.stderr
+    assert not (tmp_path / "out").exists()

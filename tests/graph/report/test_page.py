@@ -1,0 +1,364 @@
+"""The report's page as data: every record has its place, figures agree with the records, nothing foreign is code."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import random
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support.hostile_run import make_hostile_run
+from support.large_run import SMALL
+
+from agents.spending import Request
+from environments.base import InputError, MalformedCall, ToolCall
+from environments.bfcl.benchmark import BFCL
+from environments.registry import packaged
+from evaluation.outcomes import Score
+from graph.recipe import load_recipe
+from graph.report.lineage import Course, Group, History, Rollout
+from graph.report.page import make_page
+from graph.report.page.data import effect, overview
+from graph.report.page.page import names_apart
+from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory, written
+from memory.records import Draft, FailureContext, Interaction, Measured, Signal, Trajectory, Verdict
+from memory.run import RunDirectory, append_jsonl, read_jsonl
+from memory.tasks import load_tasks
+from training.seal.diagnosis import turn_label
+from training.seal.labels import FAILED
+
+ASSETS = Path(make_page.__code__.co_filename).parent
+PART = re.compile(rb'<script type="text/plain" id="part-([^"]+)">([A-Za-z0-9+/=]*)</script>')
+
+
+def parts_of(page: bytes) -> dict[str, Any]:
+    """Return the records of a page, as its script reads them."""
+    return {name.decode(): json.loads(gzip.decompress(base64.b64decode(block))) for name, block in PART.findall(page)}
+
+
+@pytest.fixture(scope="module")
+def page(evolved: RunDirectory) -> bytes:
+    return make_page(evolved).html
+
+
+@pytest.fixture(scope="module")
+def parts(page: bytes) -> dict[str, Any]:
+    return parts_of(page)
+
+
+def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]) -> None:
+    folder = evolved.iteration(0)
+    tasks = load_tasks(evolved)
+    contexts = read_jsonl(folder.contexts, FailureContext)
+    assert [row[0] for row in parts["table"]["tasks"]] == [task.id for task in tasks]
+    assert {row[0] for row in parts["table"]["contexts"]} == {one.id for one in contexts}
+    chains = parts["stage-000"]["chains"]
+    assert set(chains) == {one.id for one in contexts}
+    assert set(parts["stage-seed"]["tasks"]) == {task.id for task in tasks if task.admitted_at is None}
+    assert set(parts["stage-000"]["tasks"]) == {task.id for task in tasks if task.admitted_at == 0}
+    shown = {one["id"]: one for chain in chains.values() for one in chain["drafts"]}
+    assert set(shown) == {one.id for one in read_jsonl(folder.drafts, Draft)}
+    verdicts = read_jsonl(folder.verdicts, Verdict)
+    assert all(
+        (shown[one.draft_id]["accepted"], shown[one.draft_id]["reason"]) == (one.accepted, one.reason)
+        for one in verdicts
+    )
+    acts = {act[0] for chain in chains.values() for act in chain["interactions"]}
+    assert acts == {one.id for one in read_jsonl(folder.interactions, Interaction)}
+    rollouts = read_jsonl(folder.trajectories, Trajectory)
+    assert set(parts["rollouts"]["id"]) == set(parts["turns-000"]) == {one.id for one in rollouts}
+    assert {row[0] for rows in parts["signals"].values() for row in rows} == {
+        one.id for one in read_jsonl(folder.signals, Signal)
+    }
+
+
+def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str, Any]) -> None:
+    rows = {row[0]: row for name in ("tasks", "contexts") for row in parts["table"][name]}
+    for task in (one for one in load_tasks(evolved) if one.admitted_at == 0):
+        draft, context, signal, rollout, weak = task.parents
+        assert rows[task.id][5] == context
+        chain = parts["stage-000"]["chains"][context]
+        assert (chain["signal"]["id"], chain["rollout"], chain["task"]) == (signal, rollout, weak)
+        (made,) = [one for one in chain["drafts"] if one["task"] == task.id]
+        assert made["id"] == draft
+        assert made["turns"] == list(task.turns) == parts["stage-000"]["tasks"][task.id]["turns"]
+        assert rows[context][-1] == weak
+        assert weak in parts["stage-seed"]["tasks"]
+        state = parts["stage-000"]["pool"][parts["stage-000"]["tasks"][task.id]["state"]]
+        assert state == task.initial_state
+
+
+def test_rollouts_and_their_turns_are_those_of_the_records(evolved: RunDirectory, parts: dict[str, Any]) -> None:
+    columns = parts["rollouts"]
+    at = {one: number for number, one in enumerate(columns["id"])}
+    for one in read_jsonl(evolved.iteration(0).trajectories, Trajectory):
+        number = at[one.id]
+        assert columns["tasks"][columns["task"][number]] == one.task_id
+        assert (columns["step"][number], columns["sample"][number]) == (one.step, one.sample)
+        assert columns["result"][number] == str(int(one.success))
+        shown = parts["turns-000"][one.id]
+        assert [len(turn[2]) for turn in shown["turns"]] == [len(turn.steps) for turn in one.turns]
+        assert one.outcome is not None
+        assert [tuple(check[3:6]) for check in shown["checks"]] == [
+            (turn.instances, turn.state, turn.response) for turn in one.outcome.turns
+        ]
+        assert all(check[7] is None for check in shown["checks"]), "no label of SEAL in a run without it"
+
+
+def test_figures_agree_with_the_records(evolved: RunDirectory, parts: dict[str, Any]) -> None:
+    told = parts["run"]["iterations"][0]
+    history = History.read(evolved)
+    groups = [group for of_task in history.groups.values() for group in of_task]
+    assert told["groups"]["all"] == len(groups)
+    assert told["groups"]["mixed"] == sum(group.carries_signal for group in groups)
+    assert sum(told["groups"][name] for name in ("none", "mixed", "solved", "faulted")) == len(groups)
+    signals = read_jsonl(evolved.iteration(0).signals, Signal)
+    assert {kind: count for kind, count in told["signals"].items() if count} == Counter(one.kind for one in signals)
+    verdicts = read_jsonl(evolved.iteration(0).verdicts, Verdict)
+    assert told["admitted"] == sum(one.accepted for one in verdicts)
+    assert sum(told["refused"].values()) == sum(not one.accepted for one in verdicts)
+    edges = {(source, target): count for source, target, count in told["flow"]}
+    for kind, count in Counter(one.kind for one in signals).items():
+        assert sum(n for (source, _), n in edges.items() if source == f"signals:{kind}") == count
+    assert sum(n for (_, target), n in edges.items() if target == "drafts:drafts") == len(verdicts)
+    assert sum(n for (source, _), n in edges.items() if source == "drafts:drafts") == len(verdicts)
+    assert edges["verdicts:accepted", "tasks:admitted"] == told["admitted"]
+    names = ["extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"]
+    assert [node["name"] for node in told["nodes"]] == names
+    ids = {
+        "context": {row[0] for row in parts["table"]["contexts"]},
+        "task": {row[0] for row in parts["table"]["tasks"]},
+    }
+    assert all(one in ids[kind] for node in told["nodes"] for _, kind, one in node["lines"])
+
+
+def made_history(courses: dict[str, dict[int, float]]) -> History:
+    """A history without records whose tasks have a success by iteration."""
+
+    class Made(History):
+        def course(self, *task_ids: str) -> Course:
+            (task_id,) = task_ids
+            return Course({number: (share, 8) for number, share in courses[task_id].items()})
+
+    history = Made(RunDirectory(Path("none")), [], [0, 1, 2])
+    rollout = Rollout("r", "t", 0, 1, 0, True, False, 1, 0)
+    history.groups = {task: (Group(task, 0, 1, (rollout,)),) for task in courses}
+    return history
+
+
+def test_effect_compares_weak_tasks_with_those_without_a_signal() -> None:
+    courses = {"weak": {0: 0.25, 2: 0.75}, "rare": {0: 0.5, 1: 0.5}, "well": {0: 1.0, 1: 0.875}, "once": {0: 1.0}}
+    history = made_history(courses)
+    for number, (kind, task) in enumerate((("boundary", "weak"), ("rare", "weak"), ("rare", "rare"))):
+        signal = Signal.model_validate(
+            {"id": str(number), "kind": kind, "iteration": 0, "task_id": task, "trajectory_id": "r"}
+        )
+        history.signals[signal.id] = signal
+    rows = {row["name"]: row for row in effect(history)["rows"]}
+    assert (rows["weak"]["pairs"], rows["weak"]["before"], rows["weak"]["after"]) == (1, 0.25, 0.75)
+    assert (rows["none"]["pairs"], rows["none"]["change"], rows["none"]["half"]) == (1, -0.125, None)
+    assert (rows["rare"]["pairs"], rows["rare"]["change"]) == (1, 0.0)
+    assert rows["followed"]["pairs"] == 0
+    two = {
+        row["name"]: row for row in effect(made_history({"up": {0: 0.5, 1: 0.75}, "down": {0: 0.5, 1: 0.25}}))["rows"]
+    }
+    assert two["none"]["half"] == pytest.approx(3.1766, abs=1e-4), "Student's t of one degree of freedom times 0.25"
+
+
+def test_effect_of_a_run_of_several_iterations_counts_every_pair_once(grown_run: RunDirectory) -> None:
+    history = History.read(grown_run)
+    told = effect(history)
+    pairs = sum(max(0, len(history.course(task).by_iteration) - 1) for task in history.groups)
+    assert sum(row["pairs"] for row in told["rows"]) == pairs > 0
+    assert told["new"]["tasks"] == sum(task.admitted_at is not None for task in history.tasks.values())
+
+
+def test_rollouts_over_the_budget_are_left_out_by_the_rule(grown_run: RunDirectory) -> None:
+    whole = make_page(grown_run)
+    assert whole.kept == whole.rollouts == SMALL.trajectories
+    history = History.read(grown_run)
+    order = [one.id for one in in_order_of_worth(history)]
+    assert sorted(order) == sorted(history.rollouts)
+    evidence = {chain.rollout.id for chain in history.chains.values() if chain.rollout is not None}
+    sizes = {name: len(block) for name, block in PART.findall(whole.html)}
+    turns = sum(size for name, size in sizes.items() if name.startswith(b"turns-"))
+    smaller = make_page(grown_run, largest=sum(sizes.values()) - turns // 2)
+    assert 0 < smaller.kept < whole.kept
+    assert len(smaller.html) < len(whole.html)
+    parts = parts_of(smaller.html)
+    kept = {one for name, block in parts.items() if name.startswith("turns-") for one in block}
+    assert kept == set(order[: smaller.kept])
+    assert parts["run"]["kept"]["rollouts"] == smaller.kept
+    assert len(parts["rollouts"]["id"]) == whole.rollouts, "a rollout without its turns keeps its dot"
+    assert evidence <= kept, "what contexts come from is there first"
+
+
+def test_explorations_are_cut_before_chains_are_lost(grown_run: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "copy")
+    shutil.copytree(grown_run.root, run.root)
+    draw = random.Random(1)
+    path = run.iteration(1).interactions
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["observation"]["text"] = draw.randbytes(1500).hex()
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    size = len(make_page(run).html)
+    parts = parts_of(make_page(run, largest=size // 3).html)
+    assert parts["run"]["kept"]["length"] < LONGEST_TEXT
+    acts = [act for chain in parts["stage-001"]["chains"].values() for act in chain["interactions"]]
+    assert len(acts) == len(rows)
+    assert all("[cut: " in act[4] for act in acts)
+
+
+def test_failures_come_before_successes_and_each_group_has_its_turn(grown_run: RunDirectory) -> None:
+    history = History.read(grown_run)
+    first = {chain.rollout.id for chain in history.chains.values() if chain.rollout is not None}
+    order = list(in_order_of_worth(history))
+    assert {one.id for one in order[: len(first)]} & first
+    results = [bool(one.success) for one in order]
+    begin = max(number for number, one in enumerate(order) if one.id in first) + 1
+    rest = [result for one, result in zip(order[begin:], results[begin:], strict=True) if one.id not in first]
+    assert rest == sorted(rest)
+
+
+def test_the_page_allows_its_own_script_and_nothing_else(page: bytes) -> None:
+    text = page.decode()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    allowed = dict(one.split(" ", 1) for one in policy[1].split("; "))
+    assert allowed.pop("default-src") == allowed.pop("base-uri") == allowed.pop("form-action") == "'none'"
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert allowed.pop(directive) == f"'sha256-{digest}'"
+    assert not allowed
+    assert not re.search(r"\ssrc=|<link|url\(|@import", text)
+
+
+def test_the_script_makes_no_markup_and_asks_nobody() -> None:
+    scripts = "".join(path.read_text() for path in ASSETS.glob("*.js"))
+    forbidden = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|DOMParser|createContextualFragment|\beval\b|new Function"
+    )
+    assert not re.findall(forbidden, scripts)
+    assert not re.findall(r"\bfetch\b|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\(", scripts)
+
+
+def test_hostile_records_are_data(evolved: RunDirectory, tmp_path: Path) -> None:
+    hostile = make_page(make_hostile_run(tmp_path / "<script>alert(1)", evolved)).html
+    plain = hostile.decode("ascii", errors="replace")
+    assert plain.count("<script") == 1 + len(PART.findall(hostile))
+    assert "<title>&lt;script&gt;alert(1) · CoEvolve</title>" in hostile.decode()
+    assert "pwned" not in plain
+    assert len(hostile) < 1_000_000, "texts of a megabyte are cut"
+    parts = parts_of(hostile)
+    longest = max(len(act[1]) for one in parts["turns-000"].values() for turn in one["turns"] for act in turn[2])
+    assert LONGEST_TEXT < longest < LONGEST_TEXT + 100
+
+
+def test_a_long_text_says_that_it_is_cut() -> None:
+    assert cut("short") == "short"
+    assert cut("x" * 5000) == f"{'x' * 4000}\n[cut: 4,000 of 5,000 characters]"
+
+
+def test_a_program_keeps_its_lines() -> None:
+    program = ToolCall(name="execute", arguments={"code": "a = 1\nprint(a)", "seconds": 3})
+    assert written(program) == "execute(code=\na = 1\nprint(a)\n, seconds=3)"
+    assert written(ToolCall(name="ls", arguments={"a": "b"})) == "ls(a='b')"
+    assert written(MalformedCall(text="ls(\n", reason="unclosed")) == "ls(\n"
+
+
+def test_two_runs_side_by_side(evolved: RunDirectory, grown_run: RunDirectory) -> None:
+    parts = parts_of(make_page(evolved, grown_run).html)
+    other = parts["run"]["other"]
+    assert len(other["iterations"]) == SMALL.iterations
+    assert other["iterations"][0]["evaluation"]["after"]["success"] > 0
+    assert "flow" not in other["iterations"][0]
+    alike = load_recipe(evolved.settings_path) == load_recipe(grown_run.settings_path)
+    assert bool(parts["run"]["differing"]) != alike
+
+
+def test_two_runs_of_one_name_are_told_apart(evolved: RunDirectory, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / evolved.root.name
+    shutil.copytree(evolved.root, copy)
+    told = parts_of(make_page(evolved, RunDirectory.open(copy)).html)["run"]
+    assert told["other"]["name"] == f"elsewhere/{copy.name}"
+    assert told["name"] == f"{evolved.root.resolve().parent.name}/{copy.name}"
+    assert names_apart(Path("/a/b/run"), Path("/c/b/run")) == ("a/b/run", "c/b/run")
+    assert names_apart(Path("/a/one"), Path("/b/two")) == ("one", "two")
+    assert names_apart(copy, copy) == (copy.name, copy.name)
+
+
+def test_settings_that_differ_from_the_defaults_are_named(parts: dict[str, Any]) -> None:
+    found = {key: (value, default) for key, value, default in parts["run"]["settings"]}
+    assert found["training.rollouts_per_task"] == (4, 8)
+    assert found["seed"] == (3, 0)
+    assert "training.learning_rate" not in found
+
+
+def test_costs_of_chat_roles_are_added_up(evolved: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "copy")
+    shutil.copytree(evolved.root, run.root)
+    assert parts_of(make_page(run).html)["run"]["spending"] == []
+    spent = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=10, money=0.25)
+    rows = [("answered", 0), ("refused", 0), ("answered", None)]
+    requests = [
+        Request(role="reflector", subject="s", iteration=number, outcome=outcome, model="m", measured=spent)
+        for outcome, number in rows
+    ]
+    append_jsonl(run.spending_path, requests)
+    seed, first = parts_of(make_page(run).html)["run"]["spending"]
+    assert (seed["iteration"], seed["requests"]) == (None, 1)
+    assert (first["role"], first["model"], first["requests"], first["refused"]) == ("reflector", "m", 2, 1)
+    assert (first["calls"], first["prompt"], first["completion"]) == (4, 200, 20)
+    assert (first["micro"], first["milliseconds"]) == (500_000, 3000)
+
+
+def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
+    one = next(one for one in read_jsonl(evolved.iteration(0).trajectories, Trajectory) if not one.success)
+    assert one.outcome is not None
+    labels = [check[7] for check in trajectory(one, diagnosed=True)["checks"]]
+    assert labels == [turn_label(check) for check in one.outcome.turns]
+    assert set(labels) & set(FAILED)
+
+
+def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:
+    told = overview(History.read(grown_run))["iterations"][0]["evaluation"]["after"]
+    score = Score.model_validate_json(grown_run.iteration(0).panel_after.read_text())
+    assert (told["success"], tuple(told["interval"]), told["n"]) == (score.success, score.widest, score.n)
+
+
+def test_a_run_that_goes_on_has_a_page(evolved: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "copy")
+    shutil.copytree(evolved.root, run.root)
+    for name in ("interactions", "drafts", "verdicts", "evolution", "round"):
+        getattr(run.iteration(0), name).unlink()
+    told = parts_of(make_page(run).html)["run"]
+    assert told["goes_on"] is True
+    assert told["iterations"][0]["finished"] is False
+    assert told["iterations"][0]["steps"] == []
+    shutil.rmtree(run.iterations_path)
+    run.tasks_path.unlink()
+    with pytest.raises(InputError, match="no task and no iteration yet"):
+        make_page(run)
+
+
+def test_a_benchmark_that_forbids_publication_is_named_on_the_page(
+    evolved: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make_page(evolved).unpublishable is None
+
+    class Private(BFCL):
+        unpublishable: ClassVar[str | None] = "Its licence forbids it"
+
+    monkeypatch.setattr(type(packaged("bfcl")), "unpublishable", Private.unpublishable)
+    page = make_page(evolved)
+    assert page.unpublishable == "Its licence forbids it"
+    assert parts_of(page.html)["run"]["unpublishable"] == "Its licence forbids it"

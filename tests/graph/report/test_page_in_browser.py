@@ -1,0 +1,279 @@
+"""The page of a run in a real browser: it opens fast and silently, is used by click, key and link; text stays text."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+from support.browser import Browser, Page
+from support.hostile_run import make_hostile_run
+from support.large_run import SMALL, Sizes
+from support.measured_page import READY, measure
+from support.pictures import WIDTH, take_pictures
+
+from graph.report.lineage import History
+from graph.report.page import make_page
+from graph.report.terminal import share_words
+from memory.run import RunDirectory
+
+pytestmark = pytest.mark.browser
+
+LARGEST = 15.0  # megabytes
+NARROW = 360
+DRAWN = "document.getElementById('drawer').open && document.activeElement.id === 'drawer-h'"
+PARTS = "[...decoded.keys()].sort()"
+Open = Callable[..., Page]
+
+
+class Written(NamedTuple):
+    """A page on disk and the records that it shows."""
+
+    path: Path
+    history: History
+
+
+@pytest.fixture(scope="module")
+def written(grown_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_bytes(make_page(grown_run).html)
+    return Written(path, History.read(grown_run))
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; nothing of what a page must never do may have happened by the end."""
+    with browser.page() as page:
+        yield page
+        page.settle()
+        assert (page.errors, page.dialogs) == ([], [])
+        assert all(url.startswith(("file:", "data:")) for url in page.requests), page.requests
+
+
+def go(page: Page, **to: str) -> None:
+    """Follow a permanent link, and wait until its record is drawn."""
+    page.evaluate(f"location.hash = {json.dumps(urlencode(to))}")
+    page.wait(f"drawing > 0 && {DRAWN} && at.id === {json.dumps(next(iter(to.values())))}")
+
+
+def count(page: Page, selector: str) -> int:
+    return int(page.evaluate(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+
+def text(page: Page, selector: str) -> str:
+    return str(page.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+
+def no_sideways_scroll(page: Page) -> bool:
+    return bool(page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"))
+
+
+def test_only_what_is_seen_is_decoded(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    assert page.requests == [written.path.as_uri()]
+    assert page.evaluate(PARTS) == ["run", "table"], "rollouts are decoded when somebody opens one"
+    assert count(page, "#rows tbody tr") <= 50
+    assert count(page, "*") < 4_000
+    task = next(task for task in written.history.tasks.values() if task.admitted_at == 1)
+    go(page, task=task.id)
+    stages = [name for name in page.evaluate(PARTS) if name.startswith("stage-")]
+    assert stages == ["stage-001"]
+
+
+def test_a_share_is_rounded_as_in_the_terminal(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    shares = [count / 16 for count in range(17)]
+    said = page.evaluate(f"{json.dumps(shares)}.map((share) => percent(share))")
+    assert said == [share_words(share, 16).replace("% of 16", "\u00a0%") for share in shares]
+
+
+@pytest.mark.slow
+def test_a_large_run_opens_fast(browser: Browser, evolved: RunDirectory, tmp_path: Path) -> None:
+    """A fifth of the run that support.measured_page measures."""
+    found = measure(browser, evolved, tmp_path, Sizes(iterations=20, tasks=400, trajectories=10_000))
+    assert found.megabytes < LARGEST / 5
+    assert found.decoded == ["run", "table"]
+    assert found.elements < 6_000
+    assert found.errors == []
+    # A machine's speed is in both: the script, and the bytes without a script.
+    assert found.seconds < 20 * found.inert_seconds
+
+
+def test_an_iteration_is_chosen_by_click_by_key_and_by_link(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    chains = [chain.iteration for chain in written.history.chains.values()]
+    assert f"{len(chains)} contexts of {len(chains)}" in text(page, "#found")
+    page.click("#picker a:nth-of-type(2)")
+    page.wait("location.hash === '#iteration=0'")
+    page.wait(f"document.getElementById('found').textContent.startsWith('{chains.count(0)} contexts')")
+    page.press("ArrowRight")
+    page.press("Enter")
+    page.wait("location.hash === '#iteration=1'")
+    page.wait("document.querySelector('#picker [aria-current]').textContent === '1'")
+    page.back()
+    page.wait("location.hash === '#iteration=0'")
+    page.wait("document.querySelector('#picker [aria-current]').textContent === '0'")
+    page.open(written.path, READY, fragment="#iteration=2")
+    page.wait(f"document.getElementById('found').textContent.startsWith('{chains.count(2)} contexts')")
+    page.click("#charts svg a:last-of-type")
+    page.wait("location.hash === '#all'")
+
+
+def test_records_are_searched_filtered_and_sorted(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    tool = next(chain.context.tool for chain in written.history.chains.values() if chain.context.tool)
+    page.evaluate(
+        f"(() => {{ const s = document.getElementById('filter-tool');"
+        f"s.value = [...s.options].find((one) => one.textContent === {json.dumps(tool)}).value;"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    found = int(text(page, "#found").split()[0])
+    assert 0 < found < len(written.history.chains)
+    page.evaluate("document.getElementById('filter-tool').value = ''")
+    task = next(task for task in written.history.tasks.values() if task.admitted_at == 1)
+    page.click("#tab-tasks")
+    page.click("#search")
+    page.write(task.id)
+    assert text(page, "#found").startswith("1 task of")
+    page.press("Enter")
+    page.wait(DRAWN)
+    assert page.evaluate("at.id") == task.id
+
+
+def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) -> None:
+    history = written.history
+    page.open(written.path, READY)
+    page.click("#tab-tasks")
+    page.click("#rows tbody a")
+    page.wait(DRAWN)
+    first = page.evaluate("at.id")
+    chain = history.chain_of(first)
+    assert chain is not None
+    assert chain.rollout is not None
+    assert chain.signal is not None
+    cards = page.evaluate("[...document.querySelectorAll('#drawer .card h3')].map((one) => one.textContent)")
+    order = ["Failed rollout", "Signal", "Reflection", "Exploration", "Drafts and verdicts", "The task", "Its groups"]
+    assert [one for one in cards if one in order] == order
+    told = text(page, "#drawer")
+    for part in (first, chain.signal.id, chain.context.id, *(one.draft.id for one in chain.outcomes)):
+        assert part in told
+    turn, position = chain.context.where
+    if position < len(history.trajectory(chain.rollout.id).turns[turn].steps):
+        assert count(page, "#drawer .step.wrong, #drawer .step.noted") == 1
+    page.press("Tab")
+    page.press("Escape")
+    page.wait("!document.getElementById('drawer').open")
+    page.back()
+    page.wait(f"{DRAWN} && at.id === {json.dumps(first)}")
+    page.click("#drawer a[href*='rollout=']")
+    page.wait(f"{DRAWN} && at.view === 'rollout'")
+    assert "reference" in text(page, "#drawer").lower()
+    page.back()
+    page.wait(f"{DRAWN} && at.view === 'task'")
+    page.click("#drawer .close")
+    page.wait("!document.getElementById('drawer').open")
+    assert page.evaluate("scrollY") > 0, "a closed drawer leaves the page where it was"
+    page.evaluate("document.querySelector('#rows tbody a').focus()")
+    page.press("ArrowDown")
+    page.press("Enter")
+    page.wait(DRAWN)
+    assert page.evaluate("at.id") not in (None, first)
+
+
+def test_dots_are_the_results_of_a_group(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    task_id, groups = next((name, found) for name, found in written.history.groups.items() if len(found) > 1)
+    go(page, task=task_id)
+    shown = page.evaluate(
+        "[...document.querySelectorAll('#drawer .groups .dots')].map((one) =>"
+        "[...one.children].map((dot) => dot.classList.contains('good')))"
+    )
+    assert shown == [[one.success for one in group.rollouts] for group in groups]
+    assert {len(group) for group in shown} == {SMALL.group}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_scrolls_in_one_direction(page: Page, written: Written, scheme: str) -> None:
+    page.look(NARROW, 740, scheme)
+    page.open(written.path, READY)
+    assert no_sideways_scroll(page)
+    chain = next(chain for chain in written.history.chains.values() if chain.admitted and chain.rollout is not None)
+    assert chain.rollout is not None
+    for view in ({"task": chain.admitted[0].id}, {"context": chain.context.id}, {"rollout": chain.rollout.id}):
+        go(page, **view)
+        assert no_sideways_scroll(page)
+        wide = page.evaluate(
+            "(() => { const d = document.getElementById('drawer'); return [d.scrollWidth, d.clientWidth] })()"
+        )
+        assert wide[0] <= wide[1], view
+
+
+def test_dark_and_light_differ_and_are_legible(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    seen = {}
+    for scheme in ("light", "dark"):
+        page.look(1280, 900, scheme)
+        colours = page.evaluate(
+            "(() => { const c = document.createElement('canvas').getContext('2d', { willReadFrequently: true });"
+            "const s = getComputedStyle(document.documentElement);"
+            "return [s.backgroundColor, s.color].map((one) => { c.fillStyle = one; c.fillRect(0, 0, 1, 1);"
+            "return [...c.getImageData(0, 0, 1, 1).data].slice(0, 3); }); })()"
+        )
+        low, high = sorted(_luminance(one) for one in colours)
+        assert (high + 0.05) / (low + 0.05) >= 7.0, "WCAG's enhanced contrast"
+        seen[scheme] = _luminance(colours[0])
+    assert (seen["dark"] < 0.1, seen["light"] > 0.8) == (True, True), seen
+    page.click("#theme")  # the reader's own choice comes before the system's
+    page.wait("document.documentElement.dataset.theme === 'light'")
+    assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+
+
+def _luminance(colour: list[int]) -> float:
+    """WCAG's relative luminance of an sRGB colour."""
+    linear = [c / 12.92 if (c := one / 255) <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for one in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_readme_has_pictures_of_a_run(browser: Browser, grown_run: RunDirectory, tmp_path: Path) -> None:
+    pictures = take_pictures(grown_run, tmp_path, browser)
+    assert {path.name for path in pictures} == {"report.png", "graph.png", "weakness.png", "effect.png"}
+    for path in pictures:
+        head = path.read_bytes()[:24]
+        width, height = struct.unpack(">II", head[16:])
+        assert head.startswith(b"\x89PNG")
+        assert (width, height > 300) == (WIDTH, True), path.name
+
+
+def test_hostile_records_change_nothing(page: Page, grown_run: RunDirectory, tmp_path: Path) -> None:
+    run = make_hostile_run(tmp_path / "hostile", grown_run)
+    history = History.read(run)
+    path = tmp_path / "hostile.html"
+    path.write_bytes(make_page(run).html)
+    page.open(path, READY)
+    scripts, styles = count(page, "script"), count(page, "style")
+    first = (("task", history.tasks), ("context", history.chains), ("rollout", history.rollouts))
+    shown = [{kind: name} for kind, names in first for name in list(names)[:20]]
+    for view in ({"iteration": "0"}, *shown, {"iteration": "1"}):
+        if "iteration" in view:
+            page.evaluate(f"location.hash = {json.dumps(urlencode(view))}")
+        else:
+            go(page, **view)
+            assert next(iter(view.values())) in page.evaluate(
+                "new URLSearchParams(location.hash.slice(1)).toString() && at.id"
+            )
+        assert no_sideways_scroll(page)
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("({}).polluted") is None
+    assert page.evaluate("document.title") == "hostile · CoEvolve"
+    assert count(page, "img, iframe, object, embed, base, link, meta[http-equiv=refresh], form, svg[onload]") == 0
+    assert (count(page, "script"), count(page, "style")) == (scripts, styles)
+    assert page.evaluate("[...document.querySelectorAll('a')].every((one) => one.getAttribute('href').startsWith('#'))")
+    assert page.evaluate("getComputedStyle(document.body).display") != "none"
+    assert page.evaluate("[...document.querySelectorAll('*')].every((one) => !one.hasAttribute('onerror'))")
+    assert page.requests == [path.as_uri()]
+    assert "\u202e" not in page.evaluate("document.body.innerText")
+    assert "[native code]" not in page.evaluate("document.documentElement.outerHTML")

@@ -1,0 +1,26 @@
+"""Tables show every cell as text, in HTML and in plain columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from graph.report.tables import table
+
+
+def test_cells_are_text() -> None:
+    shown = table(["who", "what"], [["<b>a</b>", None], ["line\none", 3]], caption="a & b")
+    html = shown._repr_mimebundle_()["text/html"]
+    assert "<b>" not in html
+    assert "&lt;b&gt;a&lt;/b&gt;" in html
+    assert "<caption>a &amp; b</caption>" in html
+    assert html.count("<tr>") == 3
+    assert repr(shown).splitlines() == ["a & b", "who       what", "<b>a</b>", "line one  3"]
+
+
+def test_long_cells_are_cut() -> None:
+    assert table(["a"], [["x" * 500]], width=20).rows == (("x" * 17 + "...",),)
+
+
+def test_rows_have_a_cell_for_each_column() -> None:
+    with pytest.raises(ValueError, match="2 columns, and a row of 1 cells"):
+        table(["a", "b"], [["c"]])

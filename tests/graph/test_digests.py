@@ -1,0 +1,153 @@
+"""Digests: plain text, bounded in lines and length, whatever models wrote and people edited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from environments.base import TaskSpec, ToolCall
+from graph.digests import (
+    BRANCHES,
+    LINE,
+    LINES,
+    Tally,
+    ended,
+    joined,
+    lines,
+    of_abstract,
+    of_extract,
+    of_failure,
+    of_reflect,
+    of_verify,
+    progress,
+)
+from graph.records import ExtractionRecord, Failure
+from graph.report.digest import context_words, kind_words, named_weakness, signal_words
+from graph.settings import RunSettings
+from memory.records import PAPER_KINDS, Cause, Draft, FailureContext, Signal, SignalKind, Task, Unsignalled, Verdict
+from training.settings import SignalSettings
+
+HOSTILE = "a\x1b[31m\u202e\ud800\x00\nb" + "c" * 1_000_000
+
+
+def hostile_draft(name: str = "draft-1") -> Draft:
+    call = ToolCall(name=HOSTILE, arguments={HOSTILE: HOSTILE})
+    return Draft(
+        id=name,
+        context_id="context-1",
+        environment="x",
+        split="train",
+        classes=(),
+        turns=(HOSTILE,),
+        initial_state={},
+        tools=(),
+        reference=((call,),),
+    )
+
+
+def is_plain(line: str) -> bool:
+    return len(line) <= LINE and line.isprintable() and bool(line.encode())
+
+
+def test_hostile_text_is_plain_and_short() -> None:
+    draft = hostile_draft()
+    verdict = Verdict(draft_id="draft-1", context_id="context-1", accepted=False, reason="sealed", detail=HOSTILE)
+    failure = Failure(id="context-1", node="explore", cause="RoleRefused", detail=HOSTILE)
+    told = [
+        *of_abstract([draft]),
+        *of_verify([draft], [verdict]),
+        of_failure(HOSTILE, failure),
+        progress("explore", 1, 2, "contexts explored", HOSTILE)["text"],
+    ]
+    assert len(told) == 6
+    assert all(map(is_plain, told))
+
+
+def test_a_digest_has_few_lines_and_counts_the_others() -> None:
+    told = of_abstract([hostile_draft(f"draft-{number}") for number in range(50)])
+    assert len(told) == LINES
+    assert (told[0], told[-1]) == ("50 drafts", "and 46 more")
+    assert lines(["a"] * LINES) == ["a"] * LINES
+
+
+def test_a_weakness_is_named_by_its_kind_its_numbers_its_task_and_its_cause() -> None:
+    context = FailureContext(
+        id="context-1",
+        environment="x",
+        kind=SignalKind.BOUNDARY,
+        cause=Cause.WRONG_CALL,
+        tool="du",
+        classes=("Files",),
+        initial_state={},
+        tools=(),
+    )
+    signal = Signal(id="signal-1", kind=SignalKind.BOUNDARY, iteration=0, task_id="t", trajectory_id="r", group=(5, 8))
+    task = Task(**hostile_draft().model_dump(include={*TaskSpec.model_fields}), id="t", origin="seed")
+    task = task.model_copy(update={"turns": ("erase the log",)})
+    assert named_weakness(context, signal, task) == "boundary 5/8 on 'erase the log': wrong call of du"
+    assert named_weakness(context) == "boundary: wrong call of du"
+    forgetting = signal.model_copy(update={"kind": SignalKind.FORGETTING, "recent": (3, 4)})
+    forgotten = context.model_copy(update={"kind": SignalKind.FORGETTING})
+    assert named_weakness(forgotten, forgetting) == "forgetting after 3/4: wrong call of du"
+    never = signal.model_copy(update={"kind": SignalKind.UNSOLVED, "group": (0, 8), "pattern": ("du",), "count": 1})
+    assert named_weakness(context.model_copy(update={"kind": never.kind}), never) == "unsolved 0/8: wrong call of du"
+    assert signal_words(never).endswith("0 of its group's 8 rollouts succeed, no success with du lately")
+    order = never.model_copy(update={"pattern": ("cd", "du"), "count": 0})
+    assert signal_words(order).endswith("no success at the calls cd du lately")
+
+
+def test_a_context_from_coverage_is_named_by_its_tools() -> None:
+    fields: dict[str, Any] = {"environment": "x", "classes": ("Files",), "initial_state": {}, "tools": ("cd", "du")}
+    pair = FailureContext(
+        id="c", kind=Unsignalled.COVERAGE, tool="cd", why="No task.", focus_pattern=("cd", "du"), **fields
+    )
+    assert named_weakness(pair) == "coverage: cd then du"
+    assert context_words(pair) == "coverage: cd then du; No task."
+    assert of_reflect(["a", "b", "c"], [], 2, 1)[0] == "2 contexts of 2 signals, 0 gave up; 1 context without a signal"
+
+
+def test_only_what_a_run_looks_for_is_explained() -> None:
+    assert list(kind_words(SignalSettings())) == list(PAPER_KINDS)
+    beside = SignalSettings(kinds=(SignalKind.RARE, SignalKind.UNSOLVED), uncovered=2)
+    assert list(kind_words(beside)) == [*SignalKind, "coverage"]
+    assert kind_words(SignalSettings(definition="group"))["rare"] != kind_words(SignalSettings())["rare"]
+
+
+def test_the_digest_of_extract_accounts_for_every_signal() -> None:
+    record = ExtractionRecord(
+        signals={SignalKind.BOUNDARY: 8, SignalKind.RARE: 1},
+        chosen=("signal-1",),
+        repeated={SignalKind.BOUNDARY: 6},
+        left_out={SignalKind.BOUNDARY: 1, SignalKind.RARE: 1},
+        pattern_occurrences=0,
+        infrastructure_errors=0,
+    )
+    told = of_extract("run", RunSettings(), record, [], [], {})
+    assert told[2] == (
+        "signals: 8 boundary, 1 rare; 1 chosen, 2 beyond the limit, 6 more of a task and kind that has one"
+    )
+
+
+@pytest.mark.parametrize("odd", [None, 5, "text", ["a"], {"extract": 7}, {"extract": {"a": 1}}])
+def test_a_digest_that_people_edited_into_something_else_counts_as_none(odd: Any) -> None:
+    assert joined(odd, {"update": ["done"]}) == {"update": ["done"]}
+    assert joined({"update": ["done"]}, odd) == {"update": ["done"]}
+    assert ended(odd if not isinstance(odd, list) else None, ["done"]) == ["done"]
+
+
+def test_a_node_that_runs_again_replaces_its_lines_and_branches_are_added() -> None:
+    assert joined({"extract": ["1"], "reflect": ["2"]}, {"reflect": ["3"]}) == {"extract": ["1"], "reflect": ["3"]}
+    many = ended(["a"] * BRANCHES, ["b"])
+    assert (len(many), many[-1]) == (BRANCHES, "and more: see digest.update")
+    assert ended(many, ["c"]) == many
+
+
+def test_progress_counts_each_branch_once_and_begins_again_for_branches_that_are_sent_anew() -> None:
+    tally = Tally()
+    assert [tally.add("seed", "explore", name) for name in ("a", "b", "a")] == [1, 2, 2]
+    assert tally.add("seed", "verify", "a") == 1
+    assert tally.add("iterations/000", "explore", "a") == 1
+    tally.begin("seed")
+    assert tally.add("seed", "explore", "c") == 1
+    assert tally.add("iterations/000", "explore", "b") == 2

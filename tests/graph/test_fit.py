@@ -1,0 +1,140 @@
+"""What cannot fit into the memory at hand is refused before a run begins; what may not fit is a warning."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.commands import run_here
+from support.served_model import QWEN3_4B
+
+import graph.fit
+from environments.base import InputError
+from environments.checkout import GRPO_ALONE
+from graph.fit import PLANNED_TO_MEASURED, check_memory
+from graph.recipe import load_recipe
+from graph.settings import RunSettings
+from training.plan import GIB
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    """The configuration of Qwen3-4B: nothing else of a policy is read."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B))
+    return f"policy.path={tmp_path}"
+
+
+def having(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
+    monkeypatch.setattr(graph.fit, "memory_at_hand", lambda device: round(gib * GIB))
+
+
+def recipe(*overrides: str) -> RunSettings:
+    return load_recipe(GRPO_ALONE, ["policy.device=cpu", *overrides])
+
+
+def test_a_policy_that_is_too_large_is_refused_before_anything_is_written(
+    large: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Through the command. 4 B parameters: 16 GB of weights, as much of gradients and reference, 32 of moments."""
+    monkeypatch.setattr("training.preflight.check_policy", lambda *_: None)  # it has no tokenizer
+    having(monkeypatch, 58)
+    given = ("--recipe", str(GRPO_ALONE), "--run", str(tmp_path / "run"))
+    done = run_here("graph.run_iteration", *given, "--set", large, "--set", "policy.device=cpu")
+    assert (done.returncode, done.stdout) == (2, "")
+    *_, sentence = done.stderr.splitlines()
+    assert "cannot be trained here: even with the shortest rollouts a round needs" in sentence
+    assert "GiB and this machine has 58.0: set policy.lora={rank: 16}" in sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_refusal_is_as_sure_as_the_plan_was_measured(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.02e9 parameters of 20 bytes, 1.13 GB of processes, 0.3 of logits, by the plan's largest error: 61 GiB."""
+    having(monkeypatch, 60)
+    with pytest.raises(InputError, match=r"needs 61\.\d GiB and this machine has 60\.0"):
+        check_memory(recipe(large))
+    having(monkeypatch, 62)
+    check_memory(recipe(large))
+
+
+def test_what_may_not_fit_with_the_longest_rollouts_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low, high = PLANNED_TO_MEASURED
+    settings = recipe()
+    having(monkeypatch, 1.5)
+    check_memory(settings)
+    said = capsys.readouterr().err
+    assert "warning: " in said
+    assert f"with every rollout at training.max_tokens ({settings.training.max_tokens}) a round needs" in said
+    least, most = (float(word) for word in said.split("needs ")[1].split(" GiB")[0].split(" to "))
+    assert least < 1.5 < most or least > 1.5
+    assert most / least == pytest.approx(high / low, rel=0.01)
+    having(monkeypatch, most + 0.01)
+    check_memory(settings)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_small_run_is_never_in_the_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = recipe()
+    check_memory(settings)
+    assert capsys.readouterr().err == ""
+    having(monkeypatch, 1.0)
+    check_memory(settings)
+    having(monkeypatch, 1.5)
+    check_memory(recipe("training.launch={processes: 2}"))
+
+
+def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    having(monkeypatch, 70)
+    check_memory(recipe(large))
+    with pytest.raises(InputError, match="cannot be trained here"):
+        check_memory(recipe(large, "training.launch={processes: 2}"))
+    monkeypatch.setattr(graph.fit, "device_at_hand", lambda stated: "cuda")
+    having(monkeypatch, 90)
+    check_memory(recipe(large, "training.launch={processes: 2}"))
+    check_memory(recipe(large, "training.launch={processes: 4, machines: 2}"))
+    having(monkeypatch, 50)
+    with pytest.raises(InputError, match=r"a GPU of this machine has 50\.0"):
+        check_memory(recipe(large))
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [("fsdp2-4b", "fsdp_offload_params", "true"), ("zero3-4b", "offload_optimizer_device", "cpu")],
+)
+def test_a_launch_that_offloads_is_not_judged(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, key: str, value: str
+) -> None:
+    shipped = (GRPO_ALONE.parent / "launch" / f"{file}.yaml").read_text()
+    config = tmp_path / "launch.yaml"
+    launch = f"training.launch={{processes: 2, config: '{config}'}}"
+    having(monkeypatch, 4)
+    config.write_text(shipped)
+    with pytest.raises(InputError, match="cannot be trained here"):
+        check_memory(recipe(large, launch))
+    changed = re.sub(rf"{key}: \w+", f"{key}: {value}", shipped)
+    assert changed != shipped
+    config.write_text(changed)
+    check_memory(recipe(large, launch))
+
+
+def test_servers_elsewhere_take_nothing_here(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs(sampling: str) -> int:
+        found: list[int] = []
+        monkeypatch.setattr(graph.fit, "needed", lambda memory, device: found.append(len(memory.devices)) or 0)
+        check_memory(recipe(large, sampling))
+        return found[0]
+
+    assert needs("sampling={engine: vllm_server, servers: ['http://a:1']}") == 1
+    assert needs("sampling={engine: vllm_server, start: {count: 1}}") == 2
+
+
+@pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "qwen3", "hidden_size": 8}])
+def test_a_model_that_only_the_library_knows_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, object]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    having(monkeypatch, 0.001)
+    check_memory(recipe(f"policy.path={tmp_path}"))

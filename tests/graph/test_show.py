@@ -1,0 +1,223 @@
+"""`coevolve show`: a task, context, signal, rollout or tool in the terminal, from real and from hostile records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from support.commands import run_here
+from support.hostile_run import HALF_PAIR, make_hostile_run
+from support.large_run import SMALL
+
+from graph.report.lineage import History
+from graph.report.stories import story_of, tools_of
+from memory.run import RunDirectory
+
+Show = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def history(grown_run: RunDirectory) -> History:
+    return History.read(grown_run)
+
+
+@pytest.fixture
+def show(grown_run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Show:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def told(*arguments: str, run: Path = grown_run.root) -> str:
+        done = run_here("graph.show", *arguments, "--run", str(run))
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout, "no colour in a pipe"
+        assert all(cell_len(line) <= 80 for line in done.stdout.splitlines())
+        return done.stdout
+
+    return told
+
+
+def words(text: str) -> str:
+    """The text without line breaks and columns."""
+    return " ".join(text.split())
+
+
+def test_a_made_run_joins_as_a_real_one_does(grown_run: RunDirectory, history: History) -> None:
+    evolved = [task for task in history.tasks.values() if task.admitted_at is not None]
+    assert (len(history.tasks), len(history.rollouts), len(history.iterations)) == (
+        SMALL.tasks,
+        SMALL.trajectories,
+        SMALL.iterations,
+    )
+    assert evolved
+    for task in evolved:
+        chain = history.chain_of(task.id)
+        assert chain is not None
+        assert chain.signal is not None
+        assert chain.weak is not None
+        assert chain.rollout is not None
+        assert (task.parents[1:], chain.rollout.success) == (
+            (chain.context.id, chain.signal.id, chain.rollout.id, chain.weak.id),
+            False,
+        )
+    assert all(group.task_id in history.tasks for groups in history.groups.values() for group in groups)
+    steps = sorted({(group.iteration, group.step) for groups in history.groups.values() for group in groups})
+    assert [step for _, step in steps] == sorted({step for _, step in steps}), "a step is of one iteration"
+    assert {len(group.rollouts) for groups in history.groups.values() for group in groups} == {SMALL.group}
+
+
+def test_a_task_is_followed_from_the_rollout_to_its_effect(history: History, show: Show) -> None:
+    task = next(
+        task for task in history.tasks.values() if task.admitted_at == 0 and any(history.groups.get(task.id, ()))
+    )
+    chain = history.chain_of(task.id)
+    assert chain is not None
+    assert chain.signal is not None
+    assert chain.weak is not None
+    assert chain.rollout is not None
+    text = show(task.id[:15])
+    order = [
+        f"task {task.id}",
+        f"rollout {chain.rollout.id}",
+        "wrong >",
+        f"signal {chain.signal.id}",
+        f"reflection {chain.context.id}",
+        "exploration",
+        "drafts",
+        "this task",
+        "effect",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    trajectory = history.trajectory(chain.rollout.id)
+    turn, position = chain.context.where
+    if position < len(trajectory.turns[turn].steps):
+        assert "answer" in text[text.index("wrong >") : text.index("signal")]
+    for group in history.groups[task.id]:
+        assert "".join("●" if one.success else "○" for one in group.rollouts) in text
+    before = history.course(chain.weak.id).until(0)
+    if before is not None:
+        assert f"{chain.weak.id}: {before[0]:.0%} of {before[1]} until iteration 0" in words(text)
+    for one in chain.outcomes:
+        assert one.draft.id in text
+
+
+def test_contexts_signals_and_drafts_show_their_chain(history: History, show: Show) -> None:
+    chain = next(chain for chain in history.chains.values() if chain.admitted and chain.signal is not None)
+    assert chain.signal is not None
+    told = show(chain.context.id)
+    assert all(task.id in told for task in chain.admitted)
+    assert show(chain.outcomes[0].draft.id) == told
+    signal = show(chain.signal.id)
+    assert told in signal
+    left_out = next(one for one in history.signals.values() if not history.chains_of_signal(one.id))
+    assert "not reflected on" in show(left_out.id)
+
+
+def test_a_rollout_stands_beside_its_reference(history: History, show: Show) -> None:
+    chain = next(
+        one
+        for one in history.chains.values()
+        if one.rollout is not None
+        and one.context.where[1] < len(history.trajectory(one.rollout.id).turns[one.context.where[0]].steps)
+    )
+    assert chain.rollout is not None
+    assert chain.weak is not None
+    text = show(chain.rollout.id)
+    for call in chain.weak.reference[0]:
+        assert call.name in text
+    assert "[○]" in text
+    assert "> " in text[text.index("agent") :]
+    assert chain.context.id in text
+    sibling = history.sibling(chain.rollout, success=True)
+    assert sibling is None or sibling.id in text
+    for part in ("checks", "stopped", "result     failed"):
+        assert part in text
+
+
+def test_observations_are_folded_and_whole_on_demand(history: History, show: Show) -> None:
+    texts = {
+        name: step.observation.text
+        for name in list(history.rollouts)[:80]
+        for turn in history.trajectory(name).turns
+        for step in turn.steps
+        if len(step.observation.text) > 100
+    }
+    name, text = next(iter(texts.items()))
+    folded, whole = show(name), show(name, "--full")
+    assert f"(1 line, {len(text)} characters)" in words(folded)
+    assert "".join(text.split()) in "".join(whole.split())
+    assert "".join(text.split()) not in "".join(folded.split())
+
+
+def test_a_tool_names_its_tasks_and_weaknesses(history: History, show: Show) -> None:
+    tool = next(chain.context.tool for chain in history.chains.values() if chain.context.tool)
+    text = show(tool)
+    assert f"{len(history.using(tool))} whose reference calls it" in text
+    contexts = sum(chain.context.tool == tool for chain in history.chains.values())
+    assert f"contexts {contexts} weaknesses at it" in text
+    results = [
+        result
+        for task in history.using(tool)
+        for group in history.groups.get(task.id, ())
+        if group.iteration == 2
+        for result in group.results
+    ]
+    if results:
+        assert f"{sum(results) / len(results):.0%} of {len(results)}" in text
+    rolled = {group.iteration for task in history.using(tool) for group in history.groups.get(task.id, ())}
+    assert ("not a measure of progress" in text) == (len(rolled) > 1)
+
+
+def test_without_a_name_the_newest_tasks_of_each_iteration_are_listed(history: History, show: Show) -> None:
+    text = show()
+    for number in range(SMALL.iterations):
+        newest = [task.id for task in history.tasks.values() if task.admitted_at == number][-1]
+        assert newest in text
+    assert text.index("iteration 2") < text.index("iteration 0")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("task-", "begins 60 ids, such as task-"),
+        ("nothing-at-all", "no record and no tool nothing-at-all: coevolve show without a name lists some"),
+        ("lockDors", "did you mean lockDoors?"),
+    ],
+)
+def test_unknown_names_are_refused(grown_run: RunDirectory, name: str, says: str) -> None:
+    done = run_here("graph.show", name, "--run", str(grown_run.root))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_near_ids_are_proposed_and_runs_that_are_none_refused(history: History, tmp_path: Path) -> None:
+    known = next(iter(history.tasks))
+    wrong = known[:-1] + ("0" if known[-1] != "0" else "1")
+    done = run_here("graph.show", wrong, "--run", str(history.run.root))
+    assert (done.returncode, f"did you mean {known}?" in done.stderr) == (2, True)
+    done = run_here("graph.show", "--run", str(tmp_path))
+    assert (done.returncode, "is not a run" in done.stderr) == (2, True)
+
+
+def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, tmp_path: Path) -> None:
+    run = make_hostile_run(tmp_path / "hostile", grown_run)
+    history = History.read(run)
+    for name in (*history.tasks, *history.chains, *list(history.rollouts)[:40], *tools_of(history)):
+        assert story_of(history, name, full=True)
+    chain = next(iter(history.chains.values()))
+    assert chain.rollout is not None
+    shown = ("", 'task-"', chain.context.id, chain.rollout.id, next(iter(history.rollouts)), "__proto__")
+    for text in (show(name, run=run.root) for name in shown):
+        assert text
+        assert all(letter.isprintable() or letter == "\n" for letter in text)
+        assert "\nerror: forged" not in text
+        assert len(text) < 20_000
+    assert "[bold red]markup[/]" in show(run=run.root), "text is no markup"
+    path = run.iteration(0).trajectories
+    whole = path.read_text()
+    path.write_text(whole.replace('"text": "__proto__"', f'"text": {HALF_PAIR}', 1))
+    assert path.read_text() != whole
+    done = run_here("graph.show", "--run", str(run.root))
+    assert (done.returncode, "trajectories.jsonl, line" in done.stderr) == (2, True)

@@ -1,0 +1,97 @@
+"""The server's list of threads is made that of the run when the server starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.made_run import make_run, run_graph
+
+from graph.checkpoints import run_checkpoints
+from graph.thread_names import name_of, thread_id
+from graph.threads import list_threads
+from memory.run import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+
+class Listed:
+    """The part of a server's client that lists threads, with a list of its own."""
+
+    def __init__(self, threads: dict[str, dict[str, Any]]) -> None:
+        self.listed = threads
+        self.threads = self.assistants = self
+
+    async def search(self, *, metadata: dict[str, Any] | None = None, limit: int) -> list[dict[str, Any]]:
+        if metadata is None:
+            return [{"graph_id": "iteration", "assistant_id": "assistant-1"}]
+        return [{"thread_id": name} for name, one in self.listed.items() if metadata.items() <= one.items()]
+
+    async def create(self, *, thread_id: str, metadata: dict[str, Any], if_exists: str) -> None:
+        self.listed.setdefault(thread_id, metadata)
+
+    async def update(self, thread: str, *, metadata: dict[str, Any]) -> None:
+        self.listed[thread] |= metadata
+
+    async def delete(self, thread: str) -> None:
+        del self.listed[thread]
+
+
+@pytest.fixture
+def evolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run whose first iteration's graph was run by the command."""
+    run = make_run(tmp_path / "mine")
+    run_graph(run)
+    monkeypatch.setenv("COEVOLVE_RUN", str(run.root))
+    return run
+
+
+@pytest.mark.usefixtures("evolved")
+async def test_threads_of_the_run_are_listed_and_those_of_another_run_are_not() -> None:
+    another = {"graph_id": "iteration", "name": "other, iteration 0", "run": "other"}
+    client = Listed({thread_id(0): dict(another), thread_id(5): dict(another), "foreign": {"graph_id": "chat"}})
+    await list_threads(client)  # type: ignore[arg-type]
+    assert client.listed == {
+        thread_id(0): {
+            "graph_id": "iteration",
+            "assistant_id": "assistant-1",
+            "name": "mine, iteration 0",
+            "run": "mine",
+        },
+        "foreign": {"graph_id": "chat"},
+    }
+
+
+async def test_a_run_without_a_thread_is_listed_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "mine")
+    monkeypatch.setenv("COEVOLVE_RUN", str(run.root))
+    client = Listed({})
+    await list_threads(client)  # type: ignore[arg-type]
+    assert client.listed == {}
+
+
+async def test_checkpoints_of_a_former_version_are_read(tmp_path: Path) -> None:
+    """A state without digests, as earlier versions left it in the middle of the branches."""
+    from graph.iteration import iteration_graph
+    from graph.state import BranchState, IterationState
+
+    state = IterationState.model_validate({"iteration": 0, "signals": ["a"], "finished": ["b"]})
+    assert (state.digest, state.branches, state.again, state.edits) == ({}, [], (), {})
+    branch = BranchState.model_validate(json.loads('{"stage": "seed", "context_id": "c", "run": "", "finished": []}'))
+    assert (branch.weakness, branch.of, branch.keep) == ("", 0, False)
+    run = make_run(tmp_path / "mine")
+    async with run_checkpoints(run) as saver:
+        graph: Any = iteration_graph().compile(checkpointer=saver)
+        config = {"configurable": {"thread_id": "t"}}
+        await graph.aupdate_state(config, {"iteration": 0, "new": ("c",)}, as_node="deduplicate")
+        assert (await graph.aget_state(config)).next == ("dispatch",)
+
+
+def test_a_thread_is_named_after_its_run_and_iteration(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "quickstart")
+    assert name_of(run, thread_id(4), "iteration", {"iteration": 4}) == "quickstart, iteration 4"
+    assert name_of(run, "other", "iteration", {"iteration": 4}) == "quickstart, iteration 4, made in Studio"
+    assert name_of(run, "other", "iteration", {"iteration": "x"}) == "quickstart, not begun"
+    assert name_of(run, "other", "loop", {}) == "quickstart, loop"

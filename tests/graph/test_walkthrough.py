@@ -1,0 +1,123 @@
+"""The run that notebooks read: a named one is only read, a folder without one is refused, a failure says why.
+
+And given actions become a rollout that the environment judged.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.made_run import make_run, records, run_graph
+
+import graph.walkthrough
+from environments.base import InputError, MalformedCall, ObservationStatus, ToolCall
+from environments.checkout import GRPO_ALONE
+from environments.example import depot
+from graph.recipe import load_recipe
+from graph.report.summary import summarise
+from graph.walkthrough import OVERRIDES, VARIABLE, acted_out, prepared_run
+from memory.records import Task
+from memory.run import RunDirectory, write_json
+
+ENVIRONMENT = depot(4)  # its first start state has a closed gate
+GATE = ToolCall(name="open_gate")
+LIST = ToolCall(name="list_parcels")
+
+
+def task(*reference: tuple[ToolCall, ...]) -> Task:
+    start = ENVIRONMENT.starts()[0]
+    return Task(
+        id="task",
+        origin="given",
+        environment="depot",
+        split="train",
+        classes=start.classes,
+        turns=tuple(f"turn {number}" for number in range(len(reference))),
+        initial_state=start.initial_state,
+        tools=start.tools,
+        reference=reference,
+    )
+
+
+def finished(root: Path) -> RunDirectory:
+    run = make_run(root)
+    run_graph(run)
+    write_json(run.iteration(0).summary, summarise(run, load_recipe(run.settings_path), 0))
+    return run
+
+
+def test_a_named_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished(tmp_path / "run")
+    before = records(run.root)
+    monkeypatch.setenv(VARIABLE, str(run.root))
+    monkeypatch.setattr(graph.walkthrough, "_make", lambda root: pytest.fail(f"it makes {root}"))
+    assert prepared_run().root == run.root
+    assert records(run.root) == before
+
+
+def test_without_a_name_it_is_made_in_a_temporary_folder_that_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished(tmp_path / "run")
+    at_exit: list[tuple[Any, ...]] = []
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(graph.walkthrough, "_make", lambda root: shutil.copytree(run.root, root))
+    monkeypatch.setattr(graph.walkthrough.atexit, "register", lambda *words, **options: at_exit.append(words))
+    root = prepared_run().root
+    assert root.parent.parent == tmp_path
+    ((remove, folder),) = at_exit
+    remove(folder)
+    assert not root.exists()
+    assert run.root.exists()
+
+
+def test_a_folder_without_a_finished_iteration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "note.txt").write_text("mine")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match=f"{VARIABLE}.*no finished iteration: remove it"):
+        prepared_run()
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_the_settings_are_those_of_grpo_alone_but_for_sizes() -> None:
+    settings = load_recipe(GRPO_ALONE, OVERRIDES)
+    assert settings.training.expert is None
+    assert settings.iterations == 2
+    assert settings.evaluation.scored is None
+
+
+@pytest.mark.process
+def test_a_failure_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "run"))
+    monkeypatch.setattr(graph.walkthrough, "OVERRIDES", ("training.stepps=4",))
+    with pytest.raises(RuntimeError, match=r"status 2.*training\.stepps"):
+        prepared_run()
+
+
+def test_the_reference_succeeds_and_anything_else_is_judged_too() -> None:
+    one = task((GATE,), (LIST,))
+    right = acted_out(one, ENVIRONMENT, (GATE,), (LIST,))
+    assert (right.success, right.reward) == (True, 1.0)
+    wrong = acted_out(one, ENVIRONMENT, (MalformedCall(text="open sesame", reason="no call"),), (LIST,), sample=1)
+    assert (wrong.success, wrong.reward) == (False, 0.0)
+    assert wrong.turns[0].steps[0].observation.status is ObservationStatus.MALFORMED
+    assert wrong.outcome is not None
+    assert [turn.calls for turn in wrong.outcome.turns] == [0, 1]
+    assert right.id != wrong.id
+
+
+def test_turns_that_are_not_given_are_not_played() -> None:
+    played = acted_out(task((GATE,), (LIST,)), ENVIRONMENT, (GATE,))
+    assert [turn.text for turn in played.turns] == ["turn 0"]
+    assert not played.success
+
+
+@pytest.mark.parametrize("turns", [(), ((GATE,), (GATE,))])
+def test_no_turn_and_too_many_turns_are_refused(turns: tuple[tuple[ToolCall, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="give one to that many"):
+        acted_out(task((GATE,)), ENVIRONMENT, *turns)

@@ -1,0 +1,24 @@
+"""The folder in which the notebook adds an environment of one's own, and its commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from graph.recipe import load_recipe
+from graph.walkthrough_own import RECIPE, coevolve, workshop
+
+
+def test_the_folder_has_a_class_and_a_recipe_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = workshop()
+    assert sorted(path.name for path in folder.iterdir()) == ["my_depot.py", "recipe.yaml"]
+    assert (folder / "recipe.yaml").read_text() == RECIPE
+    monkeypatch.syspath_prepend(str(folder))
+    settings = load_recipe(folder / "recipe.yaml")
+    assert settings.environment.name == "my_depot:depot"
+    assert settings.evaluation.set is None
+
+
+@pytest.mark.process
+def test_a_command_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"ended with status 2: .*no-such-recipe"):
+        coevolve(workshop(), "seed", "--recipe", "no-such-recipe.yaml", "--output", "tasks.jsonl")

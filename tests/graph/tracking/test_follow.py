@@ -1,0 +1,316 @@
+"""What trackers are sent of a run, how often, and what their failures do."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from support.tracked_run import STEPS, begun_run, finish_iteration, play_round
+
+from environments.base import InputError
+from graph.recipe import load_recipe
+from graph.run_iteration import open_run
+from graph.settings import RunSettings
+from graph.tracking import trackers
+from graph.tracking.follow import Tracking, follow_run
+from graph.tracking.trackers import ShownRollout, TrackedRun, Tracker
+from memory.records import Trajectory
+from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
+from training.grpo.record import StepMetrics
+from training.seal.failure_profile import FailureProfile
+from training.seal.seal import SealState, SealStep
+
+
+class Kept:
+    """A tracker that keeps what it is sent, over several processes as a package's database would."""
+
+    where = "in memory"
+
+    def __init__(self) -> None:
+        self.opened: list[TrackedRun] = []
+        self.numbers_of: list[tuple[int, dict[str, float]]] = []
+        self.shown: list[tuple[int, Sequence[ShownRollout]]] = []
+        self.closed = 0
+
+    def open(self, _name: str, run: TrackedRun) -> Kept:
+        self.opened.append(run)
+        return self
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        self.numbers_of.append((step, dict(values)))
+
+    def rollouts(self, step: int, shown: Sequence[ShownRollout]) -> None:
+        self.shown.append((step, shown))
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def steps(self, name: str = "rollouts/success") -> list[int]:
+        return [step for step, values in self.numbers_of if name in values]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return begun_run(tmp_path / "run")
+
+
+def send(run: RunDirectory, kept: Kept, said: Callable[[str], None] = lambda line: None, **options: object) -> None:
+    """What a command does: open, send what there is, close."""
+    tracking = Tracking(run, ["trackio"], {"seed": 3}, said, opener=options.pop("opener", kept.open), **options)  # type: ignore[arg-type]
+    tracking.wake()
+    tracking.close()
+
+
+def test_steps_iterations_and_rollouts_are_sent_once_over_rounds_and_commands(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    send(run, kept)
+    assert kept.steps() == [1, 2, 3]
+    assert kept.steps("tasks/admitted") == [], "the iteration is not done"
+    finish_iteration(run, 0)
+    play_round(run, 1)
+    send(run, kept)
+    finish_iteration(run, 1)
+    send(run, kept)
+    send(run, kept)
+    assert kept.steps() == [1, 2, 3, 4, 5, 6]
+    assert kept.steps("tasks/admitted") == [STEPS, 2 * STEPS]
+    assert kept.steps("evaluation/success") == [0, STEPS, 2 * STEPS]
+    assert [step for step, _ in kept.shown] == [STEPS, 2 * STEPS]
+    assert len({one.id for one in kept.opened}) == 1, "one run of the tracker"
+    assert kept.closed == 4
+
+
+def test_a_round_that_is_played_again_from_its_checkpoint_sends_no_step_twice(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    send(run, kept)
+    metrics = run.iteration(0).metrics
+    whole = read_jsonl(metrics, StepMetrics)
+    write_jsonl(metrics, whole[:1])  # the round was killed, its log is cut back
+    send(run, kept)
+    append_jsonl(metrics, whole[1:])
+    send(run, kept)
+    assert kept.steps() == [1, 2, 3]
+
+
+def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    state = SealState.model_validate({"rules": 2, "rho": {"updates": 1, "rho": {"state_mismatch": 0.25}}})
+    finish_iteration(run, 0)
+    write_jsonl(run.iteration(0).seal, [SealStep(step=n, profile=FailureProfile(), state=state) for n in (1, 2, 3)])
+    send(run, kept)
+    by_step = {step: values for step, values in kept.numbers_of if "train/loss" in values}
+    assert by_step[2]["train/loss"] == 2.0
+    assert by_step[2]["train/step_time"] == 0.5
+    assert "train/epoch" not in by_step[2]
+    assert by_step[2]["rollouts/groups_without_signal"] == 1.0 - by_step[2]["rollouts/mixed_groups"] == 0.0
+    assert by_step[1]["rollouts/groups_without_signal"] == 1.0
+    assert by_step[1]["rollouts/success"] == 1.0
+    assert by_step[1]["seal/rho/state_mismatch"] == 0.25
+    (of_iteration,) = (values for _, values in kept.numbers_of if "tasks/admitted" in values)
+    expected = {
+        "tasks/admitted": 2.0,
+        "refused/duplicate": 1.0,
+        "signals/forgetting": 3.0,
+        "signals/boundary": 4.0,
+        "signals/marked_trajectories": 6.0,
+        "contexts/known": 1.0,
+        "evaluation/success": 0.35,
+        "evaluation/low": 0.22,
+        "seconds/train": 12.0,
+        "cost/sampled_tokens": 7.0,
+        "round/measured/rollouts": 2.0,
+    }
+    assert {name: of_iteration.get(name) for name in expected} == expected
+    assert not any(name.startswith("round/steps") for name in of_iteration)
+
+
+def test_a_run_of_an_earlier_version_is_sent_by_its_record(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    run.iteration(0).metrics.unlink()
+    send(run, kept)
+    assert kept.steps() == [1, 2, 3]
+    assert kept.numbers_of[1][1]["train/loss"] == 2.0
+
+
+def test_half_a_line_is_left_for_later(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    metrics = run.iteration(0).metrics
+    content = metrics.read_bytes()
+    metrics.write_bytes(content[:-20])
+    send(run, kept)
+    assert kept.steps() == [1, 2]
+    metrics.write_bytes(content)
+    send(run, kept)
+    assert kept.steps() == [1, 2, 3]
+
+
+def test_rollouts_to_read_are_failures_and_successes_with_their_ids(run: RunDirectory) -> None:
+    kept = Kept()
+    play_round(run, 0)
+    finish_iteration(run, 0)
+    send(run, kept)
+    ((step, shown),) = kept.shown
+    played = {one.id: one for one in read_jsonl(run.iteration(0).trajectories, Trajectory)}
+    assert len({one.task_id for one in shown}) == len(shown) == 4
+    for one in shown:
+        assert (played[one.id].task_id, played[one.id].step, played[one.id].success) == (one.task_id, step, one.success)
+        assert one.messages[0]["role"] == "user"
+    send(run, other := Kept(), shown=False)
+    assert other.shown == []
+
+
+class Broken(Kept):
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        if step == 2:
+            raise ConnectionError("the server\nis gone")
+        super().numbers(step, values)
+
+
+def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(run: RunDirectory) -> None:
+    kept, broken, said = Kept(), Broken(), []
+    opened = {"trackio": broken, "tensorboard": kept}
+    tracking = Tracking(run, ["trackio", "tensorboard"], {}, said.append, opener=lambda name, _: opened[name])
+    play_round(run, 0)
+    tracking.wake()
+    finish_iteration(run, 0)
+    tracking.wake()
+    tracking.close()
+    assert [line for line in said if "failed" in line] == [
+        "training.report_to: trackio failed (ConnectionError: the server is gone): the run goes on without it, "
+        "--resume tries again"
+    ]
+    assert (broken.steps(), kept.steps(), broken.closed, kept.closed) == ([1], [1, 2, 3], 0, 1)
+
+
+@pytest.mark.parametrize("error", [ImportError("no module gradio"), SystemExit(1), KeyError("x")])
+def test_a_tracker_that_cannot_be_opened_does_not_end_the_run(run: RunDirectory, error: BaseException) -> None:
+    def opener(_name: str, _run: TrackedRun) -> Kept:
+        raise error
+
+    said: list[str] = []
+    play_round(run, 0)
+    send(run, Kept(), said.append, opener=opener)
+    assert len(said) == 1
+    assert type(error).__name__ in said[0]
+
+
+def test_a_tracker_that_hangs_is_not_waited_for(run: RunDirectory) -> None:
+    class Hangs(Kept):
+        def numbers(self, step: int, values: Mapping[str, float]) -> None:
+            time.sleep(60)
+
+    play_round(run, 0)
+    said: list[str] = []
+    tracking = Tracking(run, ["wandb"], {}, said.append, opener=lambda *_: Hangs())
+    began = time.perf_counter()
+    tracking.wake()
+    tracking.close(timeout=0.2)
+    assert time.perf_counter() - began < 30
+    assert said[-1] == "training.report_to: wandb did not take everything within 0.2 s"
+
+
+def test_a_run_that_is_unmade_leaves_no_file_of_a_tracker(run: RunDirectory) -> None:
+    class Writes(Kept):
+        def close(self) -> None:
+            run.trackers_path.mkdir(parents=True, exist_ok=True)
+            (run.trackers_path / "late").write_text("x")
+
+    tracking = Tracking(run, ["wandb"], {}, lambda line: None, opener=lambda *_: Writes())
+    tracking.wake()
+    with run.lock():
+        run.unmake()
+    tracking.close()
+    assert not run.root.exists()
+
+
+@pytest.mark.parametrize("adapter", [Kept, *trackers._OPEN.values()])
+@pytest.mark.parametrize("method", ["numbers", "rollouts", "close"])
+def test_every_tracker_takes_what_it_is_sent(adapter: type, method: str) -> None:
+    def named(owner: type) -> list[str]:
+        return list(inspect.signature(getattr(owner, method)).parameters)
+
+    assert named(adapter) == named(Tracker)
+
+
+def settings_of(run: RunDirectory, *overrides: str) -> RunSettings:
+    return load_recipe(run.settings_path, overrides)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("none", ()),
+        ("null", ()),
+        ("trackio", ("trackio",)),
+        ("[tensorboard, wandb]", ("tensorboard", "wandb")),
+        ("[]", ()),
+    ],
+)
+def test_one_tracker_or_several_are_named(run: RunDirectory, given: str, names: tuple[str, ...]) -> None:
+    assert settings_of(run, f"training.report_to={given}").training.report_to == names
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("mlflow", "'trackio', 'tensorboard' or 'wandb'"), ("[wandb, wandb]", "named twice")]
+)
+def test_other_trackers_and_repeated_ones_are_refused(run: RunDirectory, given: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        settings_of(run, f"training.report_to={given}")
+
+
+@pytest.fixture
+def uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("uninstalled")
+def test_a_missing_package_is_refused_before_anything_is_done_and_at_resumption(run: RunDirectory) -> None:
+    words = r"training\.report_to: the package trackio is not installed: run pip install .*\[trackio\]"
+    play_round(run, 0)
+    with pytest.raises(InputError, match=words):
+        open_run(run.root, None, ["training.report_to=trackio"], None, resume=True)
+    with pytest.raises(InputError, match=words):
+        open_run(run.root.parent / "new", None, ["training.report_to=trackio"], None, resume=False)
+    assert not (run.root.parent / "new").exists()
+
+
+def test_a_resumed_run_may_have_another_tracker(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: object())
+    play_round(run, 0)
+    _, settings, _ = open_run(run.root, None, ["training.report_to=tensorboard"], None, resume=True)
+    assert settings.training.report_to == ("tensorboard",)
+    run.save_settings(settings)
+    _, settings, _ = open_run(run.root, None, [], None, resume=True)
+    assert settings.training.report_to == ("tensorboard",)
+
+
+def test_without_a_tracker_nothing_is_written(run: RunDirectory) -> None:
+    play_round(run, 0)
+    with follow_run(run, settings_of(run), pytest.fail) as tracking:
+        tracking.wake()
+    assert not run.tracking_path.exists()
+    assert not run.trackers_path.exists()
+
+
+def test_rollouts_of_an_environment_that_must_not_be_published_are_not_sent(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, said = Kept(), []
+    settings = settings_of(run, "training.report_to=trackio")
+    monkeypatch.setattr("graph.tracking.follow.Tracking.__init__.__kwdefaults__", {"shown": True, "opener": kept.open})
+    monkeypatch.setattr(type(settings.environment.benchmark), "unpublishable", "its licence forbids it")
+    play_round(run, 0)
+    finish_iteration(run, 0)
+    with follow_run(run, settings, said.append):
+        pass
+    assert kept.steps() == [1, 2, 3]
+    assert kept.shown == []
+    assert "must not be published" in said[0]

@@ -1,0 +1,75 @@
+"""The README's pictures, taken of the page of a real run in Chromium: ``make pictures``.
+
+``python -m support.pictures RUN FOLDER`` writes ``report.png`` (the run's curves and flow), ``graph.png`` (the graph of
+its newest iteration with what each node did), ``weakness.png`` and ``effect.png`` (the two ends of the first task that
+can be followed to its effect).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from environments.base import InputError
+from environments.command import exit_statuses
+from graph.report.closing import find_story
+from graph.report.lineage import History
+from graph.report.page import make_page
+from memory.run import RunDirectory
+from support.browser import Browser, Page, find_chromium, running_browser
+from support.measured_page import READY
+
+WIDTH, HEIGHT = 1280, 900
+
+
+def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Path]:
+    """Write the pictures of a run's page into a folder and return their paths."""
+    story = find_story(run, len(History.read(run).iterations))
+    if story is None:
+        raise InputError(f"{run.root}: no task of it can be followed to its effect yet: take a longer run")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as held, browser.page(WIDTH, HEIGHT) as page:
+        path = Path(held) / "report.html"
+        path.write_bytes(make_page(run).html)
+        page.open(path, READY)
+        made = [_first(page, folder / "report.png"), _part(page, "#nodes", folder / "graph.png")]
+        page.evaluate(f"location.hash = 'task={story.admitted.id}'")
+        page.wait("document.getElementById('drawer').open")
+        page.settle(0.5)
+        made.append(page.screenshot(folder / "weakness.png"))
+        page.evaluate(
+            "document.querySelector('.lineage').lastChild.scrollIntoView({ behavior: 'instant', inline: 'end' })"
+        )
+        return [*made, page.screenshot(folder / "effect.png")]
+
+
+def _first(page: Page, path: Path) -> Path:
+    """The head of the page, the run's curves and its flow."""
+    bottom = page.evaluate("document.getElementById('nodes').getBoundingClientRect().top + scrollY")
+    return page.screenshot(path, clip=(0, 0, WIDTH, bottom))
+
+
+def _part(page: Page, selector: str, path: Path) -> Path:
+    box = page.evaluate(
+        f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect();"
+        "return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
+    )
+    return page.screenshot(path, clip=(0, box[1], WIDTH, box[3]))
+
+
+def main() -> None:
+    """Take the pictures of the run and into the folder that the arguments name."""
+    with exit_statuses():
+        if len(sys.argv) != 3:
+            raise InputError("name a run and a folder: python -m support.pictures RUN FOLDER")
+        program = find_chromium()
+        if program is None:
+            raise InputError("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
+        with running_browser(program) as browser:
+            for path in take_pictures(RunDirectory.open(Path(sys.argv[1])), Path(sys.argv[2]), browser):
+                print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

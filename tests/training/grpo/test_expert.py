@@ -1,0 +1,317 @@
+"""Supervised updates before a round's GRPO: on which references, in which batches, what they teach, and a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.late import Late
+from support.rollouts import rollout
+from support.small_policy import CLASSES, small_settings, small_tasks
+from typer.testing import CliRunner
+
+from environments.base import InputError, ToolCall
+from environments.bfcl.environment import BFCLEnvironment
+from memory.records import Task
+from memory.run import RunDirectory, append_jsonl, read_json
+from memory.settings import TaskSettings
+from memory.tasks import admit
+from training.grpo.record import RoundRecord
+from training.run_round import app
+from training.settings import ExpertSettings
+
+pytestmark = pytest.mark.slow
+
+os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
+torch = Late("torch")
+expert = Late("training.grpo.expert")
+
+PASSES = 60
+
+
+def beyond(name: str = "task-beyond", **changes: object) -> Task:
+    """A task whose function the policy has never seen: no sampled rollout solves it."""
+    calls = (ToolCall(name="mv", arguments={"source": "plan.txt", "destination": "old.txt"}),)
+    changes = {"id": name, "turns": ('Rename "plan.txt" to "old.txt".',), "reference": (calls,)} | changes
+    return small_tasks()[0].model_copy(update=changes)
+
+
+def a_set() -> list[Task]:
+    return [
+        beyond("seed"),
+        beyond("official", origin="official"),
+        beyond("first", origin="evolved", admitted_at=0),
+        beyond("second", origin="evolved", admitted_at=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("since", "replay", "new", "old"),
+    [
+        (None, True, ["seed", "first", "second"], []),
+        (0, False, ["first", "second"], []),
+        (0, True, ["first", "second"], ["seed"]),
+        (1, True, ["second"], ["seed", "first"]),
+        (2, True, [], ["seed", "first", "second"]),
+    ],
+)
+def test_what_is_new_is_learnt_from_and_what_is_official_never(since, replay, new, old) -> None:
+    for share in (None, 0.5):
+        evolved = TaskSettings(evolved_share=share).uses_evolved
+        found = expert.learnt_from(a_set(), since, replay=replay, evolved=evolved)
+        assert [[task.id for task in tasks] for tasks in found] == [new, old]
+
+
+def test_what_grpo_never_draws_is_not_learnt_from() -> None:
+    evolved = TaskSettings(evolved_share=0.0).uses_evolved
+    found = [expert.learnt_from(a_set(), since, replay=True, evolved=evolved) for since in (None, 0)]
+    assert [[[task.id for task in tasks] for tasks in pair] for pair in found] == [[["seed"], []], [[], ["seed"]]]
+
+
+@given(
+    new=st.integers(0, 90),
+    old=st.integers(0, 30),
+    passes=st.integers(1, 4),
+    batch=st.integers(1, 5),
+    replay=st.floats(0, 0.99),
+    seed=st.integers(0, 99),
+)
+def test_each_pass_takes_each_new_reference_once(new, old, passes, batch, replay, seed) -> None:
+    settings = ExpertSettings(passes=passes, batch=batch, replay=replay)
+    made = list(expert.draws(new, old, settings, seed))
+    taken = [place for places, _ in made for place in places]
+    assert all(sorted(taken[n * new : (n + 1) * new]) == list(range(new)) for n in range(passes))
+    assert len(taken) == passes * new
+    replayed = min(round(batch * replay), batch - 1)
+    for places, again in made:
+        assert len(again) == len(set(again)) == min(old, round(len(places) * replayed / (batch - replayed)))
+        assert set(again) <= set(range(old))
+        assert 1 <= len(places) <= expert.POOL * (batch - replayed)
+    assert made == list(expert.draws(new, old, settings, seed))
+
+
+@given(lengths=st.lists(st.integers(1, 50), max_size=60), size=st.integers(1, 9), seed=st.integers(0, 99))
+def test_batches_are_of_like_length_and_size(lengths, size, seed) -> None:
+    made = expert.batches(lengths, size, seed)
+    assert sorted(place for batch in made for place in batch) == list(range(len(lengths)))
+    assert len(made) == -(-len(lengths) // size)
+    assert not made or max(map(len, made)) - min(map(len, made)) <= 1
+    ranges = sorted((min(lengths[n] for n in batch), max(lengths[n] for n in batch)) for batch in made)
+    assert all(before[1] <= after[0] for before, after in pairwise(ranges))
+    assert made == expert.batches(lengths, size, seed)
+
+
+def test_what_fails_is_replayed_more_often() -> None:
+    settings = ExpertSettings(passes=50, batch=4, replay=0.5)
+    weights = [0.9] * 5 + [0.1] * 5
+    made = list(expert.draws(2, 10, settings, 0, weights))
+    replayed = [place for _, again in made for place in again]
+    assert all(len(again) == len(set(again)) == 2 for _, again in made)
+    assert sum(place < 5 for place in replayed) > 0.75 * len(replayed)
+    assert set(replayed) == set(range(10)), "the others are not forgotten"
+    alike = [place for _, again in expert.draws(2, 10, settings, 0) for place in again]
+    assert 0.35 * len(alike) < sum(place < 5 for place in alike) < 0.65 * len(alike)
+    assert made == list(expert.draws(2, 10, settings, 0, weights))
+
+
+def test_failures_are_those_of_the_rounds_before(starter: Path, tmp_path: Path) -> None:
+    from training.grpo.round import _Round
+
+    settings = small_settings(starter, expert={"replay": 0.5, "replay_by": "failure"})
+    run = RunDirectory.create(tmp_path / "run", settings)
+    tasks = [*small_tasks(), beyond()]
+    admit(run, tasks)
+    rollouts = [rollout(task.id, 1, n, task.id == "task-read") for task in tasks[:4] for n in range(8)]
+    append_jsonl(run.iteration(0).trajectories, rollouts)
+    _, _, make, read, _, far = tasks
+    place = SimpleNamespace(settings=settings, run=run, iteration=1, tasks=tasks)
+    weights = _Round._failure_weights(place, in_a_round(starter), [read, make, far])
+    assert weights == pytest.approx([0.1, 0.9, 0.5])
+    by_chance = small_settings(starter, expert={"replay": 0.5})
+    place.settings = by_chance
+    assert _Round._failure_weights(place, in_a_round(starter), [read, make, far]) is None
+
+
+def test_the_order_of_batches_is_drawn_and_not_that_of_their_lengths() -> None:
+    orders = {tuple(batch[0] for batch in expert.batches(range(40), 2, seed)) for seed in range(5)}
+    assert len(orders) == 5
+    assert tuple(range(0, 40, 2)) not in orders
+
+
+def in_a_round(starter: Path, **limits: int) -> SimpleNamespace:
+    """What the expert step asks of a round's rollouts."""
+    from training.rollout.episodes import EpisodeLimits
+    from training.rollout.policy import load_policy
+
+    given = {"max_new_tokens": 48, "max_tokens": 512, "max_actions": 8} | limits
+    return SimpleNamespace(
+        policy=load_policy(str(starter), "cpu"),
+        played_in=BFCLEnvironment(CLASSES),
+        limits=EpisodeLimits(**given),
+        settings=small_settings(starter).training,
+    )
+
+
+def test_old_references_are_played_when_they_are_drawn_and_left_out_when_they_fail(starter, monkeypatch) -> None:
+    asked: list[list[str]] = []
+    play = expert.play_references
+
+    def noting(policy, environment, tasks, limits):
+        asked.append([task.id for task in tasks])
+        return play(policy, environment, tasks, limits)
+
+    monkeypatch.setattr("training.grpo.expert.play_references", noting)
+    longer = (ToolCall(name="pwd"), *beyond().reference[0])
+    old = [beyond(f"old-{n}", reference=(longer,) if n % 2 else beyond().reference) for n in range(40)]
+    settings = ExpertSettings(passes=2, batch=4, replay=0.5)
+    made = expert.played(in_a_round(starter, max_actions=1), [beyond("a"), beyond("b")], old, settings, seed=1)
+    assert asked[:2] == [["a"], ["b"]]
+    replays = [name for (name,) in asked[2:]]
+    assert 2 <= len(replays) == len(set(replays)) <= 4
+    fail = sum(int(name.removeprefix("old-")) % 2 for name in replays)
+    assert 0 < fail < len(replays), "the seed draws one kind alone: the test shows nothing"
+    assert (made.references, made.replayed, made.left_out) == (2, len(replays) - fail, fail)
+    assert 4 < sum(map(len, made.updates)) < 8
+
+
+def test_a_reference_is_worded_anew_but_in_its_first_pass(starter) -> None:
+    rollouts = in_a_round(starter)
+    own, old = [*small_tasks(), beyond("plain", origin="given")], [beyond("old")]
+    settings = ExpertSettings(passes=3, batch=2 * len(own), replay=0.5, reword=True)
+    passes = expert.played(rollouts, own, old, settings, seed=0).updates
+    assert passes == expert.played(rollouts, own, old, settings, seed=0).updates
+    assert len(passes) == 3
+
+    def texts(rows) -> list[str]:
+        return [rollouts.policy.tokenizer.decode(row.prompt_ids) for row in rows]
+
+    (first,) = expert.played(rollouts, own, [], ExpertSettings(passes=1, batch=8), seed=0).updates
+    assert set(texts(first)) <= set(texts(passes[0])), "the first pass has the tasks' own words"
+    (given_text,) = texts(expert.played(rollouts, [own[-1]], [], ExpertSettings(passes=1, batch=8), seed=0).updates[0])
+    for number, rows in enumerate(passes):
+        assert given_text in texts(rows), "a user's task keeps its words"
+        assert len(rows) == len(own) + 1
+        new = set(texts(rows)) - set(texts(first))
+        assert len(new) > (number > 0) * len(small_tasks()) / 2
+        assert "Rename" not in "".join(new), "a replayed reference is worded anew"
+    assert len({tuple(sorted(texts(rows))) for rows in passes}) == 3
+
+
+def test_the_loss_is_that_of_each_row_on_its_own(starter) -> None:
+    from trl.trainer.utils import add_fused_lm_head
+
+    rollouts = in_a_round(starter)
+    tasks = [*small_tasks(), beyond()]
+    (rows,) = expert.played(rollouts, tasks, [], ExpertSettings(passes=1, batch=len(tasks)), seed=0).updates
+    assert len({len(row.prompt_ids) for row in rows}) > 2, "no padding: the test shows nothing"
+    model, heat, device = rollouts.policy.model, 0.7, torch.device("cpu")
+    apart = 0.0
+    for row in rows:
+        logits = model(torch.tensor([row.prompt_ids + row.completion_ids])).logits[0].detach() / heat
+        scores = logits.log_softmax(-1)[len(row.prompt_ids) - 1 : -1]
+        apart -= sum(float(scores[n, one]) for n, one in enumerate(row.completion_ids) if row.mask[n])
+    add_fused_lm_head(model, temperature=heat)
+    for compact in (False, True):
+        assert float(expert.written_loss(model, rows, heat, device, compact)) == pytest.approx(apart, rel=1e-5)
+
+
+def test_the_rate_rises_and_falls() -> None:
+    rates = [expert.rate(number, 100) for number in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(rates[9], abs=0.01)
+    assert rates[-1] == pytest.approx(0.1, abs=0.02)
+    assert expert.rate(0, 1) == 1.0
+
+
+class Stopped(BaseException):
+    """Ends a round in the middle of a step."""
+
+
+def stop_in(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the next round when the rollouts of ``step`` are logged, with a checkpoint after each step before it."""
+    from training.grpo import round as rounds
+
+    logged: list[str] = []
+
+    def stopping(path, records):
+        append_jsonl(path, records)
+        logged.append(path.name)
+        if logged.count("trajectories.jsonl") == step:
+            raise Stopped
+
+    monkeypatch.setattr(rounds, "append_jsonl", stopping)
+    monkeypatch.setattr(rounds, "CHECKPOINT_STEPS", 1)
+
+
+def unmeasured(record: RoundRecord) -> dict:
+    def without(value):
+        if isinstance(value, dict):
+            return {key: without(inner) for key, inner in value.items() if key != "measured"}
+        return [without(one) for one in value] if isinstance(value, list) else value
+
+    return without(json.loads(record.model_dump_json()))
+
+
+@pytest.fixture(scope="module")
+def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """One round without and one with an expert step, and two that are stopped in step 1 and step 3 and resumed."""
+    made = {}
+    for name, step in (("without", 0), ("whole", 0), ("before", 1), ("after", 3)):
+        learns = None if name == "without" else {"passes": PASSES, "batch": 2, "learning_rate": 3e-3}
+        settings = small_settings(starter, kl=0.0, rollouts_per_task=4, expert=learns)
+        run = RunDirectory.create(tmp_path_factory.mktemp("expert") / name, settings)
+        admit(run, [beyond(), beyond("task-as-far"), beyond("task-official", origin="official")])
+        argv = ["--run", str(run.root), "--iteration", "0"]
+        if step:
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                stop_in(step, monkeypatch)
+                with pytest.raises(Stopped):
+                    CliRunner().invoke(app, argv, catch_exceptions=False)
+            argv.append("--resume")
+        result = CliRunner().invoke(app, argv)
+        assert result.exit_code == 0, result
+        made[name] = SimpleNamespace(run=run, record=read_json(run.iteration(0).round, RoundRecord))
+    return SimpleNamespace(**made)
+
+
+def test_grpo_alone_never_solves_it_and_behind_an_expert_step_it_does(rounds: SimpleNamespace) -> None:
+    assert rounds.without.record.success == 0.0
+    assert rounds.without.record.expert is None
+    record = rounds.whole.record
+    assert record.success > 0.3
+    learnt = record.expert
+    assert (learnt.references, learnt.left_out, learnt.updates) == (2, 0, PASSES)
+    assert learnt.last_loss < 0.7 * learnt.first_loss
+    assert learnt.tokens > 0
+    assert learnt.tokens % PASSES == 0
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_stopped_round_learns_from_each_reference_as_often_as_an_undisturbed_one(rounds, name: str) -> None:
+    from safetensors.torch import load_file
+
+    whole, resumed = rounds.whole, getattr(rounds, name)
+    assert unmeasured(resumed.record) == unmeasured(whole.record)
+    ones, others = (load_file(one.run.root / one.record.policy / "model.safetensors") for one in (whole, resumed))
+    assert all(torch.equal(ones[key], others[key]) for key in ones)
+
+
+def test_references_that_no_limit_lets_through_are_refused(starter: Path, tmp_path: Path) -> None:
+    settings = small_settings(starter, max_new_tokens=1, expert={})
+    run = RunDirectory.create(tmp_path / "run", settings)
+    admit(run, [beyond()])
+    result = CliRunner().invoke(app, ["--run", str(run.root), "--iteration", "0"])
+    assert result.exit_code == 1
+    assert "none of 1 references succeeds" in result.stderr
+    assert not run.iteration(0).expert.exists()
+
+
+def test_several_processes_are_refused(starter: Path) -> None:
+    with pytest.raises((InputError, ValueError), match="'expert' learns in one process"):
+        small_settings(starter, expert={}, launch={"processes": 2})

@@ -1,0 +1,46 @@
+"""How much memory this process may use: the machine's, or a control group's limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from training.device_memory import device_at_hand, machine_bytes, memory_at_hand
+
+LIMIT = 2**30
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("groups", "file"),
+    [
+        ("0::/\n", "memory.max"),  # a container
+        ("0::/slice/job\n", "slice/job/memory.max"),
+        ("0::/slice/job\n", "slice/memory.max"),  # the group around it
+        ("5:cpu,cpuacct:/x\n4:memory:/docker/ab\n", "memory/docker/ab/memory.limit_in_bytes"),
+        ("4:memory:/docker/ab\n", "memory/memory.limit_in_bytes"),  # the machine's path, seen inside
+    ],
+)
+def test_the_limit_of_a_control_group_counts(tmp_path: Path, groups: str, file: str) -> None:
+    write(tmp_path / "proc/self/cgroup", groups)
+    write(tmp_path / "sys/fs/cgroup" / file, f"{LIMIT}\n")
+    assert machine_bytes(tmp_path) == LIMIT
+
+
+@pytest.mark.parametrize("said", ["max\n", f"{2**62}\n", ""])
+def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path, said: str) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/\n")
+    write(tmp_path / "sys/fs/cgroup/memory.max", said)
+    assert machine_bytes(tmp_path) == psutil.virtual_memory().total
+    assert machine_bytes(tmp_path / "none") == psutil.virtual_memory().total
+
+
+def test_a_stated_device_is_taken_as_it_is() -> None:
+    assert (device_at_hand("cpu"), device_at_hand("cuda")) == ("cpu", "cuda")
+    assert memory_at_hand("cpu") == machine_bytes()

@@ -1,0 +1,70 @@
+"""The devices at hand and their memory, read without torch where there is no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["device_at_hand", "gpu_bytes", "machine_bytes", "memory_at_hand"]
+
+
+def device_at_hand(stated: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
+    """Return the device that ``policy.device`` means on this machine."""
+    if stated != "auto":
+        return stated
+    return "cuda" if gpu_bytes() else "cpu"
+
+
+def memory_at_hand(device: Literal["cpu", "cuda"]) -> int | None:
+    """Return the bytes of each such device here: the smallest GPU's, or the machine's; None for a GPU without one."""
+    return gpu_bytes() if device == "cuda" else machine_bytes()
+
+
+def gpu_bytes() -> int | None:
+    """Return the memory of this machine's smallest GPU, None where there is none; torch is imported only with a GPU."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return min(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
+
+
+def machine_bytes(root: Path = Path("/")) -> int:
+    """Return the bytes that this process may use: the machine's memory, or the limit of its control groups if lower.
+
+    Swap is not counted. ``root`` is where the files of the kernel are, for tests.
+    """
+    import psutil  # type: ignore[import-untyped]
+
+    return min([int(psutil.virtual_memory().total), *_limits(root)])
+
+
+def _limits(root: Path) -> Iterator[int]:
+    """Yield the limits of this process's control groups and of the groups around them (version 2 and 1 of Linux)."""
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    mounted = root / "sys/fs/cgroup"
+    for line in groups:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
+        # A container may see its group at the top, under a path of the machine around it.
+        inner = top / path.lstrip("/")
+        for folder in (inner, *inner.parents):
+            if folder.is_relative_to(top):
+                yield from _number(folder / name)
+
+
+def _number(file: Path) -> Iterator[int]:
+    try:
+        said = file.read_text().strip()
+    except OSError:
+        return
+    if said.isdecimal():  # "max" where there is no limit
+        yield int(said)
