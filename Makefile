@@ -162,7 +162,7 @@ test-long: install  ## run the papers' recipes, a study, the benchmark programs 
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
 	$(PYTEST) -n 2 -m long
 
-test-fast: install  ## run the tests that start no process, need no AppWorld and take no longer than two seconds
+test-fast: install  ## run the tests that start no process, need no AppWorld and are quick (a minute and a half)
 	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock and not browser"
 
 check: install  ## formatting, lint and types

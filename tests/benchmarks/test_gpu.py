@@ -70,6 +70,7 @@ def test_an_unknown_case_is_refused_with_those_there_are(tmp_path: Path) -> None
     assert "--only all: the cases are random, toy, all weights; random, toy, LoRA; embedded" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
     from support.commands import run_here

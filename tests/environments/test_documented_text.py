@@ -74,6 +74,7 @@ def test_a_call_without_values_is_the_sentence_alone():
 values = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and text.isprintable())
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(values, st.integers(-(10**9), 10**9), st.lists(values, min_size=1, max_size=3))
 def test_every_value_can_be_read_back(guest, seats, dishes):

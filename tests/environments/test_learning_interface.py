@@ -130,6 +130,7 @@ def test_an_evaluation_sees_the_same_bytes_with_and_without_a_history():
     assert prompt(trained) == fresh
 
 
+@pytest.mark.slow
 def test_evaluation_knows_nothing_of_the_interface():
     def imported(path):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -45,6 +45,8 @@ from memory.records import StopReason, Task
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits
 
+pytestmark = pytest.mark.slow
+
 FIRST = 2
 LIMITS = EpisodeLimits(max_new_tokens=1024, max_tokens=10**6, max_actions=20, batch=4)
 

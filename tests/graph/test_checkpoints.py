@@ -91,6 +91,7 @@ def test_a_database_that_cannot_be_opened_is_no_damaged_one(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_beside_damaged_checkpoints(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     folder(run.checkpoints_path, b"")

@@ -36,6 +36,8 @@ from memory.records import Draft, FailureContext, Verdict
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 
+pytestmark = pytest.mark.slow
+
 Calls = Callable[[Any, RunnableConfig, RunContext], Awaitable[None]]
 
 

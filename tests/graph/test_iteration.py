@@ -160,6 +160,7 @@ def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copi
     assert len(load_tasks(copied)) == len(first_tasks()) + 1
 
 
+@pytest.mark.slow
 def test_an_equal_run_makes_equal_records(evolved: RunDirectory, tmp_path: Path) -> None:
     again = make_run(tmp_path / "run")
     run_graph(again)

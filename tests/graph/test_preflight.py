@@ -62,6 +62,7 @@ def test_contexts_that_begin_in_start_states_need_one(
     assert told(tmp_path, override) == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

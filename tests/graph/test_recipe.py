@@ -280,6 +280,7 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     assert SealSettings().weights.window_steps == recipe.training.steps, "an epoch is an iteration"
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=25)  # each is YAML of every setting; numbers alone: tests/memory/test_strict_yaml.py
 @given(
     seed=st.integers(min_value=0, max_value=2**40),

@@ -201,6 +201,7 @@ def test_near_ids_are_proposed_and_runs_that_are_none_refused(history: History, 
     assert (done.returncode, "is not a run" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, tmp_path: Path) -> None:
     run = make_hostile_run(tmp_path / "hostile", grown_run)
     history = History.read(run)

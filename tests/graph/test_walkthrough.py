@@ -50,6 +50,7 @@ def finished(root: Path) -> RunDirectory:
     return run
 
 
+@pytest.mark.slow
 def test_a_named_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = finished(tmp_path / "run")
     before = records(run.root)
@@ -59,6 +60,7 @@ def test_a_named_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert records(run.root) == before
 
 
+@pytest.mark.slow
 def test_without_a_name_it_is_made_in_a_temporary_folder_that_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

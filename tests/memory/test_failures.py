@@ -239,6 +239,7 @@ def test_only_contexts_that_can_make_one_known_are_read(memory, monkeypatch):
     assert read == ["mkdir-4", "mkdir-5"]
 
 
+@pytest.mark.slow
 def test_copies_of_one_text_hide_no_other(tmp_path):
     """Chroma's ``query`` misses some of them here, in most builds: copies of a text link to each other only."""
     rng = np.random.default_rng(2)

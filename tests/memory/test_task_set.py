@@ -157,6 +157,7 @@ def test_hostile_lines_of_a_given_file_are_each_told(tmp_path):
         assert expected in answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [read_given, lambda path: read_jsonl(path, Task), lambda path: read_json(path, Task)])
 def test_a_file_without_end_is_not_read(tmp_path, read):
     os.mkfifo(tmp_path / "pipe")

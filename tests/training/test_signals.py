@@ -271,6 +271,7 @@ def by_hand(trajectories, last_step, limits):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(run=rounds, cut=st.integers(-1, 5), window=st.integers(1, 9), minimum=st.integers(1, 9), data=st.data())
 def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut, window, minimum, data):

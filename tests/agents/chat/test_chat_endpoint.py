@@ -27,6 +27,8 @@ from agents.settings import BudgetSettings, ExplorationSettings
 from agents.spending import BudgetReached, Ledger, read_requests
 from environments.base import InputError
 
+pytestmark = pytest.mark.slow
+
 ABOUT: dict[str, Any] = {"subject": "context-1", "iteration": 0}
 
 

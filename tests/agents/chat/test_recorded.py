@@ -97,6 +97,7 @@ def test_the_environment_chooses_between_an_endpoint_and_the_file(
         open_role("explorer", ledger, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
 def test_exchanges_with_a_real_endpoint_are_seen_too(monkeypatch: pytest.MonkeyPatch, structured: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

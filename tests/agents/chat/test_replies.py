@@ -87,6 +87,7 @@ def test_any_text_is_a_reply_or_malformed(text: str, as_call: bool) -> None:
         read_reply(Answer, broken_call(text) if as_call else AIMessage(content=text))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.integers() | st.text(), st.lists, max_leaves=5)))
 def test_what_was_meant_arrives(extra: dict) -> None:

@@ -93,6 +93,7 @@ async def test_a_refusal_is_not_repaired(table) -> None:
     assert len(model.sent) == 1
 
 
+@pytest.mark.slow
 async def test_a_request_has_a_deadline_and_is_tried_again(table, say) -> None:
     _, asking = table(60.0, say("Answer", number=2), timeout=1.0)
     answer, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)

@@ -99,6 +99,7 @@ async def test_zip_codes_are_found_before_distances(environment, car_start, make
     assert reached >= 4
 
 
+@pytest.mark.slow
 async def test_guided_exploration_reaches_more_than_unguided(environment, make_context) -> None:
     """Over every function that can succeed: the share of contexts about it in which it does, at an equal budget."""
     rates = {}

@@ -38,6 +38,7 @@ def apart(one: Counter, other: Counter) -> float:
     return sum(abs(one[key] - other[key]) for key in one.keys() | other.keys()) / (2 * DRAWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["lockDoors", "pressBrakePedal", "setHeadlights", "cat"])
 def test_guided_and_unguided_exploration_draw_the_same_arguments(environment, car_start, files_start, tool) -> None:
     start = files_start if tool == "cat" else car_start

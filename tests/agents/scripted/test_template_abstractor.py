@@ -50,6 +50,7 @@ def test_most_guided_drafts_verify_and_hold_their_tool(environment, make_context
     assert with_tool >= len(contexts) - 2
 
 
+@pytest.mark.slow
 def test_most_unguided_drafts_verify(environment) -> None:
     made = good = 0
     for number, start in enumerate(environment.starts()[:20]):

@@ -16,6 +16,8 @@ from environments.appworld import servers as server_pool
 from environments.appworld.servers import ServerPool
 from environments.base import EnvironmentFault, InputError
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import sys
 from environments.appworld.servers import ServerPool

@@ -162,6 +162,7 @@ def test_processes_agree_whatever_their_hash_seed_and_time_zone():
     assert ticket == '{"error": "Invalid fields for update: x, y, z"}'
 
 
+@pytest.mark.slow
 def test_copies_of_copies_are_stopped_before_they_fill_the_memory():
     simulators = Simulators(["GorillaFileSystem"], {}, False)
     run(simulators, "mkdir", dir_name="d0")
@@ -270,6 +271,7 @@ def test_failure_has_many_faces(classes, state, calls, status):
     assert answers[-1].status.value == status, answers[-1].text
 
 
+@pytest.mark.slow
 def test_a_state_without_a_free_number_is_an_error_and_not_for_ever():
     state = {"MessageAPI": {"generated_ids": list(range(10_000, 100_000)), "current_user": "USR001"}}
     simulators = Simulators(["MessageAPI"], state, False)

@@ -33,6 +33,8 @@ from environments.hosts import messages, pool, server
 from environments.hosts.messages import TOKEN, Act, FailureKind, HostRefusal, Opening
 from environments.settings import EnvironmentSettings
 
+pytestmark = pytest.mark.slow
+
 LOOK = ToolCall(name="list_parcels")
 GATE = ToolCall(name="open_gate")
 SECRET = "a token of the tests 0123456789"

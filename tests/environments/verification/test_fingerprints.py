@@ -78,6 +78,7 @@ def test_it_is_a_sha256_that_never_changes_between_versions():
     assert fingerprint(task()) == "5efe78cd5c6217ed414702df90e88139504ffe0717a198ad2b7453e0934ab17d"
 
 
+@pytest.mark.slow
 @given(ARGUMENTS, ARGUMENTS)
 def test_key_order_never_matters(state, arguments):
     forwards = task(initial_state=state, reference=((call(**{"fuelAmount": 1} | arguments),),))
@@ -88,6 +89,7 @@ def test_key_order_never_matters(state, arguments):
     assert fingerprint(forwards) == fingerprint(backwards)
 
 
+@pytest.mark.slow
 @given(ARGUMENTS, ARGUMENTS)
 def test_different_texts_of_values_have_different_fingerprints(one, two):
     def normal(value: JsonValue) -> str:

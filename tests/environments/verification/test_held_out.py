@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "bfcl"
 
 
+@pytest.mark.slow
 def test_every_panel_task_is_sealed():
     tasks = [task for name in set_names() for task in load_set(name)]
     assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}

@@ -26,6 +26,7 @@ def textless_tasks() -> tuple[TaskSpec, ...]:
     )
 
 
+@pytest.mark.slow
 def test_reduced_paths_have_no_superfluous_call_and_do_not_reduce_again():
     reduced = [task for task in (reduce(ENVIRONMENT, path) for path in textless_tasks()) if task is not None]
     assert len(reduced) > 20

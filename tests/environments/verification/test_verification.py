@@ -240,6 +240,7 @@ def test_every_reason_is_tested():
     assert tabled | apart | rulings_of_others == set(Refusal)
 
 
+@pytest.mark.slow
 def test_human_references_are_refused_for_no_reason_that_depends_on_documentation_or_types():
     never = {Refusal.UNKNOWN_TOOL, Refusal.BAD_ARGUMENTS, Refusal.CANNOT_OPEN, Refusal.NONDETERMINISTIC}
     never |= {Refusal.UNSTABLE_STATE, Refusal.NOT_SOLVED, Refusal.TRIVIAL_POLICY, Refusal.EMPTY_REFERENCE}

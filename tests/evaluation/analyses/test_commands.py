@@ -100,6 +100,7 @@ def test_a_result_of_the_study_is_read_like_a_run() -> None:
     assert cost["gain"]["reference"] == pytest.approx(0.392, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_agreement_of_two_evaluations_and_of_two_arms(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", outcomes([True, True, False, False]))
     write_jsonl(tmp_path / "b.jsonl", outcomes([True, False, True, False]))
@@ -115,6 +116,7 @@ def test_agreement_of_two_evaluations_and_of_two_arms(tmp_path: Path) -> None:
     assert arms["templated-test"]["pairs"] == 400
 
 
+@pytest.mark.slow
 def test_similarity_finds_what_was_copied_from_an_evaluation_set(run: RunDirectory, tmp_path: Path) -> None:
     leaked = Task(id="leaked", origin="given", **{**dict(load_set("templated-dev")[0].spec), "split": "train"})
     write_jsonl(tmp_path / "tasks.jsonl", [*load_tasks(run), leaked])

@@ -78,6 +78,7 @@ def test_what_cannot_run_is_refused_before_anything_is_spent(arguments: list[str
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_analysis_runs_on_the_results_of_its_study(tmp_path: Path) -> None:
     raw = tmp_path / "r" / "t2-bfcl" / "raw"
     raw.mkdir(parents=True)

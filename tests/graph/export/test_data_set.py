@@ -45,6 +45,7 @@ def exported(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) ->
     )
 
 
+@pytest.mark.slow
 def test_every_task_and_rollout_is_a_row(exported: SimpleNamespace) -> None:
     tasks = load_tasks(exported.run)
     played = read_jsonl(exported.run.iteration(0).trajectories, Trajectory)
@@ -322,6 +323,7 @@ def test_the_client_has_what_is_called() -> None:
     inspect.signature(api.upload_folder).bind(repo_id="me/it", repo_type="model", folder_path="x", commit_message="y")
 
 
+@pytest.mark.slow
 def test_a_push_makes_a_private_repository_and_uploads_the_folder(
     evolved: RunDirectory, tmp_path: Path, hub: type[Hub]
 ) -> None:

@@ -21,6 +21,7 @@ def card_of(folder: Path) -> tuple[dict, str]:
     return parse_yaml(front, "card"), card
 
 
+@pytest.mark.slow
 def test_the_folder_has_what_others_load_and_nothing_of_the_trainer(evolved: RunDirectory, tmp_path: Path) -> None:
     done = export(evolved, tmp_path / "out", "--license", "apache-2.0")
     assert done.returncode == 0, done.stderr

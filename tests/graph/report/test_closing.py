@@ -39,6 +39,7 @@ def told(run: RunDirectory, summary: Summary, *overrides: str) -> str:
     return closing(run, load_recipe(run.settings_path, list(overrides)), [summary])
 
 
+@pytest.mark.slow
 def test_a_weakness_is_followed_to_the_task_and_its_effect(evolved: tuple[RunDirectory, Summary]) -> None:
     run, _ = evolved
     story = find_story(run, 2)

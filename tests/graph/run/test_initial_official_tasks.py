@@ -34,6 +34,7 @@ def every_class(tmp_path_factory: pytest.TempPathFactory) -> RunServices:
     return services(tmp_path_factory.mktemp("official"), *CLASSES)
 
 
+@pytest.mark.slow
 def test_all_categories_have_the_training_indices_and_no_other(every_class: RunServices) -> None:
     interruption = Interruption()
     with Progress() as progress:

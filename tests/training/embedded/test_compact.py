@@ -213,6 +213,7 @@ def test_any_valid_call_whose_values_are_said_reads_back(made: ToolCall) -> None
     assert json.dumps(read.arguments, sort_keys=True) == json.dumps(made.arguments, sort_keys=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_calls())
 def test_a_call_whose_values_nobody_said_is_written_literally_and_reads_back(made: ToolCall) -> None:

@@ -44,6 +44,7 @@ def tasks_file(folder: Path, tasks: Sequence[Task]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss_and_equal_seeds_make_equal_weights(tmp_path: Path) -> None:
     tasks = tasks_file(tmp_path, made_tasks())
     one, again = (warm_start(tasks, tmp_path / name, small_settings(15)) for name in ("one", "again"))

@@ -54,6 +54,7 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
     return kept
 
 
+@pytest.mark.slow
 def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch(starter: Path) -> None:
     played = step(starter, "A @pwd\n", "A end\n")
     assert played.sampler.versions == [DONE]

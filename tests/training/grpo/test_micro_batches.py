@@ -55,6 +55,7 @@ def pairs(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return pair
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["group_tokens", "grpo", "dapo", "dr_grpo"])
 def test_the_update_is_that_of_the_whole_step(loss: str, pairs: Callable[[str], SimpleNamespace]) -> None:
     """With rollouts of unlike length, so that a wrong normaliser would show."""
@@ -105,6 +106,7 @@ def test_a_round_in_micro_batches_resumes(
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
+@pytest.mark.slow
 def test_recomputed_activations_change_nothing(
     starter: Path, tmp_path: Path, pairs: Callable[[str], SimpleNamespace]
 ) -> None:

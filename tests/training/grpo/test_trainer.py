@@ -60,6 +60,7 @@ def broken(starter: Path, tmp_path_factory: pytest.TempPathFactory):
         yield play(starter, tmp_path_factory.mktemp("broken"), steps, environment, monkeypatch, loss="grpo")
 
 
+@pytest.mark.slow
 def test_rollouts_follow_the_plan(broken: SimpleNamespace) -> None:
     drawn = [(t.step, t.task_id, t.sample) for t in broken.trajectories]
     assert drawn == [
@@ -218,6 +219,7 @@ def test_out_of_memory_is_told_as_such(
         play(starter, tmp_path, [[small_tasks()[0]]], BFCLEnvironment(CLASSES), monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_learning_rate_falls_over_the_run_and_not_over_each_round(
     starter: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -31,6 +31,7 @@ def held(starter: Path, tmp_path_factory: pytest.TempPathFactory):
         yield play(starter, folder, steps, environment, monkeypatch, held_to_tools=True, updates_per_step=2, kl=0.01)
 
 
+@pytest.mark.slow
 def test_no_call_names_a_tool_that_is_not_offered(held: SimpleNamespace) -> None:
     called = {
         call.name

@@ -90,6 +90,7 @@ def seen(text: str) -> Observation:
 CALL = '<tool_call>\n{"name": "pwd", "arguments": {}}\n</tool_call>'
 
 
+@pytest.mark.slow
 def test_the_ids_of_an_episode_are_those_of_the_whole_conversation_rendered_at_once() -> None:
     """Exact prefixes: only where the template would rewrite history (earlier thinking) may the two differ."""
     names = ("pwd", "ls")

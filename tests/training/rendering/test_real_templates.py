@@ -72,6 +72,7 @@ CALLS = st.lists(
 EPISODES = st.lists(st.tuples(PLAIN, st.lists(st.tuples(CALLS, st.booleans()), max_size=2), PLAIN), max_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "thinking"), [("qwen2_5", None), ("qwen3", None), ("qwen3", False)])
 @settings(deadline=None, max_examples=40)
 @given(EPISODES)
@@ -148,6 +149,7 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 @settings(deadline=None, max_examples=100)
 @given(HOSTILE)

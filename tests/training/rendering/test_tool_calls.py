@@ -111,6 +111,7 @@ def schemas(calls: list[ToolCall]) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALL_FORMATS)
 @settings(deadline=None, max_examples=40)
 @given(calls=CALLS, said=st.sampled_from(["", "I look."]))
@@ -131,6 +132,7 @@ def test_what_a_template_writes_is_read_back(name: str, calls: list[ToolCall], s
     assert rendering.reader.read(message, stop, before + head, schemas(calls)) == tuple(calls)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(

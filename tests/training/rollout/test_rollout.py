@@ -360,6 +360,7 @@ class Counting:
         self._sampler.run(drivers, temperature=temperature, concurrency=concurrency)
 
 
+@pytest.mark.slow
 def test_rollouts_on_hosts_equal_those_in_the_process() -> None:
     policy, asked = trained_policy(), requests(made_tasks()[:24])
     limits = LIMITS.model_copy(update={"batch": 8})
@@ -378,6 +379,7 @@ def test_rollouts_on_hosts_equal_those_in_the_process() -> None:
     assert {result.outcome.success for result in results if result.outcome} == {True, False}
 
 
+@pytest.mark.slow
 def test_rollouts_on_a_host_that_goes_away_are_masked_and_the_rest_goes_on() -> None:
     policy, asked = trained_policy(), requests(made_tasks()[:24])
     limits = LIMITS.model_copy(update={"batch": 8})

@@ -16,6 +16,8 @@ from support.late import Late
 from environments.base import InputError
 from training.rollout.sampling import TokenPrompt
 
+pytestmark = pytest.mark.slow
+
 torch = Late("torch")
 transformers = Late("transformers")
 in_process = Late("training.rollout.in_process")

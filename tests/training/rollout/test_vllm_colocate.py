@@ -123,6 +123,7 @@ def chatters(count: int = 6) -> list[Chatter]:
     return [Chatter(seed, actions=3, longest=8) for seed in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", [False, True])
 def test_logprobs_are_the_trainers_before_and_after_an_update(made, adapter: bool) -> None:
     engine = made(adapter)

@@ -26,6 +26,8 @@ from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_preflight import check_engine
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
+pytestmark = pytest.mark.slow
+
 torch = Late("torch")
 
 FAKE = "http://fake:1"

@@ -19,6 +19,8 @@ from training.rollout.sampling import EngineFailure, FinishReason
 from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_requests import BadAnswer, EngineAnswer, MessageRequest, VersionSpan, WrongWeights, check
 
+pytestmark = pytest.mark.slow
+
 torch = Late("torch")
 
 A, B = "http://a:1", "http://b:2"

@@ -136,6 +136,7 @@ profiles = st.dictionaries(
 ).map(lambda labels: profile(1000, **labels))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(profiles, max_size=6))
 def test_updates_of_any_history(history):

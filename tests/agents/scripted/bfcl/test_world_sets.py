@@ -29,6 +29,7 @@ def test_start_states_are_those_of_the_held_out_split() -> None:
     assert not {start.id for start in starts} & {start.id for start in ENVIRONMENT.starts()}
 
 
+@pytest.mark.slow
 def test_what_is_found_has_the_form_of_its_family_and_is_found_again(few) -> None:
     found = found_tasks(ENVIRONMENT, "dev")
     assert set(found) == {family for family, one in FAMILIES.items() if one.explored}
@@ -42,6 +43,7 @@ def test_what_is_found_has_the_form_of_its_family_and_is_found_again(few) -> Non
     assert found_tasks(ENVIRONMENT, "dev") == found
 
 
+@pytest.mark.slow
 def test_the_command_makes_sets_that_load_and_replaces_none(few, tmp_path, monkeypatch, capsys) -> None:
     options = ["--folder", str(tmp_path), "--panel", "world-dev", "--panel", "world-turns-dev"]
     main(options)

@@ -117,6 +117,7 @@ def test_tasks_with_equal_starts_share_a_cluster_and_others_do_not(loaded):
     assert len(starts) >= CLUSTERS[loaded.name]
 
 
+@pytest.mark.slow
 def test_every_task_verifies_and_its_marks_are_those_of_a_replay(loaded):
     for task in loaded.tasks[:: 25 if loaded.name.startswith("world") else 4]:
         assert verify(task.spec, ENVIRONMENT, (), ()).accepted, task.id
