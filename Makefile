@@ -98,7 +98,8 @@ run-appworld: install appworld $(APPWORLD_RUN)/starter  ## the same on AppWorld'
 # Tasks of the synthetic world, and a policy that learnt from them, derive from AppWorld: they stay in ignored folders.
 $(APPWORLD_RUN)/held-out.jsonl:
 	mkdir -p $(@D)
-	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 30 --count 36 --set evaluation.tasks=null --output $@
+	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 30 --count 36 \
+	  --set evaluation.tasks=null --set evaluation.max_tokens=null --output $@
 
 $(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
 	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 20 --count 120 --output $@

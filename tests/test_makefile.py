@@ -1,0 +1,40 @@
+"""The recipes that targets of the Makefile name load with the settings that the targets state beside them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from graph.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+
+
+def _commands() -> list[list[str]]:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    given = dict(re.findall(r"^(\w+) := (\S+)$", text, re.MULTILINE))
+    text = re.sub(r"\$\((\w+)\)", lambda found: given.get(found[1], found[0]), text)
+    lines = [line.partition(" || exit")[0] for line in text.splitlines() if " --recipe " in line]
+    return [shlex.split(line.partition("$(if")[0]) for line in lines if not line.lstrip().startswith("@")]
+
+
+COMMANDS = _commands()
+
+
+def _values(command: list[str], option: str) -> list[str]:
+    return [value for name, value in itertools.pairwise(command) if name == option]
+
+
+def test_the_recipes_are_found() -> None:
+    assert {"graph.run_iteration", "graph.seed_tasks"} <= {word for command in COMMANDS for word in command}
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:80])
+def test_a_target_states_settings_that_its_recipe_takes(command: list[str]) -> None:
+    (recipe,) = _values(command, "--recipe")
+    load_recipe(ROOT / recipe, _values(command, "--set"))
