@@ -7,7 +7,8 @@ budgets. Their words are those of the committed reports, which a report of the c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from evaluation.study.breakdown import function_table, length_table
 from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
@@ -26,10 +27,10 @@ LIMIT_SECONDS = 300.0
 """CPU seconds that one arm and seed is meant to take at most."""
 
 
-def study_table(summary: StudySummary, reading: str = "") -> str:
+def study_table(summary: StudySummary, reading: str = "", *, by_function: bool = True) -> str:
     """Return all tables with their notes. Rates and differences are in percent points.
 
-    ``reading`` is put above the tables.
+    ``reading`` is put above the tables. Without ``by_function`` the tables that have a row per function are left out.
     """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
@@ -42,7 +43,7 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
     if facts.hypotheses is not None:
         lines += _hypotheses(facts.hypotheses)
     for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
-        lines += _success(summary, panel)
+        lines += _success(summary, panel, by_function)
     lines += _course(facts.arms)
     if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
         lines += _coverage(facts.arms)
@@ -59,7 +60,7 @@ def _hypotheses(found: Findings) -> list[str]:
     return lines + [line for sentence in rule(found) for line in (sentence, "")]
 
 
-def _success(summary: StudySummary, panel: str) -> list[str]:
+def _success(summary: StudySummary, panel: str, by_function: bool) -> list[str]:
     rows = []
     there = {name: cells[panel] for name, cells in summary.cells.items() if panel in cells}
     broken = {name: one.breakdown for name, one in there.items() if one.breakdown is not None}
@@ -98,7 +99,7 @@ def _success(summary: StudySummary, panel: str) -> list[str]:
     lines = [f"**{panel}** ({sizes})", "", *table, ""]
     if broken:
         lines += [*_table(*length_table(panel, broken)), ""]
-    if broken and "/" not in panel:
+    if by_function and broken and "/" not in panel:
         lines += [*_table(*function_table(panel, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[panel].differences.items() if panel in cells else ():
@@ -238,8 +239,17 @@ def _notes(summary: StudySummary) -> list[str]:
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:
-        notes.append(f"not there: {', '.join(facts.missing)}")
+        notes.append(f"not there: {', '.join(_by_arm(facts.missing))}")
     return [f"- {note}" for note in notes]
+
+
+def _by_arm(missing: Iterable[str]) -> Iterator[str]:
+    """Yield ARM-SEED of an arm that misses one seed, ARM-FIRST to LAST of one that misses several in a row."""
+    names = [name.rpartition("-") for name in missing]
+    for arm, group in groupby(names, key=lambda name: name[0]):
+        seeds = [int(seed) for _, _, seed in group]
+        in_a_row = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
+        yield f"{arm}-{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(f"{arm}-{seed}" for seed in seeds)
 
 
 def _labels(arms: dict[str, ArmFacts]) -> list[str]:
@@ -290,7 +300,7 @@ def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write summary, table and plots of all results of a mode; return the table.
+    """Write summary, tables and plots of all results of a mode; return the tables but for those by function.
 
     Development has separate files (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
     result.
@@ -299,12 +309,14 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
 
     summary = summarise(study, mode, place)
     said = place.output / READING_FILE
-    table = study_table(summary, said.read_text(encoding="utf-8") if mode == "test" and said.exists() else "")
+    reading = said.read_text(encoding="utf-8") if mode == "test" and said.exists() else ""
     stem = "summary" if mode == "test" else "development"
     text = json.dumps(summary.as_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(place.output / f"{stem}.json", [text.encode()])
-    write_atomically(place.output / f"{stem}.md", [table.encode()])
+    report = place.output / f"{stem}.md"
+    write_atomically(report, [study_table(summary, reading).encode()])
     for name, svg in study_plots(summary).items():
         # The name of a set may hold a colon, which some file systems refuse.
         write_atomically(place.output / "plots" / f"{stem}-{name.replace(':', '-')}.svg", [svg.encode()])
-    return table
+    written = f"\nThe same with success by function: {report}\n"
+    return study_table(summary, reading, by_function=False) + written

@@ -112,7 +112,8 @@ def test_a_whole_report(study, place):
     assert arm["shared_sequences"]["templated-dev"] == [pytest.approx(0.2), pytest.approx(0.5)]
     for told in ("**Partial**", "100: +25.0, 101: +25.0", "20 % in D_0, 50 %", "scripted roles", "prove nothing"):
         assert told in table
-    assert table == (place.output / "development.md").read_text()
+    file = place.output / "development.md"
+    assert table == f"{file.read_text()}\nThe same with success by function: {file}\n"
     plots = {path.name for path in (place.output / "plots").iterdir()}
     names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
     assert plots == {f"development-{name}.svg" for name in names}
@@ -631,8 +632,12 @@ def test_a_report_with_breakdown_and_lookup_has_their_tables_and_rows(tmp_path, 
     assert summary["full"]["templated-dev"]["mean"] == 0.5
     assert summary["full (lookup)"]["templated-dev"]["mean"] == 1.0
     assert summary["full"]["templated-dev"]["differences"]["full (lookup)"]["mean"] == -0.5
-    for told in ("minus grpo, by shape", "templated-dev by length", "templated-dev by function", "| mkdir | 1 |"):
+    for told in ("minus grpo, by shape", "templated-dev by length"):
         assert told in table
+    file = (place.output / "development.md").read_text()
+    for told in ("templated-dev by length", "templated-dev by function", "| mkdir | 1 |"):
+        assert told in file
+    assert "by function |" not in table
     assert "| full | 50.0 50.0 |" in table[table.index("**Coverage**") :], "by iteration"
     plain = write_report(made_study(tmp_path), "dev", place)
     assert "by shape" not in plain
@@ -648,3 +653,10 @@ def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_
     assert broken.run_hash(broken.recipe.arms[0], 100, "dev", None) == plain.run_hash(
         plain.recipe.arms[0], 100, "dev", None
     )
+
+
+def test_what_is_missing_is_told_by_arm(tmp_path, place):
+    study = made_study(tmp_path)
+    assert "- not there: grpo-100 to 102, " in write_report(study, "dev", place)
+    land(place, result(study, "grpo", 101, [YES, NO, NO, NO]))
+    assert "- not there: grpo-100, grpo-102, " in write_report(study, "dev", place)
