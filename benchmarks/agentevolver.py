@@ -1,13 +1,24 @@
 """Measures AgentEvolver's environment service of BFCL (one Ray actor per episode behind FastAPI) against ours.
 
-Opt-in: the service needs Ray, conda and bfcl_eval with all of its dependencies, which do not fit into this project's
-environment. Install and start it as its repository says (github.com/modelscope/AgentEvolver, ``env_service/``: the
-``setup.sh`` of the environment and ``launch_script/bfcl.sh``), on this machine, and name it in
-``COEVOLVE_AGENTEVOLVER``. What is sent follows the public client and test script of that repository: a message of the
-turn's calls, then one without a call that ends the turn, until the episode is over, then the evaluation.
+Opt-in: the service needs Ray and bfcl_eval with the clients of all its models, which do not fit into this project's
+environment. It is in github.com/modelscope/AgentEvolver, whose ``env_service/environments/bfcl/setup.sh`` asks for
+conda and clones BFCL. ``benchmarks/agentevolver.md`` was measured without either: in an environment of Python 3.11 with
+the ``requirements.txt`` beside ``setup.sh`` but uuid, with soundfile, and with bfcl-eval 2026.3.23 and what it requires
+but faiss-cpu and sentence-transformers; from that repository's root, ``DATA`` being the package's ``bfcl_eval/data``::
 
-Both play the same references of official tasks, one episode at a time. The note says how many of them the service
-evaluates as wrong.
+    cp -r $DATA env_service/environments/bfcl/bfcl_eval
+    cd env_service/environments/bfcl
+    python -c 'import bfcl_dataprocess as it; it.QwenFCHandler = dict; it.bfcl_task_preprocess(
+        ["multi_turn_base"], output_dir="bfcl_data")'
+    RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=268435456 bash ../../launch_script/bfcl.sh
+
+(``bfcl_dataprocess.py`` opens a model's handler, which it does not use, with the arguments of an earlier bfcl_eval.)
+``COEVOLVE_AGENTEVOLVER=http://127.0.0.1:8080`` then names the service. What is sent follows the public client and test
+script of that repository: a message of the turn's calls, then one without a call that ends the turn, until the episode
+is over, then the evaluation.
+
+Both play the same references of official tasks, one episode at a time. The note says how many episodes the service
+evaluates as wrong: it drops turns without a call, so the two of the 180 base references that have one fail there.
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ import os
 import time
 import uuid
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import httpx
@@ -57,7 +69,11 @@ def measure(repeats: int, limit: int = TASKS) -> Sequence[Measurement]:
             theirs.append(service.rate(tasks))
             served.append(_rate(there, specs))
             local.append(_rate(here, specs))
-    note = f"the service evaluates {service.wrong} of {service.played} references as wrong, ours none"
+    opening, playing = median(service.opening), median(service.playing)
+    note = (
+        f"the service evaluates {service.wrong} of {len(service.playing)} episodes as wrong, ours none; its median "
+        f"episode takes {opening:.2f} s to open (a new process imports bfcl_eval), {playing:.2f} s to play and evaluate"
+    )
     compared = f"references of {len(tasks)} official tasks, one at a time"
     return [
         of_pairs(
@@ -88,13 +104,15 @@ def _rate(environment: Environment, tasks: Sequence[TaskSpec]) -> float:
 
 
 class _Service:
-    """AgentEvolver's environment service at ``url``; counts the episodes and the references that it refuses."""
+    """AgentEvolver's environment service at ``url``; times its episodes, counts those evaluated as wrong."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, trust_env=False, timeout=ANSWER)
-        self.played = self.wrong = 0
+        self.wrong = 0
+        self.opening: list[float] = []  # seconds of each episode until its first message
+        self.playing: list[float] = []  # and from there to its end
         try:
-            listed = [self._ask("get_env_profile", params={"split": split}) for split in ("train", "test")]
+            listed = [self._ask("get_env_profile", params={"split": split}) for split in ("train", "val")]
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InputError(f"{SERVICE}={url} does not answer ({error}): start the service") from error
         self._ids = {str(name) for names in listed for name in names or ()}
@@ -112,7 +130,9 @@ class _Service:
 
     def _play(self, task: CategoryTask) -> None:
         instance = uuid.uuid4().hex
+        began = time.perf_counter()
         self._ask("create", task_id=_id(task), instance_id=instance, params={"model_name": "reference"})
+        opened = time.perf_counter()
         messages = [text for turn in task.spec.reference for text in (*_called(turn), "Done.")]
         for text in messages[:MESSAGES]:
             answer = self._ask("step", instance_id=instance, messages={"role": "assistant", "content": text})
@@ -120,7 +140,8 @@ class _Service:
                 break
         score = self._ask("evaluate", instance_id=instance, params={"sparse": True})
         self._ask("release", instance_id=instance)
-        self.played += 1
+        self.opening.append(opened - began)
+        self.playing.append(time.perf_counter() - opened)
         self.wrong += score != 1.0
 
     def _ask(self, what: str, **message: Any) -> Any:  # noqa: ANN401 - JSON

@@ -54,7 +54,7 @@ class Service(BaseHTTPRequestHandler):
 
     def answer(self, what: str, message: dict) -> object:
         if what == "get_env_profile":
-            return [*self.tasks] if message["params"]["split"] == "train" else []
+            return {"train": [*self.tasks], "val": []}[message["params"]["split"]]
         name = message["instance_id"]
         if what == "create":
             episode = BFCLEnvironment(max_steps=100).open(self.tasks[message["task_id"]])
@@ -89,7 +89,7 @@ def test_the_peers_service_plays_the_same_references(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(agentevolver.SERVICE, url)
         over_http, here = agentevolver.measure(1, limit=2)
     assert (over_http.name, here.name) == ("agentevolver: a host over HTTP", "agentevolver: this process")
-    assert over_http.note == "the service evaluates 1 of 2 references as wrong, ours none"
+    assert over_http.note.startswith("the service evaluates 1 of 2 episodes as wrong, ours none; its median episode")
     assert len(Service.released) == 2
 
 
