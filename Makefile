@@ -105,7 +105,7 @@ $(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
 	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 20 --count 120 --output $@
 
 $(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
-	$(BIN)/python -m training.warm_start --environment appworld --tasks $< --steps 100 --max-length 1536 --out $@
+	$(BIN)/python -m training.warm_start --environment appworld --tasks $< --steps 100 --max-length 2048 --out $@
 
 starter: install  ## make the starter policy anew, in build/starter (recipes/starter was made so)
 	mkdir -p build

@@ -41,7 +41,7 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
             if getattr(settings, section).held_to_tools:
                 check_held_to_tools(settings.policy, f"{section}.held_to_tools")
         check_starts(settings.signals, environment)
-        check_policy(settings.policy, settings.training, settings.sampling)
+        check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
         check_sampling(settings)
         check_engine(settings.sampling, settings.policy, settings.training)
         check_memory(settings)

@@ -38,3 +38,10 @@ def test_the_recipes_are_found() -> None:
 def test_a_target_states_settings_that_its_recipe_takes(command: list[str]) -> None:
     (recipe,) = _values(command, "--recipe")
     load_recipe(ROOT / recipe, _values(command, "--set"))
+
+
+def test_the_policy_that_run_appworld_makes_has_the_positions_that_its_recipe_asks_for() -> None:
+    made = re.search(r"warm_start --environment appworld .*--max-length (\d+)", (ROOT / "Makefile").read_text())
+    assert made is not None
+    settings = load_recipe(ROOT / "recipes" / "appworld-quickstart.yaml")
+    assert int(made[1]) >= max(settings.training.max_tokens, settings.evaluation.max_tokens or 0)

@@ -6,6 +6,7 @@ transformers, whose import takes seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,15 @@ class _Config(BaseModel):
     text_config: _Config | None = None
 
 
-def check_policy(policy: PolicySettings, training: TrainingSettings, sampling: SamplingSettings = IN_PROCESS) -> None:
+def check_policy(
+    policy: PolicySettings,
+    training: TrainingSettings,
+    sampling: SamplingSettings = IN_PROCESS,
+    scored_tokens: int | None = None,
+) -> None:
     """Raise InputError that names the key of a policy, device or token limit that a round of training would refuse.
 
+    ``scored_tokens`` is the limit of a run's evaluations where they have one of their own (``evaluation.max_tokens``).
     For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
     """
     folder = Path(policy_folder(policy.path))
@@ -51,7 +58,10 @@ def check_policy(policy: PolicySettings, training: TrainingSettings, sampling: S
         )
     elif not any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin")):
         raise InputError(f"policy.path: {policy.path} holds no weights (*.safetensors): name the folder of a model")
-    _check_config(policy.path, folder / "config.json", training)
+    limits = {"training.max_tokens": training.max_tokens}
+    if scored_tokens is not None:
+        limits["evaluation.max_tokens"] = scored_tokens
+    _check_config(policy.path, folder / "config.json", limits)
     card = PolicyDirectory(folder).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact" and training.seal is None:
         if policy.thinking is not None:
@@ -115,16 +125,15 @@ def _of_hub(name: str) -> Path:
         ) from None
 
 
-def _check_config(name: str, path: Path, training: TrainingSettings) -> None:
+def _check_config(name: str, path: Path, limits: Mapping[str, int]) -> None:
     if not path.is_file():
         raise InputError(f"policy.path: {name} holds no config.json: name the folder of a causal language model")
     config = read_json(path, _Config)
     config = config.text_config or config
     positions = config.max_position_embeddings
-    if positions is not None and positions < training.max_tokens:
-        raise InputError(
-            f"training.max_tokens is {training.max_tokens} and {name} has {positions} positions: lower max_tokens"
-        )
+    for key, tokens in limits.items():
+        if positions is not None and positions < tokens:
+            raise InputError(f"{key} is {tokens} and {name} has {positions} positions: lower max_tokens")
 
 
 def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine: Engine) -> None:

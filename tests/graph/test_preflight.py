@@ -78,6 +78,7 @@ def test_contexts_that_begin_in_start_states_need_one(
         ),
         (["policy.path={}/toolless", "evaluation.held_to_tools=true"], "evaluation.held_to_tools: {}/toolless writes"),
         (["policy.thinking=true"], "policy.thinking: "),
+        (["evaluation.max_tokens=1025"], "evaluation.max_tokens is 1025 and "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),
         (["training.max_tokens=5000"], "training.max_tokens is 5000 and "),
         (["evaluation.set=nope"], "evaluation.set: no evaluation set is called 'nope'"),
