@@ -30,6 +30,12 @@ ENVIRONMENT_NAME = ("environment", "name")
 
 _EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "signals", "roles", "memory", "tasks"}
 
+_OTHER_FILES = {
+    "base": "a study's recipe, which coevolve study runs",
+    "compute_environment": "a configuration of the launcher, which training.launch names as its config",
+}
+"""The first key of other files that lie in recipes/, and what each is."""
+
 Tree = dict[str, Any]
 
 
@@ -190,6 +196,8 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
         source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
+        if override is None and name in _OTHER_FILES:
+            return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
         return f"{source}: unknown key '{name}'{_suggestion(location)}"
     message = first["msg"].removeprefix("Value error, ")
     where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself

@@ -26,6 +26,8 @@ MISTAKES = [
     ("seed: 1\nseed: 2", [], "the key 'seed' occurs twice"),
     ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
+    ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
+    ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
     ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
     (
         "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
