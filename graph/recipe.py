@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
-from environments.checkout import QUICKSTART
+from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options_key
 from graph.settings import RunSettings, check_benchmark
@@ -113,7 +113,7 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
-    shipped = path.resolve().is_relative_to(QUICKSTART.parent)
+    shipped = find_recipe(path).resolve().is_relative_to(QUICKSTART.parent)
     return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
 
 

@@ -248,6 +248,14 @@ def test_the_shipped_recipes_are_valid_and_strict(path: Path) -> None:
             load_recipe(path, [f"{unknown}=1"])
 
 
+def test_a_shipped_recipe_warns_of_nothing_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_recipe(Path("recipes/quickstart.yaml"))
+    assert capsys.readouterr().err == ""
+
+
 MOVING = "training.seal.weights={dynamic: true}"
 STATIC = "training.seal.interface={recovery_hints: false, constraint_cues: false}"
 MODES = {
