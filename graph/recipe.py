@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
-from environments.checkout import QUICKSTART
+from environments.checkout import QUICKSTART, find_recipe
 from environments.registry import DEFAULT, find_attribute, is_import_path
 from environments.settings import with_options_key
 from graph.settings import RunSettings, check_benchmark
@@ -29,6 +29,12 @@ __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 ENVIRONMENT_NAME = ("environment", "name")
 
 _EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "signals", "roles", "memory", "tasks"}
+
+_OTHER_FILES = {
+    "base": "a study's recipe, which coevolve study runs",
+    "compute_environment": "a configuration of the launcher, which training.launch names as its config",
+}
+"""The first key of other files that lie in recipes/, and what each is."""
 
 Tree = dict[str, Any]
 
@@ -107,7 +113,7 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
-    shipped = path.resolve().is_relative_to(QUICKSTART.parent)
+    shipped = find_recipe(path).resolve().is_relative_to(QUICKSTART.parent)
     return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
 
 
@@ -190,6 +196,8 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
         source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
+        if override is None and name in _OTHER_FILES:
+            return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
         return f"{source}: unknown key '{name}'{_suggestion(location)}"
     message = first["msg"].removeprefix("Value error, ")
     where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself

@@ -309,6 +309,8 @@ def load_study(path: Path) -> Study:
     Raises InputError that names the file and the key.
     """
     tree = read_recipe(path)
+    if "base" not in tree:
+        raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
     try:
         recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:

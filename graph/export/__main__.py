@@ -177,10 +177,10 @@ def _data(run: RunDirectory, settings: RunSettings, folder: Path, given: _Given,
             f"{run.tasks_path}: {len(equal)} tasks equal held-out ones, {equal[0]} first: a data set with them would "
             "spoil the evaluation of whoever trains on it, remove them"
         )
-    rows = write_tables(content, folder, given.successes)
-    card = dataset_card(content, rows, given.licence, title, given.successes)
+    tables = write_tables(content, folder, given.successes)
+    card = dataset_card(content, tables, given.licence, title, given.successes)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return f"{rows[TASKS]} tasks and {rows[TRAJECTORIES]} trajectories with a card"
+    return f"{tables[TASKS].rows} tasks and {tables[TRAJECTORIES].rows} trajectories with a card"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from agents.chat.endpoint import model_of
 from environments.base import InputError
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, Column
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, Column, Written
 from graph.export.hub import REPOSITORY
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
@@ -47,8 +47,10 @@ def check_licence(name: str | None) -> None:
         raise InputError(f"--license {name!r} is not an identifier such as apache-2.0, mit or cc-by-4.0: write one")
 
 
-def dataset_card(content: RunContent, rows: Mapping[str, int], licence: str | None, title: str, successes: bool) -> str:
-    """Return the README.md of a data set with so many ``rows`` in each table.
+def dataset_card(
+    content: RunContent, tables: Mapping[str, Written], licence: str | None, title: str, successes: bool
+) -> str:
+    """Return the README.md of a data set with these ``tables``.
 
     ``licence`` is the user's; without one it is that of the benchmark's content. ``successes``: trajectories are those
     that succeeded.
@@ -73,7 +75,8 @@ def dataset_card(content: RunContent, rows: Mapping[str, int], licence: str | No
             {
                 "config_name": name,
                 "features": [_feature(key, column) for key, column in COLUMNS[name].items()],
-                "splits": [{"name": "train", "num_examples": rows[name]}],
+                # Without the bytes the library of data sets passes over the block, with a warning.
+                "splits": [{"name": "train", "num_bytes": tables[name].memory, "num_examples": tables[name].rows}],
             }
             for name in COLUMNS
         ],
@@ -86,8 +89,12 @@ def dataset_card(content: RunContent, rows: Mapping[str, int], licence: str | No
         "verification accepts are trained on in the next round.",
         "## Content",
         _table(("config", "rows", "one row is"), [
-            (TASKS, rows[TASKS], "a task of the run's task set"),
-            (TRAJECTORIES, rows[TRAJECTORIES], "a rollout that met the official rule" if successes else "a rollout"),
+            (TASKS, tables[TASKS].rows, "a task of the run's task set"),
+            (
+                TRAJECTORIES,
+                tables[TRAJECTORIES].rows,
+                "a rollout that met the official rule" if successes else "a rollout",
+            ),
         ]),
         _loading(),
         *(f"**{name}.** {note}" for name, note in _COLUMN_NOTES.items()),

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from environments.base import InputError, ToolCall
 from graph.export.content import RunContent, checked_json
@@ -19,7 +19,7 @@ from graph.report.digest import signal_words, weakness_words
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
 
-__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "Column", "write_tables"]
+__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "Column", "Written", "write_tables"]
 
 TASKS, TRAJECTORIES = "tasks", "trajectories"
 
@@ -96,8 +96,15 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
 Row = dict[str, Any]
 
 
-def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, int]:
-    """Write a Parquet file for each table below ``folder``, and return their rows by table.
+class Written(NamedTuple):
+    """What a table holds: its rows, and the bytes that they take in memory as Arrow lays them out."""
+
+    rows: int
+    memory: int
+
+
+def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, Written]:
+    """Write a Parquet file for each table below ``folder``, and return what each holds.
 
     ``successes``: trajectories that met the official rule only. Raises InputError for what no table can hold.
     """
@@ -194,17 +201,18 @@ def _checked_messages(one: Trajectory, content: RunContent) -> list[dict[str, An
     return chat_messages(one)
 
 
-def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> int:
+def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> Written:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([pa.field(name, _arrow(column)) for name, column in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
+    written = memory = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in _batches(rows):
             try:
-                writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=schema))
+                table = pa.RecordBatch.from_pylist(batch, schema=schema)
+                writer.write_batch(table)
             except (pa.ArrowInvalid, UnicodeEncodeError, OverflowError) as error:
                 first, last = batch[0]["id"], batch[-1]["id"]
                 raise InputError(
@@ -212,7 +220,8 @@ def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], conte
                     "or remove it"
                 ) from None
             written += len(batch)
-    return written
+            memory += table.nbytes
+    return Written(written, memory)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

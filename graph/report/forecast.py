@@ -148,7 +148,7 @@ def _times(requests: int, tokens: float | None) -> float | None:
 
 
 def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
-    """Return the requests of chat roles at most; a signal marks each rollout of an iteration at most once per kind."""
+    """Return the requests of chat roles at most; a signal marks each rollout that is read at most once per kind."""
     roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
     validates = settings.verification.enabled and settings.verification.mode != "deterministic"
 
@@ -165,7 +165,8 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
 
     contexts = rates.contexts
     if contexts is None:
-        contexts = signals.contexts_per_iteration or rollouts * len(signals.kinds) + signals.uncovered
+        read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
+        contexts = signals.contexts_per_iteration or read * len(signals.kinds) + signals.uncovered
     asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
     return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
 

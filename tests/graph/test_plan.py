@@ -15,7 +15,7 @@ from agents.spending import Request
 from graph.plan import RecipePlan
 from graph.recipe import QUICKSTART, load_recipe
 from graph.records import Evolution, StageSeconds
-from graph.report.forecast import RunRates, forecast
+from graph.report.forecast import NO_RATES, RunRates, forecast
 from memory.records import PAPER_KINDS, Measured
 from memory.run import read_json, write_json, write_jsonl
 from memory.settings import EvolutionSettings
@@ -128,6 +128,13 @@ def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None
     assert made.requests == 10 * 3 * 4 * 8 + 100 * 4 * 8
     assert (made.prompt_tokens, made.completion_tokens) == (made.requests * 100, made.requests * 40)
     assert made.money == pytest.approx(made.hours + made.requests * (100 * 1 + 40 * 2) / 1e6)
+
+
+def test_signals_of_the_last_step_alone_are_reflected_on() -> None:
+    settings = load_recipe(Path("recipes/paper-bfcl.yaml"))
+    assert settings.signals.last_steps == 1
+    contexts = 12 * (32 * 8 * 3)  # iterations, and the rollouts of one step by kind of signal
+    assert forecast(settings, NO_RATES).requests == contexts * (1 + 3 * 10 + 1) + 100 * (3 * 10 + 1)
 
 
 @pytest.mark.parametrize(("graph", "seconds"), [(30.0, 3 * 51.2 + 30), (80.0, 3 * 51.2 + 80 + 2 * (80 - 51.2))])

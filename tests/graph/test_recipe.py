@@ -26,6 +26,8 @@ MISTAKES = [
     ("seed: 1\nseed: 2", [], "the key 'seed' occurs twice"),
     ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
+    ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
+    ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
     ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
     (
         "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
@@ -244,6 +246,14 @@ def test_the_shipped_recipes_are_valid_and_strict(path: Path) -> None:
     for unknown in ("training.stepz", "signals.window_size", "nonsense"):
         with pytest.raises(InputError, match=f"unknown key '{unknown}'"):
             load_recipe(path, [f"{unknown}=1"])
+
+
+def test_a_shipped_recipe_warns_of_nothing_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_recipe(Path("recipes/quickstart.yaml"))
+    assert capsys.readouterr().err == ""
 
 
 MOVING = "training.seal.weights={dynamic: true}"

@@ -399,6 +399,11 @@ def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(shipped.recipe.sets.test) == {"templated-test", "longer-test", "turns-test"}
 
 
+def test_the_recipe_of_a_run_is_refused_as_what_it_is() -> None:
+    with pytest.raises(InputError, match=r"quickstart\.yaml: not a study's recipe"):
+        load_study(Path("recipes/quickstart.yaml"))
+
+
 def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     shipped, other = load_study(Path("recipes/study-seal.yaml")), load_study(Path("recipes/study.yaml"))

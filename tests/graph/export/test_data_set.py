@@ -100,6 +100,10 @@ def test_the_library_of_data_sets_loads_the_folder_offline(
         assert [one["id"] for one in loaded] == [row["id"] for row in rows]
         stated = next(one["features"] for one in exported.front["dataset_info"] if one["config_name"] == name)
         assert loaded.features._to_yaml_list() == stated, "the card describes other columns than the file has"
+        splits = datasets.load_dataset_builder(
+            str(exported.folder), name, cache_dir=str(tmp_path / "again")
+        ).info.splits
+        assert splits["train"].num_bytes, "the library passes over what the card says of the table"
     default = datasets.load_dataset(str(exported.folder), split="train", cache_dir=str(tmp_path))
     assert default.column_names == list(COLUMNS[TASKS])
     assert loaded[0]["messages"][1]["role"] == "assistant"
