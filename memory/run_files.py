@@ -149,14 +149,14 @@ class BranchDirectory(Folder):
     )
     validations = RunFile(
         f"{_VALIDATIONS}/",
-        "memory.records.AgentVerdict",
+        "memory.records.AgentValidation",
         written_by=(_VERIFY,),
         read_by=(_VERIFY,),
         meaning="One file per draft that a validator carried out, so that a resumed node does not ask again.",
     )
     verdicts = RunFile(
         "verdicts.jsonl",
-        "memory.records.Verdict",
+        "memory.records.DraftVerification",
         written_by=(_VERIFY,),
         read_by=(_UPDATE, _INITIAL, _FORKS),
         meaning="The verification result of each draft.",
@@ -216,7 +216,7 @@ class StageDirectory(Folder):
     )
     verdicts = RunFile(
         "verdicts.jsonl",
-        "memory.records.Verdict",
+        "memory.records.DraftVerification",
         written_by=(_UPDATE, _INITIAL),
         read_by=(_EXPLORED, _SUMMARY),
         meaning="Their verification results, after duplicates across branches and the quota were refused.",
@@ -376,7 +376,7 @@ class IterationDirectory(StageDirectory):
     )
     judgements = RunFile(
         "judgements.jsonl",
-        "memory.failures.Judgement",
+        "memory.failures.DeduplicationResult",
         written_by=(_DEDUPLICATE,),
         read_by=(_UPDATE, _EXPLORED, _FORKS),
         meaning="Whether the failure memory knew each context.",

@@ -72,8 +72,8 @@ def test_an_environment_of_ones_own(examples) -> None:
         tools=start.tools,
         reference=((ToolCall(name="open_desk"), ToolCall(name="borrow_book", arguments={"title": "novel"})),),
     )
-    ruling = verify(task, environment, known=(), held_out=())
-    assert ruling.reason is None, ruling.detail
+    result = verify(task, environment, known=(), held_out=())
+    assert result.reason is None, result.detail
     contract = examples("test_library").TestLibrary()
     assert contract.make().name == "library"
     assert contract.make_tasks(environment), "the contract finds tasks to play"

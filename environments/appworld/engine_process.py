@@ -30,7 +30,7 @@ _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_C
 
 
 class EngineProcess:
-    """A zygote (``engine/zygote.py``): the worker or the judge.
+    """A zygote (``engine/zygote.py``): the worker or the evaluator.
 
     Args:
         module: the program, as a module.

@@ -241,7 +241,7 @@ def _lock_path(url: str) -> Path:
 _ENGINE = "environments.appworld.engine"
 _SENT = (  # each after those that it imports
     *("code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
-    *("world", "verdicts", "stand_in"),
+    *("world", "evaluation_results", "stand_in"),
 )
 _INSTALL = """
 import sys, types
@@ -345,18 +345,18 @@ class ServedWorld:
         with after_code(given=True):
             return Executed.model_validate(reply)
 
-    def judged_diff(self) -> Difference:
-        """Return how the world differs from its task's start, by the server's own report (it has no other judge)."""
+    def evaluated_diff(self) -> Difference:
+        """Return how the world differs from its task's start, by the server's own report: it has no evaluator."""
         reply = self._ask("difference", self._limits.answer)
         with after_code(self._given_code):
             return Difference.model_validate(reply)
 
     def state(self) -> str:
-        """Return the canonical text of ``judged_diff``.
+        """Return the canonical text of ``evaluated_diff``.
 
         Equal texts mean equal states of one task, except for ids, times and codes.
         """
-        return json.dumps(self.judged_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        return json.dumps(self.evaluated_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     def evaluate(self) -> Evaluation:
         """Return the official evaluation of the current world."""

@@ -116,9 +116,9 @@ class PlayedWorld:
         return self._state
 
     def difference(self) -> Difference | None:
-        """Return the changes since the start by the judge, which agents' code cannot reach; None for a lost world."""
+        """Return the evaluator's changes since the start, out of reach of agents' code; None for a lost world."""
         if self._difference is None:
-            self._difference = self._unless_lost(self._world.judged_diff)
+            self._difference = self._unless_lost(self._world.evaluated_diff)
         return self._difference
 
     def evaluation(self) -> Evaluation | None:

@@ -20,9 +20,9 @@ from evaluation.analyses.recorded import (
     TargetChoice,
     one_line,
     open_targets,
+    read_attempts,
     read_iterations,
     read_tasks,
-    read_verdicts,
 )
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def agreement(
     with exit_statuses():
         from evaluation.analyses.agreement import agreement_table, agreements
 
-        found = agreements(read_verdicts(first), read_verdicts(second))
+        found = agreements(read_attempts(first), read_attempts(second))
         _show(RunsReport(runs={one.group: one for one in found}), as_json, agreement_table(found))
 
 

@@ -47,7 +47,7 @@ class Breakdown(Record):
 def broken_down(
     attempts: Attempts, minus: Attempts | None, shapes: Mapping[str, Shape], interval: Interval | None
 ) -> Breakdown:
-    """Return the breakdown of judged attempts; with ``minus``, attempts of another arm at the same tasks, differences.
+    """Return the breakdown of evaluated attempts; with ``minus``, an arm's attempts at the same tasks, differences.
 
     ``shapes`` has the call shape of every task; ``interval`` is that of the mean over call shapes.
     """

@@ -68,7 +68,7 @@ class MetricBySeed(Record):
 class Cell(Comparison):
     """An arm's success rate on one evaluation set.
 
-    ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not judged. ``extra_calls``:
+    ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not evaluated. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
     ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms of the recipe's
     ``compare``.
@@ -99,19 +99,19 @@ def cell(
     call shape, function and length too.
     """
     attempts = {seed: _of_set(result, panel) for seed, result in sorted(results.items())}
-    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
+    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_evaluated(one) for one in outcomes)}
     if not attempts:
         return None
     everything = [one for outcomes in attempts.values() for one in outcomes]
-    solved = [one for one in everything if one.success and _judged(one)]
-    judged = {seed: [one for one in outcomes if _judged(one)] for seed, outcomes in attempts.items()}
+    solved = [one for one in everything if one.success and _evaluated(one)]
+    evaluated = {seed: [one for one in outcomes if _evaluated(one)] for seed, outcomes in attempts.items()}
     extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
     return Cell(
-        **_summary(judged, None, shapes, function, breakdown),
+        **_summary(evaluated, None, shapes, function, breakdown),
         metrics=_metrics(attempts, metrics or {}),
         tasks=len({one.task for one in everything}),
         clusters=len({one.cluster for one in everything}),
-        infrastructure_errors=sum(not _judged(one) for one in everything),
+        infrastructure_errors=sum(not _evaluated(one) for one in everything),
         extra_calls=fmean(extra) if extra else None,
     )
 
@@ -125,7 +125,7 @@ def difference(
     *,
     breakdown: bool = False,
 ) -> Comparison | None:
-    """Return ``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
+    """Return ``arm`` minus ``other`` by seed, over the tasks that both were evaluated on; None without a seed of both.
 
     ``shapes``, ``function`` and ``breakdown`` as for ``cell``.
     """
@@ -134,14 +134,14 @@ def difference(
 
 
 def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, MetricBySeed]:
-    """Return the metrics over the attempts that were judged; one that is defined for no seed is left out."""
+    """Return the metrics over the attempts that were evaluated; one that is defined for no seed is left out."""
     found: dict[str, dict[str, float]] = {name: {} for name in metrics}
     for seed, outcomes in attempts.items():
-        broken = {one.cluster for one in outcomes if not _judged(one)}
+        broken = {one.cluster for one in outcomes if not _evaluated(one)}
         tried = [
-            Attempted(id=one.task, group=one.cluster, success=one.success, group_judged=one.cluster not in broken)
+            Attempted(id=one.task, group=one.cluster, success=one.success, group_evaluated=one.cluster not in broken)
             for one in outcomes
-            if _judged(one)
+            if _evaluated(one)
         ]
         for name, metric in metrics.items():
             value = metric(tried)
@@ -176,7 +176,7 @@ def _paired(
     right: dict[int, list[ArmOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
         ours, theirs = _of_set(arm[seed], panel), _of_set(other[seed], panel)
-        both = {one.task for one in ours if _judged(one)} & {one.task for one in theirs if _judged(one)}
+        both = {one.task for one in ours if _evaluated(one)} & {one.task for one in theirs if _evaluated(one)}
         if both:
             left[seed] = [one for one in ours if one.task in both]
             right[seed] = [one for one in theirs if one.task in both]
@@ -272,7 +272,7 @@ def _of_set(result: ArmResult, panel: str) -> list[ArmOutcome]:
     return [one for one in result.outcomes if one.panel == name and (not stratum or stratum in one.strata)]
 
 
-def _judged(outcome: ArmOutcome) -> bool:
+def _evaluated(outcome: ArmOutcome) -> bool:
     return outcome.infrastructure_error is None
 
 

@@ -23,7 +23,7 @@ from graph.report.digest import (
     one_line,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
     weakness_words,
 )
 from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout
@@ -230,10 +230,10 @@ def _origin(history: History, chain: Chain) -> Iterator[Passage]:
         ("explore", ", ".join(context.explore)),
     )
     rows += [Row(label, foreign(text)) for label, text in told if text]
-    if chain.judgement is not None:
-        known: str = chain.judgement.status
-        if chain.judgement.nearest is not None:
-            known += f", nearest {chain.judgement.nearest} (cosine {chain.judgement.cosine})"
+    if chain.deduplication is not None:
+        known: str = chain.deduplication.status
+        if chain.deduplication.nearest is not None:
+            known += f", nearest {chain.deduplication.nearest} (cosine {chain.deduplication.cosine})"
         rows.append(Row("memory", Text(one_line(known, LONG))))
     if len(rows) > 1:  # nobody reflects where exploration has no guide
         yield Passage(title_of("reflection", context.id), rows)
@@ -338,10 +338,10 @@ def _outcome_rows(outcomes: Sequence[Drafted], this: Task | None = None) -> Iter
     if not outcomes:
         yield Row("", Text("none", style=QUIET))
     for one in outcomes:
-        accepted = one.verdict is not None and one.verdict.accepted
-        label = "accepted" if accepted else "refused" if one.verdict is not None else "draft"
+        accepted = one.verification is not None and one.verification.accepted
+        label = "accepted" if accepted else "refused" if one.verification is not None else "draft"
         yield Row(label, Text(draft_words(one.draft, LONG)), GOOD if accepted else BAD)
-        words = verdict_words(one.verdict, LONG)
+        words = verification_words(one.verification, LONG)
         if one.task is not None:
             words = f"{words}: {'this task' if one.task == this else one.task.id}"
         yield Row("", Text(f"{one.draft.id}: {words}", style=QUIET))

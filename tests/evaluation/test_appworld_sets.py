@@ -220,14 +220,14 @@ def test_goals_stand_beside_the_success_and_its_interval() -> None:
     assert json.loads(score("dev", [attempted("a_1")], METRICS).model_dump_json())["metrics"]["tgc"] == 0.0
 
 
-def test_what_could_not_be_judged_is_in_no_figure() -> None:
+def test_what_could_not_be_evaluated_is_in_no_figure() -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", cause="dead"), attempted("b_1", True), attempted("c_1")]
     found = score("dev", outcomes, METRICS)
     assert (found.n, found.infrastructure_errors) == (3, 1)
     assert (found.metrics["tgc"], found.metrics["sgc"]) == (66.7, 50.0)
     assert score("dev", [attempted("a_1", cause="dead")], METRICS).metrics == {"success": 0.0}
     part = [attempted("a_1", True), attempted("a_2", cause="dead")]
-    assert score("dev", part, METRICS).metrics == {"success": 1.0, "tgc": 100.0}, "no scenario could be judged"
+    assert score("dev", part, METRICS).metrics == {"success": 1.0, "tgc": 100.0}, "no scenario could be evaluated"
 
 
 def test_the_words_of_a_fault_are_not_written() -> None:

@@ -55,7 +55,7 @@ def figures(
 
 
 def result(study: Study, arm: str, seed: int, solved: list[bool], **header: object) -> ArmResult:
-    """One arm and seed: ``solved`` are verdicts on tasks t0, t1, ..., two in each cluster."""
+    """One arm and seed: ``solved`` are results on tasks t0, t1, ..., two in each cluster."""
     made = study.recipe.arm(arm)
     iterations = () if made.untrained else (figures(0, success=0.3), figures(1, success=0.4))
     admissions = (3, 3) if made.match_admissions else None

@@ -60,7 +60,7 @@ class StepBatch:
     def columns(self) -> dict[str, list[Any]]:
         """Return what TRL asks of a rollout function, one list item per row.
 
-        TRL hands ``reward`` on to ``verdict_reward``; the mask tells it which tokens the policy wrote.
+        TRL hands ``reward`` on to ``outcome_reward``; the mask tells it which tokens the policy wrote.
         """
         return {
             "prompt_ids": [row.prompt_ids for row in self.rows],
@@ -424,6 +424,6 @@ def token_row(result: EpisodeResult, filler: int) -> TokenRow:
     return TokenRow(prompt_ids, ids, logprobs, mask, result.turn_begins, result.withheld)
 
 
-def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
+def outcome_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
     """Return, as TRL's reward function, what the rollouts computed. None leaves a row out of its group's baseline."""
     return reward

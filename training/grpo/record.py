@@ -280,7 +280,7 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         infrastructure_errors=len(trajectories) - len(scored),
         success=_mean(float(trajectory.success) for trajectory in scored),
         reward=_mean(trajectory.reward for trajectory in scored if trajectory.reward is not None),
-        mixed_groups=_mean(float(len(verdicts) == 2) for verdicts in groups.values()),
+        mixed_groups=_mean(float(len(outcomes) == 2) for outcomes in groups.values()),
         sampled_tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
         kl=log.kl,
         loss=log.loss,

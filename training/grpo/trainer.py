@@ -100,7 +100,7 @@ from environments.base import EnvironmentFault, InputError
 from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, StepBatch, step_seed, verdict_reward
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward, step_seed
 from training.grpo.lending import TokenRow, written_logps
 from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
@@ -557,7 +557,7 @@ def train(
         rollouts,
         model=rollouts.policy.model,
         args=config,
-        reward_funcs=[verdict_reward],
+        reward_funcs=[outcome_reward],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=rollouts.policy.tokenizer,
         callbacks=[callback],

@@ -302,7 +302,7 @@ function drawCharts() {
   );
   const reasons = [...new Set(rows.flatMap((one) => Object.keys(one.refused)))];
   charts.push(
-    chart("Drafts by verdict", "admitted, and refused by cause", names, [
+    chart("Drafts by verification result", "admitted, and refused by cause", names, [
       bar("admitted", "good", (one) => one.admitted),
       ...reasons.map((reason, i) =>
         bar(spoken(reason), COLORS[i % COLORS.length], (one) => own(one.refused, reason, 0)),
@@ -412,7 +412,7 @@ const FLOW = [
   ["signals", "Signals"],
   ["contexts", "Contexts"],
   ["drafts", "Drafts"],
-  ["verdicts", "Verdicts"],
+  ["verifications", "Verification"],
   ["tasks", "Tasks"],
 ];
 const BAD = new Set([
@@ -423,8 +423,8 @@ const BAD = new Set([
   "tasks:not admitted",
 ]);
 const tone = (node) => {
-  if (node === "verdicts:accepted" || node === "tasks:admitted") return "good";
-  return BAD.has(node) || node.startsWith("verdicts:") ? "quiet" : "plain";
+  if (node === "verifications:accepted" || node === "tasks:admitted") return "good";
+  return BAD.has(node) || node.startsWith("verifications:") ? "quiet" : "plain";
 };
 
 function drawFlow() {

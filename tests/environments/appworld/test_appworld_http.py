@@ -84,12 +84,12 @@ def test_a_server_answers_as_the_worker_does(engine: AppWorldEngine, backend: Ap
         for code in actions:
             assert served.execute(code) == own.execute(code), code
         assert served.state() == own.state()
-        assert served.judged_diff() == own.judged_diff()
+        assert served.evaluated_diff() == own.evaluated_diff()
         assert served.evaluate() == own.evaluate()
         assert not served.evaluate().success
 
 
-def test_an_official_task_is_judged_by_the_servers_evaluation(installation, backend) -> None:  # type: ignore[no-untyped-def]
+def test_an_official_task_is_evaluated_by_the_servers_evaluation(installation, backend) -> None:  # type: ignore[no-untyped-def]
     environment = AppWorldEnvironment(engine=backend)
     task = official_task(installation, WORLD, "train")
     solved = replay(environment, task).outcome
@@ -114,7 +114,7 @@ def test_the_apps_show_the_tasks_own_instruction(backend: AppWorldServers) -> No
     with backend.open(WORLD, "Water the plants.") as world:
         assert world.opening.instruction == "Water the plants."
         assert world.execute(show).output == "Water the plants.\n"
-        assert world.judged_diff().changes == {}
+        assert world.evaluated_diff().changes == {}
 
 
 def test_one_server_is_enough_for_tasks_of_ours(installation, servers) -> None:  # type: ignore[no-untyped-def]
@@ -183,7 +183,7 @@ def test_a_server_that_another_client_takes_over_is_noticed(quick, servers, task
             answer = httpx.post(f"{servers[0].url}/execute", json=show, timeout=60, trust_env=False).json()
             assert answer == {"output": "0\n"}
     with quick.open(WORLD) as world:
-        assert world.judged_diff().changes == {}
+        assert world.evaluated_diff().changes == {}
 
 
 def test_a_second_project_that_takes_a_server_over_is_noticed(quick: AppWorldServers) -> None:
@@ -192,8 +192,8 @@ def test_a_second_project_that_takes_a_server_over_is_noticed(quick: AppWorldSer
         with quick.open(WORLD) as other:
             other.execute(note("Shelf", "oak"))
             with pytest.raises(EnvironmentFault, match="another client opened a world there"):
-                world.judged_diff()
-            assert len(other.judged_diff().changes["simple_note.Note"].added) == 1
+                world.evaluated_diff()
+            assert len(other.evaluated_diff().changes["simple_note.Note"].added) == 1
 
 
 def test_an_episode_that_was_abandoned_leaves_nothing_to_the_next(quick: AppWorldServers) -> None:
@@ -202,7 +202,7 @@ def test_an_episode_that_was_abandoned_leaves_nothing_to_the_next(quick: AppWorl
     world.execute("kept = 1")
     world._give_up()
     with quick.open(WORLD) as fresh:
-        assert fresh.judged_diff().changes == {}
+        assert fresh.evaluated_diff().changes == {}
         assert fresh.execute("print(kept)").status is ExecutionStatus.FAILED
 
 

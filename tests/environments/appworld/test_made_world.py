@@ -76,7 +76,7 @@ def test_every_check_is_labelled_and_doing_nothing_fails_one(made: Installation)
         assert json.loads((folder / "ground_truth" / "metadata.json").read_text())["num_api_calls"] >= 4
 
 
-def test_the_packages_own_command_agrees_with_the_judge(
+def test_the_packages_own_command_agrees_with_the_evaluator(
     engine: AppWorldEngine, made: Installation, tmp_path: Path
 ) -> None:
     """``appworld evaluate`` on what worlds saved: two scenarios, one solved wholly, one in two of three variants."""

@@ -1,4 +1,4 @@
-"""Hypotheses of a study: which are refused, how one is judged, and what a report says of them."""
+"""Hypotheses of a study: which are refused, how one is evaluated, and what a report says of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.made_results import RECIPE, made_study, result
 
 from environments.base import InputError
-from evaluation.study.hypotheses import MOST, Hypothesis, Verdict, findings_of, verdict
+from evaluation.study.hypotheses import MOST, Conclusion, Hypothesis, conclusion, findings_of
 from evaluation.study.plan import Place
 from evaluation.study.recipe import Study
 from evaluation.study.records import ArmResult
@@ -97,14 +97,14 @@ def test_hypotheses_are_part_of_a_recipes_hash_and_of_no_results(tmp_path: Path)
         (0.1, 0.2, (0.05, 0.3), None, "not shown"),
     ],
 )
-def test_a_verdict_takes_a_corrected_p_and_an_interval_on_one_side(
+def test_a_result_takes_a_corrected_p_and_an_interval_on_one_side(
     expected: float,
     found: float,
     interval: tuple[float, float] | None,
     corrected: float | None,
-    reached: Verdict,
+    reached: Conclusion,
 ) -> None:
-    assert verdict(expected, found, interval, corrected) == reached
+    assert conclusion(expected, found, interval, corrected) == reached
 
 
 def landed(place: Place, study: Study) -> None:
@@ -197,6 +197,6 @@ def test_results_and_openings_of_another_text_of_the_recipe_are_told(
     assert facts["findings"][0]["verdict"] == "shown"
 
 
-def test_nothing_run_is_no_verdict() -> None:
+def test_nothing_run_is_no_result() -> None:
     (found,) = findings_of([Hypothesis(**GAIN)], [None], [3], by_shape=True)
     assert (found.verdict, found.found, found.seeds, found.holm) == ("not run yet", None, 0, None)

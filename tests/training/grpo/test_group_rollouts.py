@@ -104,7 +104,7 @@ def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
     assert step(starter, "A end\n").batch.references == ((),) * PARTS
 
 
-def test_an_episode_stops_at_its_limit_of_messages_and_is_judged_by_what_was_done(starter: Path) -> None:
+def test_an_episode_stops_at_its_limit_of_messages_and_is_evaluated_by_what_was_done(starter: Path) -> None:
     cut = step(starter, "A @pwd\n", "A end\n", max_episode_steps=1).trajectories
     assert {turn.stop_reason for one in cut for turn in one.turns} == {StopReason.EPISODE_STEPS}
     assert [one.reward for one in cut] == [1.0] * K + [0.0] * K

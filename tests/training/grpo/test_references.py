@@ -1,4 +1,4 @@
-"""References said in a policy's own format: ids, masks and verdicts, in the compact and in chat renderings."""
+"""References said in a policy's own format: ids, masks and results, in the compact and in chat renderings."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_an_infrastructure_error_is_left_out_and_weighs_one():
     assert weighed[0] == weighed[1] > 1.0
 
 
-def test_hints_reach_the_trajectory_and_its_verdict_is_that_of_the_environment():
+def test_hints_reach_the_trajectory_and_its_result_is_that_of_the_environment():
     seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
     (rollout,) = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
     assert rollout.turns[0].steps[0].observation.hint.kind == "missing_argument"
