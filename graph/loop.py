@@ -115,9 +115,9 @@ async def evaluate(state: LoopState, run: Run) -> LoopUpdate:
     iteration = _trained(run)
     await score_after(run, iteration)
     folder = run.directory.iteration(iteration)
-    if not folder.panel_after.exists():
+    if not folder.evaluation_after.exists():
         return {"digest": {"evaluate": [f"iteration {iteration}: no tasks are scored (evaluation.set)"]}}
-    before, after = (read_json(path, Score) for path in (folder.panel_before, folder.panel_after))
+    before, after = (read_json(path, Score) for path in (folder.evaluation_before, folder.evaluation_after))
     told = f"iteration {iteration}: success {before.success:.3f} before, {after.success:.3f} after, of {after.n} tasks"
     return {"digest": {"evaluate": lines([told])}}
 

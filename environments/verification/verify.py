@@ -229,7 +229,7 @@ def _fingerprint(
     own = fingerprint(draft)
     if own in held_out:
         return VerificationResult(
-            reason=Refusal.HELD_OUT, detail=f"A held-out panel has this task (fingerprint {own[:16]})."
+            reason=Refusal.HELD_OUT, detail=f"A held-out set has this task (fingerprint {own[:16]})."
         )
     if isinstance(held_out, HeldOut):
         # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.

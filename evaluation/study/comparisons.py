@@ -85,20 +85,20 @@ class Cell(Comparison):
 
 def cell(
     results: Mapping[int, ArmResult],
-    panel: str,
+    set_name: str,
     shapes: Shapes | None = None,
     function: str | None = None,
     metrics: Mapping[str, Metric] | None = None,
     *,
     breakdown: bool = False,
 ) -> Cell | None:
-    """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``panel``.
+    """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``set_name``.
 
     "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
     ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark. ``breakdown``: break it down by
     call shape, function and length too.
     """
-    attempts = {seed: _of_set(result, panel) for seed, result in sorted(results.items())}
+    attempts = {seed: _of_set(result, set_name) for seed, result in sorted(results.items())}
     attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_evaluated(one) for one in outcomes)}
     if not attempts:
         return None
@@ -119,7 +119,7 @@ def cell(
 def difference(
     arm: Mapping[int, ArmResult],
     other: Mapping[int, ArmResult],
-    panel: str,
+    set_name: str,
     shapes: Shapes | None = None,
     function: str | None = None,
     *,
@@ -129,7 +129,7 @@ def difference(
 
     ``shapes``, ``function`` and ``breakdown`` as for ``cell``.
     """
-    pair = _paired(arm, other, panel)
+    pair = _paired(arm, other, set_name)
     return None if pair is None else Comparison(**_summary(*pair, shapes, function, breakdown))
 
 
@@ -151,7 +151,7 @@ def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, Met
 
 
 def deciding_function(
-    arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], panel: str, shapes: Shapes
+    arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], set_name: str, shapes: Shapes
 ) -> str | None:
     """Return the function without whose tasks the differences of ``arms`` to ``other`` change most, in absolute sum.
 
@@ -159,7 +159,7 @@ def deciding_function(
     """
     moved: defaultdict[str, float] = defaultdict(float)
     for arm in arms:
-        pair = _paired(arm, other, panel)
+        pair = _paired(arm, other, set_name)
         if pair is None or not _known(pair[0], shapes):
             continue
         whole = fmean(_differences(*pair).values())
@@ -170,12 +170,12 @@ def deciding_function(
 
 
 def _paired(
-    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], panel: str
+    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], set_name: str
 ) -> tuple[Attempts, Attempts] | None:
     left: dict[int, list[ArmOutcome]] = {}
     right: dict[int, list[ArmOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
-        ours, theirs = _of_set(arm[seed], panel), _of_set(other[seed], panel)
+        ours, theirs = _of_set(arm[seed], set_name), _of_set(other[seed], set_name)
         both = {one.task for one in ours if _evaluated(one)} & {one.task for one in theirs if _evaluated(one)}
         if both:
             left[seed] = [one for one in ours if one.task in both]
@@ -267,8 +267,8 @@ def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) 
     return successes, tasks
 
 
-def _of_set(result: ArmResult, panel: str) -> list[ArmOutcome]:
-    name, _, stratum = panel.partition("/")
+def _of_set(result: ArmResult, set_name: str) -> list[ArmOutcome]:
+    name, _, stratum = set_name.partition("/")
     return [one for one in result.outcomes if one.panel == name and (not stratum or stratum in one.strata)]
 
 

@@ -249,8 +249,8 @@ def rule(findings: Findings) -> list[str]:
     if findings.other_results or findings.other_openings:
         results, openings = len(findings.other_results), findings.other_openings
         sentences.append(
-            f"**Written down before?** {results} results were made, and the test panels opened {openings} times, by "
-            "another text of the recipe than this one: its history says what was expected then."
+            f"**Written down before?** {results} results were made, and the held-out sets accessed {openings} times, "
+            "by another text of the recipe than this one: its history says what was expected then."
         )
     return sentences
 

@@ -258,7 +258,7 @@ class Study(Record):
     starter: str
     starter_sha256: str
     policies: dict[str, str]
-    panels: dict[str, str]
+    set_hashes: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
@@ -294,7 +294,7 @@ class Study(Record):
         settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
         run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings_as_recorded(settings)
         names = self.recipe.set_names(mode)
-        scored: JsonValue = [[name, self.panels[name]] for name in names]
+        scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
         # Stated limits alone: recorded hashes were taken without them.
         limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
         looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
@@ -325,15 +325,15 @@ def load_study(path: Path) -> Study:
         starter=starter,
         starter_sha256=_policy_hash(starter),
         policies={starter: _policy_hash(starter)},
-        panels={},
+        set_hashes={},
     )
     others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != starter}
     try:
-        panels = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
+        set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
         _check_matching(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return study.model_copy(update={"policies": study.policies | others, "panels": panels})
+    return study.model_copy(update={"policies": study.policies | others, "set_hashes": set_hashes})
 
 
 def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:

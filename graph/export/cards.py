@@ -177,11 +177,11 @@ def policy_card(
 def scores_of(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
     """Return the scores on the run's evaluation set: before the first round, and after each up to ``last``."""
     found = []
-    before = run.iteration(0).panel_before
+    before = run.iteration(0).evaluation_before
     if before.exists():
         found.append(("before training", read_json(before, Score)))
     for iteration in range(last + 1):
-        path = run.iteration(iteration).panel_after
+        path = run.iteration(iteration).evaluation_after
         if path.exists():
             found.append((f"after round {iteration}", read_json(path, Score)))
     return found

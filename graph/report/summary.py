@@ -273,7 +273,7 @@ def _seconds(folder: IterationDirectory) -> dict[str, float]:
 def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreChange | None:
     if settings.evaluation.scored is None:
         return None
-    before, after = (read_json(path, Score) for path in (folder.panel_before, folder.panel_after))
+    before, after = (read_json(path, Score) for path in (folder.evaluation_before, folder.evaluation_after))
     return ScoreChange(before=before, after=after)
 
 

@@ -1,4 +1,4 @@
-"""AppWorld's panels: who opens them, what an opening leaves behind, and the benchmark's figures of what was scored."""
+"""AppWorld's evaluation sets: who opens them, what an access leaves behind, and the benchmark's figures of scores."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     return made
 
 
-def items_of(panel: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
+def items_of(name: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
     """As the command selects them."""
     chosen = ScoringSettings(
         environment="appworld",
         model=model,
-        evaluation_set=(panel,),
+        evaluation_set=(name,),
         limit=limit,
         access_log=ledger,
     )
@@ -88,7 +88,7 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("panel", "ledger", "model", "says"),
+    ("name", "ledger", "model", "says"),
     [
         ("test_normal", None, MODEL, "add --access-log FILE"),
         ("test_challenge", None, MODEL, "add --access-log FILE"),
@@ -100,9 +100,9 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         ("test_normal", "", MODEL, "is a folder"),
     ],
 )
-def test_what_is_refused_is_not_noted(world, tmp_path, panel, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_refused_is_not_noted(world, tmp_path, name, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=says):
-        items_of(panel, None, None if ledger is None else tmp_path / ledger, model)
+        items_of(name, None, None if ledger is None else tmp_path / ledger, model)
     assert not (tmp_path / "l.jsonl").exists()
 
 
@@ -126,7 +126,7 @@ def official(task_id: str) -> TaskSpec:
     )
 
 
-def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> None:
+def test_only_a_evaluation_set_opens_the_worlds_of_a_test_split(world: Installation) -> None:
     """Whatever a task says of itself: the split that a world is of decides."""
     opened: list[str] = []
 
@@ -137,8 +137,11 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
         return SimpleNamespace(installation=world, api_docs={}, at_once=None, open=remember)
 
     world.full.joinpath("data", "api_docs").mkdir()
-    everybody, panel = AppWorldEnvironment(engine=engine()), OfficialSet(name="test_normal", ids=SPLITS["test_normal"])
-    theirs = SetEnvironment(panel, engine=engine())
+    everybody, test_set = (
+        AppWorldEnvironment(engine=engine()),
+        OfficialSet(name="test_normal", ids=SPLITS["test_normal"]),
+    )
+    theirs = SetEnvironment(test_set, engine=engine())
     everybody._reads = theirs._reads = frozenset()
     for task_id in SPLITS["test_normal"]:
         for task in (

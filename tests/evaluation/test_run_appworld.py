@@ -66,7 +66,7 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
 
 
 def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> None:
-    """The benchmark's solutions of one scenario and of one variant of the next, in the panel's own environment."""
+    """The benchmark's solutions of one scenario and of one variant of the next, in the set's own environment."""
     opened = select(
         ScoringSettings(
             environment="appworld",

@@ -93,8 +93,8 @@ def test_no_prompt_holds_a_held_out_wording(evolved, table: FaultyServer) -> Non
     prompts = {str(message["content"]) for request in table.requests for message in request.messages}
     assert len(prompts) > 50
     assert not human_wordings() & {run for text in prompts for run in shingles(text)}
-    panels = {text for found, _, task in held_out_tasks() if found == "panel" for text in task.turns if len(text) > 40}
-    assert not [text for text in panels if any(text in prompt for prompt in prompts)]
+    sets = {text for found, _, task in held_out_tasks() if found == "panel" for text in task.turns if len(text) > 40}
+    assert not [text for text in sets if any(text in prompt for prompt in prompts)]
 
 
 def test_what_was_refused_and_repaired_stands_in_the_ledger(evolved) -> None:

@@ -20,7 +20,7 @@ from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
@@ -286,7 +286,7 @@ def test_held_out_tasks_in_disguise_are_refused_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-async def test_a_panels_task_is_refused_as_sealed(tmp_path: Path) -> None:
+async def test_a_held_out_task_is_refused_as_sealed(tmp_path: Path) -> None:
     good, *_ = first_tasks()
     path = tmp_path / "mine.jsonl"
     path.write_text(dump_line(good))

@@ -179,9 +179,9 @@ def _iteration(
     write_json(folder.round, RoundRecord.model_validate_json(json.dumps(record)))
     seconds = {"train": 30.0 + number, "evolve": 4.0}
     write_json(folder.seconds, StageSeconds(seconds=seconds))
-    panels = [_score(share) for share in scores]
-    write_json(folder.panel_before, panels[0])
-    write_json(folder.panel_after, panels[1])
+    sets = [_score(share) for share in scores]
+    write_json(folder.evaluation_before, sets[0])
+    write_json(folder.evaluation_after, sets[1])
     summary = Summary(
         iteration=number,
         tasks=len(tasks),
@@ -189,7 +189,7 @@ def _iteration(
         refused=refused,
         signals=kinds,
         contexts=Contexts(new=len(new), known=wanted - len(new), left_out=len(signals) - wanted),
-        evaluation=ScoreChange(before=panels[0], after=panels[1]),
+        evaluation=ScoreChange(before=sets[0], after=sets[1]),
         seconds=seconds,
         cost=Cost(environment_calls=3 * sizes.group * groups, sampled_tokens=60 * sizes.group * groups),
     )

@@ -68,7 +68,7 @@ def result(study: Study, arm: str, seed: int, solved: list[bool], **header: obje
         "starter": study.starter_sha256,
         "initial_tasks": None if made.untrained else f"d0 of {seed}",
         "prompt_order": None if made.untrained else f"prompts of {seed}",
-        "panels": {"templated-dev": study.panels["templated-dev"]},
+        "panels": {"templated-dev": study.set_hashes["templated-dev"]},
         "limit": None,
         "labels": ("scripted roles",),
         "functions": 4,

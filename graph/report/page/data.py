@@ -147,7 +147,7 @@ def _evaluation(run: RunDirectory, number: int) -> Json | None:
     folder = run.iteration(number)
     found = {
         when: read_json(path, Score)
-        for when, path in (("before", folder.panel_before), ("after", folder.panel_after))
+        for when, path in (("before", folder.evaluation_before), ("after", folder.evaluation_after))
         if path.exists()
     }
     return {

@@ -158,8 +158,8 @@ def test_no_explorer_starts_in_a_held_out_state() -> None:
 
 
 def test_texts_of_honest_drafts_hold_no_held_out_wording() -> None:
-    panels = {" ".join(words(text)) for found, _, task in held_out_tasks() if found == "panel" for text in task.turns}
+    sets = {" ".join(words(text)) for found, _, task in held_out_tasks() if found == "panel" for text in task.turns}
     texts = [text for draft in honest() for text in draft.turns]
     assert len(human_wordings()) > 5000
-    assert not panels & {" ".join(words(text)) for text in texts}
+    assert not sets & {" ".join(words(text)) for text in texts}
     assert not human_wordings() & {run for text in texts for run in shingles(text)}

@@ -285,7 +285,7 @@ def test_without_verification_whatever_can_be_played_and_evaluated_is_accepted(t
         assert attempt(ENVIRONMENT, task, calls).success in (True, False)
 
 
-def test_panels_and_duplicates_are_refused_without_verification_too() -> None:
+def test_evaluation_sets_and_duplicates_are_refused_without_verification_too() -> None:
     task = GOOD["a change"]
     assert can_train(task, ENVIRONMENT, {fingerprint(task)}, ()).reason is Refusal.DUPLICATE
     assert can_train(task, ENVIRONMENT, (), {fingerprint(task)}).reason is Refusal.HELD_OUT

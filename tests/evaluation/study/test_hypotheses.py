@@ -179,7 +179,7 @@ def test_results_and_openings_of_another_text_of_the_recipe_are_told(
     """Hypotheses that are added or changed after a test set was opened were not written down before."""
     monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: {})
     opened_by = made_study(tmp_path, ARMS)
-    held = {"mode": "test", "panels": {"templated-test": opened_by.panels["templated-test"]}}
+    held = {"mode": "test", "panels": {"templated-test": opened_by.set_hashes["templated-test"]}}
     for seed in (0, 1, 2):
         for arm, solved in (("full", [YES] * 4), ("grpo", [NO] * 4)):
             own = {"recipe": opened_by.run_hash(opened_by.recipe.arm(arm), seed, "test", None)}
@@ -191,7 +191,9 @@ def test_results_and_openings_of_another_text_of_the_recipe_are_told(
     assert "ypothes" not in write_report(opened_by, "test", place)
     assert "hypotheses" not in json.loads((place.output / "summary.json").read_text())["study"]
     table = write_report(stating(tmp_path, GAIN), "test", place)
-    assert "**Written down before?** 6 results were made, and the test panels opened 1 times, by another text" in table
+    assert (
+        "**Written down before?** 6 results were made, and the held-out sets accessed 1 times, by another text" in table
+    )
     facts = json.loads((place.output / "summary.json").read_text())["study"]["hypotheses"]
     assert facts["other_results"] == ["full-0", "full-1", "full-2", "grpo-0", "grpo-1", "grpo-2"]
     assert facts["findings"][0]["verdict"] == "shown"

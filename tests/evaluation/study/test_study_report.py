@@ -449,7 +449,7 @@ def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place
     own, other = study.sets("dev")
     assert (own.environment, own.name, own.prefix) == ("bfcl", "templated-dev", "")
     assert (other.environment, other.name, other.prefix) == (LAMPS, "dev", f"{LAMPS}:")
-    assert study.panels[other.key] == other.sha256
+    assert study.set_hashes[other.key] == other.sha256
     assert study.sets("test")[0].held_out
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)

@@ -331,7 +331,7 @@ def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
 
 def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:
     told = overview(History.read(grown_run))["iterations"][0]["evaluation"]["after"]
-    score = Score.model_validate_json(grown_run.iteration(0).panel_after.read_text())
+    score = Score.model_validate_json(grown_run.iteration(0).evaluation_after.read_text())
     assert (told["success"], tuple(told["interval"]), told["n"]) == (score.success, score.widest, score.n)
 
 

@@ -48,7 +48,7 @@ def test_all_categories_have_the_training_indices_and_no_other(every_class: RunS
     assert sum(bool(task.withheld) for task in tasks) == sum(task.long_context for task in tasks) == 45
 
 
-def test_what_is_on_a_panel_is_refused_and_told(every_class: RunServices) -> None:
+def test_what_is_on_a_evaluation_set_is_refused_and_told(every_class: RunServices) -> None:
     (sealed, *_) = load_category("miss_func", ("train",))
     told: list[str] = []
     guarded = dataclasses.replace(every_class, held_out=frozenset({fingerprint(sealed.spec)}))
