@@ -11,7 +11,7 @@ APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
 SITE := .venvs/docs
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
-APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
+APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synthetic_world.build
 
 # Torch's worker threads spin while they wait, which starves the other process on a small machine.
 export OMP_WAIT_POLICY = PASSIVE

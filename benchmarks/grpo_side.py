@@ -110,7 +110,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
         environment,
         SETTINGS,
         keep=keep,
-        keep_lent=lambda _: None,
+        keep_demonstrations=lambda _: None,
         stopwatch=Stopwatch(),
     )
     rollouts.meter = meter

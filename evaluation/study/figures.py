@@ -25,7 +25,7 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class UsedBudget(Record):
-    """What one arm and seed used. Environment calls: rollouts, exploration and lent references.
+    """What one arm and seed used. Environment calls: rollouts, exploration and demonstrations.
 
     ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
     """

@@ -253,9 +253,9 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
             f"(training.max_new_tokens is {training.max_new_tokens})"
         )
     else:
-        lends = training.experimental.lend_reference != "none"
-        lend = "" if lends else "lend references (training.experimental.lend_reference: supervised), "
-        advice = f"{lend}start from a policy that solves some of the tasks, or give episodes more room "
+        demonstrated = training.experimental.lend_reference != "none"
+        add = "" if demonstrated else "add demonstrations (training.experimental.lend_reference: supervised), "
+        advice = f"{add}start from a policy that solves some of the tasks, or give episodes more room "
         limits = {name: getattr(training, name) for name in ("max_tokens", "max_actions", "max_episode_steps")}
         advice += f"(training.{', '.join(f'{name} is {limit}' for name, limit in limits.items() if limit is not None)})"
     return (

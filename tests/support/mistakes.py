@@ -184,10 +184,13 @@ CASES = {
         "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
     ),
     "world over a folder": Case(
-        "environments.appworld.made_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
+        "environments.appworld.synthetic_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
     ),
     "blind root of no world": Case(
-        "environments.appworld.made_world.build", "--world {}/run --blind-only", "{}/run has no full/data", a_folder
+        "environments.appworld.synthetic_world.build",
+        "--world {}/run --blind-only",
+        "{}/run has no full/data",
+        a_folder,
     ),
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is not a run, it has no settings.yaml"),
     "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),

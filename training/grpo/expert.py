@@ -51,7 +51,7 @@ from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Measured, Task
 from training.grpo.group_rollouts import GroupRollouts, token_row
-from training.grpo.lending import LENDABLE, TokenRow
+from training.grpo.off_policy_demonstrations import DEMONSTRABLE, TokenRow
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import play_references
 from training.settings import ExpertSettings
@@ -84,10 +84,10 @@ def learnt_from(
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
     ``since`` is the t of the set that the round before trained on, None for the first round. Only references that are
-    verified and may be learnt from (``lending.LENDABLE``) are among them. Without ``evolved`` GRPO never draws an
+    verified and may be learnt from (``DEMONSTRABLE``) are among them. Without ``evolved`` GRPO never draws an
     evolved task (``TaskSettings.uses_evolved``), and none is learnt from here: a static D_0 stays one.
     """
-    origins = LENDABLE if evolved else LENDABLE - {"evolved"}
+    origins = DEMONSTRABLE if evolved else DEMONSTRABLE - {"evolved"}
     usable = [task for task in tasks if task.origin in origins]
     if since is None:
         return usable, []

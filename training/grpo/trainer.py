@@ -36,7 +36,8 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
                          failed rollout is one of the N: it shrinks the update by its share.
             ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
-Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
+Demonstrate ``off_policy``: a reference takes the place of a row in a group without success
+            (``training.grpo.off_policy_demonstrations``).
             ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
 Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
 Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
@@ -67,7 +68,7 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 - Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
 - The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
   averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default), ``dynamic_sampling``, lending and the expert step are ours.
+- ``length_cost`` (off by default), ``dynamic_sampling``, off-policy demonstrations and the expert step are ours.
 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
 - Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
@@ -101,7 +102,7 @@ from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward, step_seed
-from training.grpo.lending import TokenRow, written_logps
+from training.grpo.off_policy_demonstrations import TokenRow, written_logps
 from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.withheld import Withheld

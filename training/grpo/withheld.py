@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from training.grpo.lending import TokenRow
+from training.grpo.off_policy_demonstrations import TokenRow
 
 OUT = -1e4
 """The logit of a withheld id: its probability is 0 in every float type, and its log-probability stays finite, so that

@@ -1,4 +1,4 @@
-"""Chat roles where programs are the actions: exploring, drafting, solving and verification in the made world."""
+"""Chat roles where programs are the actions: exploring, drafting, solving and verification in the synthetic world."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_server_that_hangs_costs_its_episode_and_is_used_again_when_it_answers
             hasty.open(WORLD)
         assert time.monotonic() - began < 30
         with either.open(WORLD) as other:
-            assert other._loan.server.url == spare
+            assert other._lease.server.url == spare
     finally:
         os.kill(pid, signal.SIGCONT)
     world.close()
@@ -188,7 +188,7 @@ def test_a_server_that_another_client_takes_over_is_noticed(quick, servers, task
 
 def test_a_second_project_that_takes_a_server_over_is_noticed(quick: AppWorldServers) -> None:
     with quick.open(WORLD) as world:
-        world._loan.give_back()  # as if it were on another machine
+        world._lease.release()  # as if it were on another machine
         with quick.open(WORLD) as other:
             other.execute(note("Shelf", "oak"))
             with pytest.raises(EnvironmentFault, match="another client opened a world there"):
@@ -250,7 +250,7 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
     survivor, doomed = servers
     both = AppWorldServers([doomed.url, survivor.url], installation, LIMITS)
     world = both.open(WORLD)
-    assert world._loan.server.url == doomed.url
+    assert world._lease.server.url == doomed.url
     timer = threading.Timer(0.5, os.kill, (doomed.pid, signal.SIGKILL))
     timer.start()
     with pytest.raises(EnvironmentFault, match=rf"^AppWorld's server {doomed.url}: /execute failed: "):
@@ -261,7 +261,7 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
     world.close()
     for _ in range(2):
         with both.open(WORLD) as other:
-            assert other._loan.server.url == survivor.url
+            assert other._lease.server.url == survivor.url
     with pytest.raises(
         InputError, match=f"environment.options.servers: AppWorld's server {doomed.url}: .*leave it out"
     ):

@@ -1,4 +1,4 @@
-"""TGC and SGC against hand-made tables; ``test_made_world.py`` compares the package's command with the evaluator."""
+"""TGC and SGC against hand-made tables; ``test_synthetic_world.py`` compares the package's command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted roles in the made world: they sign in, reach what they aim at, and their drafts are verified."""
+"""The scripted roles in the synthetic world: they sign in, reach what they aim at, and their drafts are verified."""
 
 from __future__ import annotations
 
