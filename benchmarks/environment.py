@@ -24,7 +24,7 @@ from environments.bfcl.package import CATEGORIES, simulator_class
 
 __all__ = ["measure"]
 
-LEAST = 1000.0  # tasks a second on one core that are expected of ours on the base category
+LEAST = 1000.0  # tasks per second on one core that are expected of ours on the base category
 PASSES = 3  # passes over a category in one half of a pair
 MAX_STEPS = 100  # officially a step may hold several calls: here each is a step, and a reference has 34 in a turn
 

@@ -119,7 +119,7 @@ class TaskSpec(Record):
     @model_validator(mode="after")
     def _one_reference_a_turn(self) -> Self:
         if len(self.turns) != len(self.reference):
-            raise ValueError(f"{len(self.turns)} turns but {len(self.reference)} reference turns: give one a turn")
+            raise ValueError(f"{len(self.turns)} turns but {len(self.reference)} reference turns: give one per turn")
         return self
 
 

@@ -73,8 +73,8 @@ THANKS = "Thanks."
 def conversations(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Return the tasks with one more user turn, ``THANKS``, in which nothing is asked for (ours).
 
-    SEAL's labels need such a turn to tell an abstention from a spurious call. Verification would refuse it, because it
-    has no effect.
+    SEAL's labels need such a turn to separate an abstention from a spurious call. Verification would refuse it,
+    because it has no effect.
     """
     return tuple(
         task.model_copy(

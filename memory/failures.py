@@ -88,7 +88,7 @@ class FailureMemory:
         self._settings = settings
         self._embedder = open_embedder(settings)
         if folder.exists() and not folder.is_dir():
-            _set_aside(folder, [folder], "it is no folder")
+            _set_aside(folder, [folder], "it is not a folder")
         with ExitStack() as opening:
             opening.enter_context(exclusive(folder / _LOCK, f"the failure memory {folder}"))
             if problem := _damage(folder / _DATABASE):
@@ -126,7 +126,7 @@ class FailureMemory:
         return all(len(self._contexts.get(ids=list(batch), include=[])["ids"]) == len(batch) for batch in batches)
 
     def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
-        """Tell new contexts from known ones, without writing; the results are in the order of ``contexts``.
+        """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
 
         A context is compared with the eligible ones of iterations before ``iteration``, so that a resumed run that has
         already remembered this batch gives the same results, and with those of the batch that have a smaller id and are
@@ -271,7 +271,7 @@ def _damage(database: Path) -> str | None:
     if not database.exists():
         return None
     if not database.is_file():
-        return f"{database.name} is no file"
+        return f"{database.name} is not a file"
     try:
         with closing(sqlite3.connect(database)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -292,7 +292,7 @@ class FailureContext(Record):
 
     @property
     def comparable(self) -> bool:
-        """Whether it has facts by which the failure memory can tell it from others with its signature."""
+        """Whether it has facts by which the failure memory can separate it from others with its signature."""
         return self.kind not in (Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
 
     def signature(self) -> str:

@@ -182,7 +182,7 @@ class AppWorldEnvironment:
             names = called(code) if call.name == PYTHON and isinstance(code, str) else (call.name,)
         except ValueError:  # it is not Python, and may do anything
             names = (PYTHON,)
-        return CanonicalStep(group, text, told="", change="", reads=all(name in self._reads for name in names))
+        return CanonicalStep(group, text, observation="", change="", reads=all(name in self._reads for name in names))
 
     @cached_property
     def _recorded(self) -> AppWorldEnvironment:

@@ -315,7 +315,7 @@ class ServedWorld:
         self._episode = secrets.token_hex(16)
         self._open = True
         self._given_code = False
-        told = self._post(
+        answer = self._post(
             "/initialize",
             limits.warm_up,  # a server's first world takes long
             experiment_name=f"coevolve-{self._episode[:12]}",
@@ -323,7 +323,7 @@ class ServedWorld:
             max_api_calls_per_interaction=limits.api_calls,
             timeout_seconds=limits.execute,
         )
-        if told.get("instruction") != own:
+        if answer.get("instruction") != own:
             raise InputError(
                 f"environment.options.servers: {lease.server.url} serves another task {task_id} than the installation "
                 "has: start it with the root of the same world"

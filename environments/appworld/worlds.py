@@ -234,10 +234,10 @@ class WorldRecord:
         """Return the tree of a start."""
         return self._starts.setdefault(task_id, _Node())
 
-    def opening(self, task_id: str, tell: Callable[[], WorldOpening]) -> WorldOpening:
+    def opening(self, task_id: str, read: Callable[[], WorldOpening]) -> WorldOpening:
         """Return the opening of a start, read once; it has the words of the first task that read it."""
         if task_id not in self._openings:
-            self._openings[task_id] = tell()
+            self._openings[task_id] = read()
         return self._openings[task_id]
 
     def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:

@@ -318,7 +318,7 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Verifica
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
             return VerificationResult(
-                reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and tells nothing."
+                reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and returns nothing informative."
             )
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."

@@ -106,7 +106,7 @@ def check_hypotheses(hypotheses: Sequence[Hypothesis], seeds: Mapping[str, int],
     for one in hypotheses:
         names = f"'{one.arm}' against '{one.against}'"
         if unknown := [name for name in one.pair if name not in seeds]:
-            raise ValueError(f"hypotheses name '{unknown[0]}', which is no arm: choose from {', '.join(seeds)}")
+            raise ValueError(f"hypotheses name '{unknown[0]}', which is not an arm: choose from {', '.join(seeds)}")
         if one.arm == one.against:
             raise ValueError(f"hypotheses compare '{one.arm}' with itself: name another arm")
         if frozenset(one.pair) in stated:

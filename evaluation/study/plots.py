@@ -98,7 +98,7 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
 
 
 def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
-    """A row an arm: each seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
+    """One row per arm: a seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
     if not rows:
         raise ValueError("no row to draw")
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]

@@ -210,7 +210,7 @@ class StudyRecipe(Strict):
             if other is not None and trained[other].seeds < arm.seeds:
                 raise ValueError(f"'{arm.name}' has more seeds than '{other}', whose admissions it matches")
         if unknown := [name for pair in self.compare for name in pair if name not in names]:
-            raise ValueError(f"compare names '{unknown[0]}', which is no arm: choose from {', '.join(names)}")
+            raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
         untrained = [arm.name for arm in self.arms if arm.untrained]
         check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained)
         return self
@@ -249,14 +249,14 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``starter`` is the policy that arms start from which name no other, ``policies`` the hashes of all by path.
+    ``initial_policy`` is the one that arms start from which name no other, ``policies`` the hashes of all by path.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
     sha256: str
-    starter: str
-    starter_sha256: str
+    initial_policy: str
+    initial_policy_sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
 
@@ -317,17 +317,17 @@ def load_study(path: Path) -> Study:
     _rename(shared, str(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
-    starter = _policy(shared)
+    initial_policy = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([text_as_recorded(tree), settings_as_recorded(shared)]),
-        starter=starter,
-        starter_sha256=_policy_hash(starter),
-        policies={starter: _policy_hash(starter)},
+        initial_policy=initial_policy,
+        initial_policy_sha256=_policy_hash(initial_policy),
+        policies={initial_policy: _policy_hash(initial_policy)},
         set_hashes={},
     )
-    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != starter}
+    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != initial_policy}
     try:
         set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
         _check_matching(study)

@@ -97,7 +97,7 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
     sizes = _sizes(summary, set_name)
     by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
-    table = _table((*head, "by seed", "extra calls a solved task", *metrics, *by_shape), rows)
+    table = _table((*head, "by seed", "extra calls per solved task", *metrics, *by_shape), rows)
     lines = [f"**{set_name}** ({sizes})", "", *table, ""]
     if broken:
         lines += [*_table(*length_table(set_name, broken)), ""]

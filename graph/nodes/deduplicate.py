@@ -25,9 +25,9 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
     is as of the iteration's start: ``update`` remembers this iteration's contexts. Without deduplication all are new,
     and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
-    new, told = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
+    new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
     runtime.stream_writer(progress("deduplicate", len(new), len(state.contexts), "contexts are new"))
-    return {"new": new, "digest": {"deduplicate": told}}
+    return {"new": new, "digest": {"deduplicate": digest}}
 
 
 def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[tuple[str, ...], list[str]]:

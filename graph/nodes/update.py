@@ -37,9 +37,9 @@ async def update(state: IterationState, runtime: Runtime[RunServices]) -> Iterat
     nothing. Raises InputError when a user's mistake ended every branch.
     """
     evolution, tasks = await asyncio.to_thread(join, runtime.context, state)
-    told = of_update(evolution, tasks)
-    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", told[1]))
-    return {"digest": {"update": told}}
+    digest = of_update(evolution, tasks)
+    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", digest[1]))
+    return {"digest": {"update": digest}}
 
 
 def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[Task]]:

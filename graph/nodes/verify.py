@@ -57,10 +57,14 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         verifications = await asyncio.gather(*tried)
     await asyncio.to_thread(write_jsonl, branch.verdicts, verifications)
     services.breaker.succeeded()
-    told = of_branch(state.weakness, verifications)
+    digest = of_branch(state.weakness, verifications)
     done = services.tally.add(state.stage, "verify", state.context_id)
-    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", told))
-    return {"digest": {"verify": of_verify(drafts, verifications)}, "branches": [told], "finished": [state.context_id]}
+    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", digest))
+    return {
+        "digest": {"verify": of_verify(drafts, verifications)},
+        "branches": [digest],
+        "finished": [state.context_id],
+    }
 
 
 def _unverified(services: RunServices, context: FailureContext) -> bool:

@@ -218,7 +218,7 @@ def _origin(history: History, chain: Chain) -> Iterator[Passage]:
     if chain.signal is not None:
         yield Passage(title_of("signal", chain.signal.id), [*_signal_rows(history, chain.signal, numbers_only=True)])
     rows = [Row("weakness", Text(weakness_words(context, LONG)))]
-    told = (
+    texts = (
         ("how", context.how),
         ("why", context.why),
         ("summary", context.summary),
@@ -229,7 +229,7 @@ def _origin(history: History, chain: Chain) -> Iterator[Passage]:
         ("diagnosis", " ".join(filter(None, (context.label, context.turn_cause)))),
         ("explore", ", ".join(context.explore)),
     )
-    rows += [Row(label, foreign(text)) for label, text in told if text]
+    rows += [Row(label, foreign(text)) for label, text in texts if text]
     if chain.deduplication is not None:
         known: str = chain.deduplication.status
         if chain.deduplication.nearest is not None:
@@ -285,11 +285,11 @@ def _turn(
     table.add_column("reference", ratio=2, overflow="fold")
     reference = task.reference[index] if task is not None and index < len(task.reference) else ()
     cells = [*_agent_cells(turn.steps, index, marks, full)] or [Text("  no action", style=QUIET)]
-    told = [foreign(call_words(call)) for call in reference]
-    for number in range(max(len(cells), len(told))):
+    expected = [foreign(call_words(call)) for call in reference]
+    for number in range(max(len(cells), len(expected))):
         table.add_row(
             cells[number] if number < len(cells) else "",
-            told[number] if number < len(told) else "",
+            expected[number] if number < len(expected) else "",
         )
     rows = [Row("user", foreign(turn.full_text))]
     found = trajectory.outcome.turns[index] if trajectory.outcome and index < len(trajectory.outcome.turns) else None

@@ -284,8 +284,8 @@ def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) 
     assert set(evolution.refused) <= {"duplicate", "empty_reference"}
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     known = {fingerprint(task) for task in first_tasks()}
-    sealed = held_out_fingerprints("bfcl")
-    results = [verify(task, ENVIRONMENT, known, sealed) for task in admitted(run)]
+    held_out = held_out_fingerprints("bfcl")
+    results = [verify(task, ENVIRONMENT, known, held_out) for task in admitted(run)]
     assert sum(not result.accepted for result in results) > len(results) / 2
     assert all(result.reason not in ("sealed", "duplicate") for result in results)
     assert summary_of(run).labels == ("scripted roles", "verification off", "100 % of drafts perturbed")

@@ -85,7 +85,7 @@ def test_settings_that_name_no_embedder_are_told(settings, told):
 
 
 def test_a_folder_that_is_not_there_is_told():
-    with pytest.raises(InputError, match="/no/folder is no folder"):
+    with pytest.raises(InputError, match="/no/folder is not a folder"):
         embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
 
 

@@ -65,7 +65,7 @@ def result(study: Study, arm: str, seed: int, solved: list[bool], **header: obje
         "mode": "dev",
         "recipe": study.run_hash(made, seed, "dev", admissions),
         "study": study.sha256,
-        "starter": study.starter_sha256,
+        "starter": study.initial_policy_sha256,
         "initial_tasks": None if made.untrained else f"d0 of {seed}",
         "prompt_order": None if made.untrained else f"prompts of {seed}",
         "panels": {"templated-dev": study.set_hashes["templated-dev"]},

@@ -60,7 +60,7 @@ class StepBatch:
     def columns(self) -> dict[str, list[Any]]:
         """Return what TRL asks of a rollout function, one list item per row.
 
-        TRL hands ``reward`` on to ``outcome_reward``; the mask tells it which tokens the policy wrote.
+        TRL hands ``reward`` on to ``outcome_reward``; the mask marks the tokens that the policy wrote.
         """
         return {
             "prompt_ids": [row.prompt_ids for row in self.rows],

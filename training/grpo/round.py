@@ -227,7 +227,7 @@ class _Round:
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trainer import RoundCallback, train, trainer_config
             from training.rollout.engines import open_sampler, weights_folder
-            from training.rollout.policy import load_starter
+            from training.rollout.policy import load_initial_policy
 
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
@@ -236,7 +236,7 @@ class _Round:
         check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
-        policy = load_starter(settings.policy.model_copy(update={"device": device}))
+        policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
         demonstrations: list[Trajectory] = []

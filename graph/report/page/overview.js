@@ -176,7 +176,7 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
       picture.append(svg("text", { class: "tick", x: x(i), y: HIGH - 6, "text-anchor": "middle" }, String(name)));
     }
     if (name === "start") return;
-    const told = series
+    const values = series
       .filter(
         (one) =>
           one.name &&
@@ -190,7 +190,7 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
       svg(
         "a",
         { href: address({}, String(name) === chosenName ? null : String(name)), tabindex: -1 },
-        svg("title", {}, `Iteration ${name}\n${told.join("\n")}`),
+        svg("title", {}, `Iteration ${name}\n${values.join("\n")}`),
         svg("rect", { class: "slot", x: LEFT + slot * i, y: TOP, width: slot, height: HIGH - TOP }),
       ),
     );

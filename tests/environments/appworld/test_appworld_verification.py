@@ -82,7 +82,7 @@ ACCOUNT_TEXT = 'Make a Simple Note account for "Olga" "Birk" with "o.birk@exampl
         (
             program_draft("Look at my profile.", "x = apis.supervisor.show_profile()"),
             Refusal.NO_EFFECT,
-            "tells nothing",
+            "returns nothing informative",
         ),
         (program_draft("Be done.", "apis.supervisor.complete_task()"), Refusal.TRIVIAL_POLICY, "complete_task()"),
         (program_draft(NOTE_TEXT, f"print('oak')\n{NOTE}"), Refusal.SUPERFLUOUS_CALL, "Turn 1, call 1, python"),

@@ -35,14 +35,14 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_evaluation_set_task_is_sealed():
+def test_every_evaluation_set_task_is_held_out():
     tasks = [task for name in set_names() for task in load_set(name)]
     assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
     assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
     assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(set_names())
 
 
-def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
+def test_no_slice_of_a_training_path_is_held_out_though_call_sequences_overlap():
     train = []
     for task in base_tasks(indices("train")):
         for start, length in product(range(12), (1, 2, 3)):
@@ -96,7 +96,7 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
             read("bfcl")
 
 
-def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_sealed():
+def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
     assert list(benchmark_of(depot()).held_out()) == []
     assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):

@@ -150,7 +150,7 @@ def test_a_value_may_not_come_from_a_later_turn():
     assert "turn 1, call 1: file_name='log.txt'" in result.detail
 
 
-def test_known_and_sealed_fingerprints_are_refused_and_sealed_comes_first():
+def test_known_and_held_out_fingerprints_are_refused_and_held_out_comes_first():
     task = GOOD["a change"]
     own = {fingerprint(task)}
     assert verify(task, ENVIRONMENT, own, ()).reason is Refusal.DUPLICATE

@@ -43,7 +43,10 @@ def land(place: Place, *results: ArmResult) -> None:
 @pytest.mark.parametrize(
     ("hypotheses", "says"),
     [
-        ([GAIN | {"arm": "ful"}], "hypotheses name 'ful', which is no arm: choose from grpo, full, random, starter"),
+        (
+            [GAIN | {"arm": "ful"}],
+            "hypotheses name 'ful', which is not an arm: choose from grpo, full, random, starter",
+        ),
         ([GAIN | {"against": "full"}], "hypotheses compare 'full' with itself"),
         ([GAIN, CHOICE, GAIN | {"expected": 2}], "hypotheses state 'full' against 'grpo' twice"),
         ([GAIN, GAIN | {"arm": "grpo", "against": "full"}], "'grpo' against 'full' twice, in one order or the other"),
