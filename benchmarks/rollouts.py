@@ -2,7 +2,7 @@
 
 Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
 judged by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
-compact rendering has prompts of 15 tokens instead of 500, which TRL's path cannot do: its figure stands alone.
+compact rendering has prompts of 15 tokens instead of 500, which TRL's path cannot do: its figure has no counterpart.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Attempts(NamedTuple):
-    """What was attempted, and how: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
+    """The conditions of the attempts: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
 
     outcomes: tuple[TaskOutcome, ...]
     rendering: str

@@ -46,7 +46,7 @@ Done = TypeVar("Done")
 
 
 class LoopInput(BaseModel):
-    """What starts the loop."""
+    """The input of the loop."""
 
     model_config = ConfigDict(extra="forbid")
 

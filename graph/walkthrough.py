@@ -37,7 +37,7 @@ OVERRIDES = (
     "signals.contexts_per_iteration=8",
     "evaluation.set=null",
 )
-"""What differs from recipes/grpo-base.yaml: the sizes, and no evaluation on held-out tasks (ours).
+"""The differences from recipes/grpo-base.yaml: the sizes, and no evaluation on held-out tasks (ours).
 
 There is no expert step: with so few tasks hardly a failure would be left to follow.
 """

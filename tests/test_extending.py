@@ -147,24 +147,24 @@ def test_a_sampler(examples) -> None:
                 sampling.TokenPrompt(ids=[1, 2, 3], max_new_tokens=50),
                 sampling.TokenPrompt(ids=[4], max_new_tokens=2),
             ]
-            self.heard: list = []
+            self.readable: list = []
 
         def observe(self):
             return self.prompts.pop(0) if self.prompts else None
 
         def act(self, message) -> None:
-            self.heard.append(message)
+            self.readable.append(message)
 
     drivers = [Driver(), Driver()]
     examples("uniform").UniformSampler(5).run(drivers, temperature=1.0, concurrency=1)
-    first, second = drivers[0].heard
+    first, second = drivers[0].readable
     assert first.context == 3
     assert second.context == 3 + len(first.ids) + 1
     assert first.finish_reason is sampling.FinishReason.STOP
     assert first.ids[-1] == 0
     assert 0 not in first.ids[:-1]
     assert len(second.ids) <= 2
-    assert drivers[0].heard == drivers[1].heard, "equal seeds draw equal ids"
+    assert drivers[0].readable == drivers[1].readable, "equal seeds draw equal ids"
 
 
 CHANGED = """

@@ -199,9 +199,9 @@ class Connection:
         """Whether the child runs: without a request, only the end of its connection can arrive."""
         if not self._open:
             return False
-        heard = select.poll()
-        heard.register(self._socket, select.POLLIN)
-        return not heard.poll(0)
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
+        return not readable.poll(0)
 
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
         """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""

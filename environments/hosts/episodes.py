@@ -260,7 +260,7 @@ def _answered(play: Callable[[], Any]) -> HostAnswer:
         body = written(play())
     except HostRefusal as refusal:
         return failed(refusal)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it, and the host goes on
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is sent it, and the host goes on
         return failed(_refusal(error))
     if len(body) > MAX_REPLY:
         return failed(HostRefusal(FailureKind.TOO_LONG, f"the answer has {len(body)} bytes, more than {MAX_REPLY}"))

@@ -50,7 +50,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on s
 
 
 class RunsReport(Record):
-    """What a command found, by the path that it was given."""
+    """The results of a command, by the path that it was given."""
 
     runs: dict[str, Any]
 

@@ -25,7 +25,7 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class UsedBudget(Record):
-    """What one arm and seed used. Environment calls: rollouts, exploration and demonstrations.
+    """The costs of one arm and seed. Environment calls: rollouts, exploration and demonstrations.
 
     ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
     """

@@ -224,7 +224,7 @@ def _notes(summary: StudySummary) -> list[str]:
     notes += [f"unequal budget: {sentence}" for sentence in facts.unequal_budgets]
     if facts.other_prompts:
         notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
-    held = [opening for opening in facts.openings if facts.mode == "test"]
+    held = [access for access in facts.openings if facts.mode == "test"]
     if facts.mode == "test":
         notes.append(f"the held-out sets were accessed {len(held)} times ({len({one.commit for one in held})} commits)")
     else:

@@ -21,7 +21,7 @@ from evaluation.study.records import ArmHeader, ArmResult, result_seeds
 from evaluation.test_access import StudyAccess, read_access_log
 
 STATISTICS = (
-    "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
+    "greedy decoding, one attempt per task; differences are paired by seed and task; 95 %: function_interval, a "
     "bootstrap that draws seeds, start states and functions with replacement, 10,000 replicates (a task belongs to the "
     "rarest function of its reference); interval (seeds outside, start states inside) and crossed_interval (one draw "
     "of start states for all seeds) do not resample functions; t: t_interval, Student's t over seeds"
@@ -103,7 +103,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     metrics = {set_name: sets[set_name.partition("/")[0]].benchmark.metrics for set_name in known}
     compared = _with_lookups(there)
     cells = {name: _cells(study, compared, name, known, metrics) for name in compared}
-    openings = tuple(read_access_log(place.access_log))
+    accesses = tuple(read_access_log(place.access_log))
     facts = StudyFacts(
         mode=mode,
         recipe=study.sha256,
@@ -117,9 +117,9 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         environment_calls=call_shares(arms, BASELINE),
         other_prompts=_other_prompts(headers),
-        openings=openings,
+        openings=accesses,
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
-        hypotheses=_findings(study, mode, cells, headers, openings) if study.recipe.hypotheses else None,
+        hypotheses=_findings(study, mode, cells, headers, accesses) if study.recipe.hypotheses else None,
     )
     return StudySummary(cells=cells, facts=facts)
 
@@ -129,7 +129,7 @@ def _findings(
     mode: Mode,
     cells: Mapping[str, Mapping[str, Cell]],
     headers: Mapping[str, Mapping[int, ArmHeader]],
-    openings: Sequence[StudyAccess],
+    accesses: Sequence[StudyAccess],
 ) -> Findings:
     """Return what came of the hypotheses on the mode's first evaluation set."""
     recipe, set_name = study.recipe, study.recipe.set_names(mode)[0]
@@ -144,7 +144,7 @@ def _findings(
         for seed, header in sorted(headers[name].items())
         if header.study != study.sha256
     ]
-    opened = [one for one in openings if one.recipe != study.sha256]
+    opened = [one for one in accesses if one.recipe != study.sha256]
     held = mode == "test"  # development is where recipes change
     return Findings(
         panel=set_name,

@@ -1,4 +1,4 @@
-"""What a run holds that can leave it: its tasks with their lineage, and the trajectories of its finished rounds."""
+"""The content of a run that can be exported: its tasks with their lineage, the trajectories of finished rounds."""
 
 from __future__ import annotations
 

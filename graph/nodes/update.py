@@ -30,7 +30,7 @@ Row = TypeVar("Row", bound=Record)
 
 
 async def update(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Join the branches: accepted drafts become tasks of the next round, and memory learns the contexts.
+    """Join the branches: accepted drafts become tasks of the next round, and the contexts are remembered.
 
     Reads every branch's folder, in order of id; writes interactions, drafts, verification results, tasks, memory.
     evolution.json is written last: with it the graph's part of the iteration is done. Repeating all of it changes

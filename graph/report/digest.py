@@ -32,20 +32,20 @@ KINDS = {
     "rare": "a rollout that combined tools as few others of the run did, but not it alone",
     "unsolved": "a failed rollout of a task whose calls no rollout of any task has made with success lately",
 }
-"""What the kinds of signal mean: the paper's (section 3.1), and unsolved (ours)."""
+"""The meaning of the kinds of signal: the paper's (section 3.1), and unsolved (ours)."""
 
 GROUP_KINDS = {
     "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
     "boundary": "a task that some rollouts of a group solve and others do not",
     "rare": "a task with a rollout with a sequence of calls that hardly any other has",
 }
-"""What they mean with ``signals.definition: group`` (ours)."""
+"""Their meaning with ``signals.definition: group`` (ours)."""
 
 COVERAGE = "a tool, or two one after the other, that no task or few tasks exercise; no rollout is behind it"
-"""What a context from coverage is (ours)."""
+"""The meaning of a context from coverage (ours)."""
 
 NEED = "a tool that few tasks exercise and at whose calls rollouts fail, or that none was asked for"
-"""What it is with ``signals.coverage_by: need`` (ours)."""
+"""Its meaning with ``signals.coverage_by: need`` (ours)."""
 
 REASONS = {
     "duplicate": "the task set has it already",
@@ -62,7 +62,7 @@ REASONS = {
     "solver": "the solver solves it too rarely or too often",
     "over_quota": "the iteration admits no more",
 }
-"""What the reasons of a refused draft mean; ``environments.verification.verify.Refusal`` defines them."""
+"""The meaning of the reasons of a refused draft; ``environments.verification.verify.Refusal`` defines them."""
 
 
 CAUSES = {

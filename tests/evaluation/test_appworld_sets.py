@@ -73,7 +73,7 @@ def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Inst
 
 
 @pytest.mark.process
-def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
+def test_each_access_to_a_test_split_is_logged(world: Installation, tmp_path: Path) -> None:
     ledger = tmp_path / "new" / "openings.jsonl"
     items = items_of("test_normal", None, ledger, MODEL)
     assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [

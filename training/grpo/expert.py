@@ -66,7 +66,7 @@ _LAST = 0.1
 
 @dataclass(frozen=True)
 class ExpertData:
-    """What an expert step learns from, as tokens: the references of each update, in order.
+    """The data of an expert step, as tokens: the references of each update, in order.
 
     ``references`` of new tasks are in each pass of them, ``replayed`` different ones of older tasks were drawn.
     ``left_out`` counts the references, new or drawn, that did not succeed under the limits of an episode.
@@ -292,7 +292,7 @@ def written_loss(
 ) -> torch.Tensor:
     """Return the sum over the rows' written tokens of -log pi(token), in nats, of logits divided by ``temperature``.
 
-    Logits are computed for these tokens alone. Padding stands behind the rows, where no token of theirs attends to it:
+    Logits are computed for these tokens alone. Padding is behind the rows, where no token of theirs attends to it:
     without a mask for it the attention is plainly causal, and cheaper. ``compact``: the model's head is TRL's, which
     has the temperature, skips what has no label, and never holds all logits at once; on a CPU it computes them all.
     """

@@ -403,7 +403,7 @@ class _Round:
 
 
 class _LoggedUpdate(BaseModel):
-    """What the trainer logged of one update, which it calls a step."""
+    """The trainer's log of one update, which it calls a step."""
 
     step: int
     kl: float | None = None

@@ -144,14 +144,14 @@ class RoundTrainer(GRPOTrainer):
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._withheld: Withheld | None = None
-        """What was withheld from the rows that are scored next."""
+        """The ids withheld from the rows that are scored next."""
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         super().__init__(rollout_func=self._roll_out, **given)
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
-            # TRL corrects for the sampler where it believes that vLLM samples. It would start an engine of its own: the
-            # rollouts have theirs, and load its weights themselves.
+            # TRL corrects for the sampler only where it is configured as if vLLM sampled. It would start an engine of
+            # its own: the rollouts have theirs, and load its weights themselves.
             self.use_vllm = True
             engine: Any = _LoadedByRollouts()
             self.vllm_generation = engine
@@ -212,7 +212,7 @@ class RoundTrainer(GRPOTrainer):
         if place == 0:
             scored = self._generate_and_score_completions(generation_batch)
             size = self.rollouts.settings.rollouts_per_task
-            # Tasks of one kind stand together in a plan: the order of groups is drawn, by the step's random state.
+            # Tasks of one kind are adjacent in a plan: the order of groups is drawn, by the step's random state.
             order = torch.randperm(len(scored["advantages"]) // size)
             if self.rollouts.ranks.count > 1:
                 order = torch.arange(len(order))  # they were played in the order of drawn_order
@@ -350,7 +350,7 @@ class RoundTrainer(GRPOTrainer):
 
 
 class _LoadedByRollouts:
-    """What TRL asks for the engine's weights before each step."""
+    """The object that TRL calls to load the engine's weights before each step."""
 
     def sync_weights(self) -> None:
         """Do nothing: the rollouts load them, and know whether they arrived."""

@@ -24,7 +24,7 @@ of every set is random, so that the first n tasks are a uniform sample of it.
 
 Run ``python -m environments.bfcl.templated.evaluation_sets`` to make the files of the first three families in
 ``panels/``: ids and strata, not tasks. A task that exploration found cannot be cut from the official data, so its calls
-are in the file, compressed so that nobody reads them by accident.
+are in the file, compressed so that they are not read by accident.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ RARE_BELOW = 5
 
 
 class Family(NamedTuple):
-    """What the tasks of a family's two sets are cut from.
+    """The source of the tasks of a family's two sets.
 
     ``lengths``: calls of a reference. ``two_turns``: the tasks have two user turns. ``explored``: tasks that
     exploration found join the slices of human paths.

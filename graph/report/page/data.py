@@ -287,7 +287,7 @@ def effect(history: History) -> Json:
 
     A pair is a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t, pairs
     taken as independent); None for a single pair. A weak task was chosen because it failed, so that it rises by
-    regression to the mean alone: only the difference to tasks of the same weakness could speak for the new tasks.
+    regression to the mean alone: only the difference to tasks of the same weakness is evidence for the new tasks.
     """
     followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
     marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)

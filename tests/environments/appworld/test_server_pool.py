@@ -64,14 +64,14 @@ def test_who_holds_all_of_them_does_not_wait_for_itself(urls: tuple[str, str]) -
 def test_a_thread_waits_for_another_until_the_deadline(urls: tuple[str, str]) -> None:
     pool = ServerPool(urls[:1])
     lease = pool.acquire(5, 5)
-    heard: list[str] = []
+    readable: list[str] = []
 
     def wait() -> None:
         with pytest.raises(EnvironmentFault) as caught:
             pool.acquire(0.2, 0.2)
-        heard.append(str(caught.value))
+        readable.append(str(caught.value))
         later = pool.acquire(20, 20)
-        heard.append(later.server.url)
+        readable.append(later.server.url)
         later.release()
 
     waiting = threading.Thread(target=wait)
@@ -79,7 +79,7 @@ def test_a_thread_waits_for_another_until_the_deadline(urls: tuple[str, str]) ->
     time.sleep(0.6)
     lease.release()
     waiting.join(30)
-    assert heard == [f"no server of AppWorld was free within 0.2 s: {urls[0]} plays another episode", urls[0]]
+    assert readable == [f"no server of AppWorld was free within 0.2 s: {urls[0]} plays another episode", urls[0]]
 
 
 def test_who_waits_for_an_episode_is_more_patient_than_who_waits_for_an_answer(urls: tuple[str, str]) -> None:

@@ -176,7 +176,7 @@ def test_without_call_shapes_success_is_tested_and_a_mean_over_shapes_is_not_kno
     assert (found.verdict, found.seeds, found.found, found.p) == ("no call shapes", 3, None, None)
 
 
-def test_results_and_openings_of_another_text_of_the_recipe_are_told(
+def test_results_and_accesses_of_another_text_of_the_recipe_are_told(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hypotheses that are added or changed after a test set was opened were not written down before."""

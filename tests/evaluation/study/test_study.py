@@ -365,7 +365,7 @@ def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         committed([recipe])
 
 
-def test_a_held_out_evaluation_set_needs_an_opening_that_is_noted(tmp_path: Path) -> None:
+def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path) -> None:
     assert [held_out(name) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
     ledger = tmp_path / "openings.jsonl"
     for place in (None, ledger):
