@@ -1,7 +1,7 @@
 """Measures the rollout phase in sampled tokens per second, against TRL's ``environment_factory``.
 
 Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
-judged by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
+scored by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
 compact rendering has prompts of 15 tokens instead of 500, which TRL's path cannot do: its figure has no counterpart.
 """
 

@@ -90,7 +90,7 @@ class Refusal(StrEnum):
     the turns, nor in earlier observations, nor in the docs.
 
     ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
-    earned a positive reward. ``not_validated``: no run of that agent could be judged, because its model did not answer.
+    earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
     ``solver``: a model that tried an accepted draft solved it too rarely or too often for the gate in the settings, or
     did not answer (``graph.nodes.verify``). ``over_quota``: the draft was accepted, and the iteration admits no more
     (``tasks.admissions``).
