@@ -11,7 +11,7 @@ APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
 SITE := .venvs/docs
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
-APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.made_world.build
+APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synthetic_world.build
 
 # Torch's worker threads spin while they wait, which starves the other process on a small machine.
 export OMP_WAIT_POLICY = PASSIVE
@@ -107,19 +107,19 @@ $(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
 $(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --environment appworld --tasks $< --steps 100 --max-length 2048 --out $@
 
-starter: install  ## make the starter policy anew, in build/starter (recipes/starter was made so)
+starter: install  ## train the initial policy again, in build/starter (recipes/starter was made so)
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
-starter-seal: install  ## make the starter that knows SEAL's cues anew, in build/starter-seal
+starter-seal: install  ## train the initial policy that knows SEAL's cues again, in build/starter-seal
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
 	  --set tasks.initial_guided=0.03 --output build/starter-seal-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
 
 WORLD := GorillaFileSystem,MathAPI,MessageAPI,TwitterAPI,TicketAPI,TradingBot,TravelAPI,VehicleControlAPI
-starter-world: install  ## make the starter of the world of all eight classes anew, in build/starter-world (40 minutes)
+starter-world: install  ## train the initial policy of the world of all eight classes again, in build/starter-world (40 minutes)
 	mkdir -p build
 	for part in "6000 22" "12000 23"; do set -- $$part; $(BIN)/python -m graph.seed_tasks \
 	  --recipe recipes/grpo-base.yaml --count $$1 --seed $$2 --set 'environment.options.classes=[$(WORLD)]' \

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from environments.base import Environment, Record
-from memory.records import AgentVerdict, Draft, Evidence, FailureContext, Interaction
+from memory.records import AgentValidation, Draft, Evidence, FailureContext, Interaction
 
 
 class RoleRefused(RuntimeError):
@@ -61,6 +61,6 @@ class Solver(Protocol):
 class Validator(Protocol):
     """Carries out a draft whose text and reference it reads, in the task's environment (CoEvolve, section 3.3)."""
 
-    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentVerdict:
+    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentValidation:
         """Return the result of one run. Raises RoleRefused when the run cannot be judged."""
         ...

@@ -226,7 +226,7 @@ class RolesSettings(Section):
         30,
         ge=1,
         le=10_000,
-        description="validator: actions in its episode, all turns together (CoEvolve, A.2: 30 steps an episode)",
+        description="validator: actions in its episode, all turns together (CoEvolve, A.2: 30 steps per episode)",
     )
     exploration: ExplorationSettings = ExplorationSettings()
     branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")

@@ -1,4 +1,4 @@
-"""What the chat roles spend: the ledger RUN/spending.jsonl, hard budgets, and a breaker for repeated failures."""
+"""The costs of the chat roles: the ledger RUN/spending.jsonl, hard budgets, and a breaker for repeated failures."""
 
 from __future__ import annotations
 

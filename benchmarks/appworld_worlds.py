@@ -1,6 +1,6 @@
 """Eight AppWorld worlds at once: the project's worker against a pool of `appworld serve environment` processes.
 
-Both play the same official task by its solution: open, execute, judge. The pool is driven as its own documentation
+Both play the same official task by its solution: open, execute, evaluate. The pool is driven as its own documentation
 says, a request each for initialize, execute, evaluate and close. Memory is the proportional share of every process of a
 side, so that pages which forked worlds share are counted once; what a world adds is its private memory.
 """
@@ -31,8 +31,8 @@ OPENED = 5  # worlds of which processor time and private memory are taken, one a
 CPU = 0.5  # seconds of processor time that a new episode may take of ours
 PRIVATE = 100.0  # MB that a world may add of ours
 _FIRST_USE = (
-    "a fresh process for each world and each verdict pays for the first use of every API and check again; a server's "
-    "process keeps what it has used, and runs agents' code beside the solutions"
+    "a fresh process for each world and each evaluation pays for the first use of every API and check again; a "
+    "server's process keeps what it has used, and runs agents' code beside the solutions"
 )
 _PATIENCE = 300.0  # seconds for one answer of a server
 _MB = 1e6
@@ -66,7 +66,7 @@ def measure(repeats: int, worlds: int = WORLDS, episodes: int = EPISODES) -> Seq
     code = official_task(installation, task_id, "train").reference[0][0].arguments["code"]
     work = _Work(installation, task_id, str(code))
     sides = [(_ours(work, worlds, episodes), _servers(work, worlds, episodes)) for _ in range(repeats)]
-    against = f"{worlds} worlds of our worker and its judge / {worlds} processes of `appworld serve environment`"
+    against = f"{worlds} worlds of our worker and its evaluator / {worlds} processes of `appworld serve environment`"
 
     def row(
         name: str, what: str, figure: Callable[[_Side], float], unit: str, most: float | None = None, note: str = ""
@@ -82,7 +82,7 @@ def measure(repeats: int, worlds: int = WORLDS, episodes: int = EPISODES) -> Seq
         row("memory", "memory of all processes, shared pages once", lambda side: side.memory, "MB"),
         row(
             "episodes",
-            f"open, execute the solution and judge, {worlds} at once",
+            f"open, execute the solution and evaluate, {worlds} at once",
             lambda side: side.rate,
             "episodes/s",
             note=_FIRST_USE,
@@ -194,6 +194,6 @@ def _memory() -> float:
     """Return the MB of all child processes and theirs, shared pages counted once (Linux)."""
     shares = []
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # the judge's children come and go
+        with suppress(psutil.NoSuchProcess):  # the evaluator's children come and go
             shares.append(process.memory_full_info().pss)
     return float(sum(shares)) / _MB

@@ -5,7 +5,7 @@ contexts each, their signatures distributed over BFCL's tools by Zipf's law, the
 values. Each memory is built once, through its own interface, and kept in build/benchmarks (0.2 GB and some minutes at
 30,000).
 
-A filtered query is the shorter way to write a judgement. It is approximate: the last rows count what it misses.
+A filtered query is the shorter way to write a comparison. It is approximate: the last rows count what it misses.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["measure"]
 SIZES = (300, 3_000, 30_000)
 CACHE = Path("build/benchmarks")
 BATCH = 24  # contexts of an iteration
-PROBES = 40  # contexts judged in one repeat, each of another signature
-LIMIT = 10.0  # milliseconds that one judgement may take
+PROBES = 40  # contexts compared in one repeat, each of another signature
+LIMIT = 10.0  # milliseconds that one comparison may take
 TEXTS = 10  # different texts of the history of repeated ones
 REPEATED = (300, 3_000)  # contexts of that history
 
@@ -116,19 +116,19 @@ def _now(size: int) -> int:
 
 
 def _one_by_one(folder: Path, size: int, repeats: int) -> list[Measurement]:
-    """Measure single judgements, and the first one after opening, which loads the index."""
+    """Measure single comparisons, and the first one after opening, which loads the index."""
     ours: dict[str, list[list[float]]] = {"cold": [], "warm": []}
     queried: dict[str, list[list[float]]] = {"cold": [], "warm": []}
     for repeat in range(repeats):
         probes = _probes(size, min(PROBES, size // 10), repeat)
-        judge, query = partial(_judge, now=_now(size)), partial(_query, now=_now(size))
-        for act, times in ((judge, ours), (query, queried)):
+        compare, query = partial(_compare, now=_now(size)), partial(_query, now=_now(size))
+        for act, times in ((compare, ours), (query, queried)):
             with FailureMemory(folder, MemorySettings()) as memory:
                 times["cold"].append([_milliseconds(partial(act, memory, probes[0]))])
         with FailureMemory(folder, MemorySettings()) as memory:
-            judge(memory, probes[0])
+            compare(memory, probes[0])
             query(memory, probes[0])
-            pairs = [[_milliseconds(partial(act, memory, probe)) for act in (judge, query)] for probe in probes[1:]]
+            pairs = [[_milliseconds(partial(act, memory, probe)) for act in (compare, query)] for probe in probes[1:]]
         ours["warm"].append([pair[0] for pair in pairs])
         queried["warm"].append([pair[1] for pair in pairs])
     return [_row(size, state, ours[state], queried[state]) for state in ("cold", "warm")]
@@ -140,11 +140,11 @@ def _row(size: int, state: str, ours: Sequence[Sequence[float]], other: Sequence
     name = f"deduplication: {size:,} contexts, {state}"
     against = "get and exact comparison / Chroma query with the same filter"
     if state == "cold":
-        return of_pairs(name, f"judge the first context after opening: {against}", pairs, "ms")
+        return of_pairs(name, f"compare the first context after opening: {against}", pairs, "ms")
     p95 = quantiles(every, n=20)[-1]
     return of_pairs(
         name,
-        f"judge one context (median of {len(ours[0])}): {against}",
+        f"compare one context (median of {len(ours[0])}): {against}",
         pairs,
         "ms",
         expected=f"p95 under {LIMIT:g} ms",
@@ -154,15 +154,15 @@ def _row(size: int, state: str, ours: Sequence[Sequence[float]], other: Sequence
 
 
 def _whole_batch(folder: Path, size: int, repeats: int) -> Measurement:
-    """Measure what an iteration waits for: opening the memory and judging its contexts, without Chroma's import."""
+    """Measure what an iteration waits for: opening the memory and comparing its contexts, without Chroma's import."""
     pairs = []
     for repeat in range(repeats):
         batch = _probes(size, BATCH, -1 - repeat)
-        ours = _milliseconds(partial(_judge_batch, folder, batch, _now(size)))
+        ours = _milliseconds(partial(_compare_batch, folder, batch, _now(size)))
         pairs.append(Pair(ours, _milliseconds(partial(_query_batch, folder, batch, _now(size)))))
     return of_pairs(
         f"deduplication: {size:,} contexts, a batch",
-        f"open the memory and judge {BATCH} contexts: get and exact comparison / Chroma query with the same filter",
+        f"open the memory and compare {BATCH} contexts: get and exact comparison / Chroma query with the same filter",
         pairs,
         "ms",
     )
@@ -239,22 +239,22 @@ def _recall(size: int, repeats: int) -> Measurement:
         "filter",
         pairs,
         "",
-        note=f"{statuses} judgements of {repeats} histories would be new instead of known",
+        note=f"{statuses} results of {repeats} histories would be new instead of known",
     )
 
 
 def _found(memory: FailureMemory, probe: FailureContext, now: int) -> tuple[float, float] | None:
     """Return the cosine of the nearest eligible context and that which the query finds, 0 if none; None if none is."""
-    (judgement,) = memory.judge([probe], now)
-    if judgement.cosine is None:
+    (result,) = memory.compare([probe], now)
+    if result.cosine is None:
         return None
     (distances,) = _query(memory, probe, now)["distances"]
-    return round(judgement.cosine, 3), round(1.0 - distances[0], 3) if distances else 0.0
+    return round(result.cosine, 3), round(1.0 - distances[0], 3) if distances else 0.0
 
 
-def _judge_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> None:
+def _compare_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> None:
     with FailureMemory(folder, MemorySettings()) as memory:
-        memory.judge(batch, now)
+        memory.compare(batch, now)
 
 
 def _query_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> None:
@@ -263,8 +263,8 @@ def _query_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> Non
             _query(memory, context, now)
 
 
-def _judge(memory: FailureMemory, context: FailureContext, now: int) -> object:
-    return memory.judge([context], now)
+def _compare(memory: FailureMemory, context: FailureContext, now: int) -> object:
+    return memory.compare([context], now)
 
 
 def _query(memory: FailureMemory, context: FailureContext, now: int) -> Any:  # noqa: ANN401 - Chroma's answer

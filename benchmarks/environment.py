@@ -1,6 +1,6 @@
 """Measures replay and evaluation of whole tasks: our public interface against bfcl_eval's executor and checker.
 
-Both start from the same call texts. Ours parses each, opens an episode, steps, ends turns and judges; the official one
+Both start from the same call texts. Ours parses each, opens an episode, steps, ends turns and scores; the official one
 evaluates the text, executes the reference beside it, and checks. The official executor never evicts its instances,
 so each of its runs has a name of its own, and what it left behind is removed outside of the measured time. Seconds
 are those of the one core that works, so that other processes on the machine do not count.
@@ -24,7 +24,7 @@ from environments.bfcl.package import CATEGORIES, simulator_class
 
 __all__ = ["measure"]
 
-LEAST = 1000.0  # tasks a second on one core that are expected of ours on the base category
+LEAST = 1000.0  # tasks per second on one core that are expected of ours on the base category
 PASSES = 3  # passes over a category in one half of a pair
 MAX_STEPS = 100  # officially a step may hold several calls: here each is a step, and a reference has 34 in a turn
 
@@ -44,7 +44,7 @@ class _Attempt:
 def measure(repeats: int, limit: int | None = None) -> Sequence[Measurement]:
     """Measure replays and evaluations per second and core: base and all categories, reference cached and not.
 
-    ``limit``: the first tasks of each category only. Raises RuntimeError when the two sides disagree on a verdict.
+    ``limit``: the first tasks of each category only. Raises RuntimeError when the two sides disagree on an outcome.
     """
     attempts = {category: _attempts(category, limit) for category in CATEGORIES}
     rows = []
@@ -136,8 +136,8 @@ def _check(attempts: Sequence[_Attempt]) -> float:
     for position, attempt in enumerate(attempts):
         steps = [[[text] for text in turn] for turn in attempt.texts]
         reference = [list(turn) for turn in attempt.texts]
-        verdict = multi_turn_checker(steps, reference, attempt.entry, attempt.category, f"{prefix}{position}")
-        if not verdict["valid"]:
+        result = multi_turn_checker(steps, reference, attempt.entry, attempt.category, f"{prefix}{position}")
+        if not result["valid"]:
             failed.append(attempt)
     seconds = time.process_time() - began
     for key in set(vars(multi_turn_utils)) - before:

@@ -1,8 +1,9 @@
 """`python -m benchmarks.gpu`: two rounds on a GPU with all weights and with LoRA, measured and held against the plan.
 
-Policies: a random Qwen3 of the shape of Qwen3-0.6B with the starter's tokenizer, and the embedded policy. Nothing is
-downloaded. What a random policy writes is malformed and gets an answer each time, so that rollouts reach their limits:
-sampling and training do the work of real rollouts of that length. ``--toy --device cpu`` does all of it at toy size.
+Policies: a random Qwen3 of the shape of Qwen3-0.6B with the initial policy's tokenizer, and the embedded policy.
+Nothing is downloaded. A random policy's output is malformed and is answered each time, so that rollouts reach their
+limits: sampling and training do the work of real rollouts of that length. ``--toy --device cpu`` does all of it at toy
+size.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class CaseResult(Record):
 
 
 class GpuReport(Record):
-    """What was measured, where. ``peak_flops``: of a matrix product on this device in that type, or as given."""
+    """The measurements and their device. ``peak_flops``: of a matrix product in that type on it, or as given."""
 
     device: str
     torch: str

@@ -26,7 +26,7 @@ from benchmarks.meter import Meter
 from benchmarks.trl_environment import environment_class
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Trajectory
-from training.grpo.group_rollouts import GroupRollouts, StepBatch, verdict_reward
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward
 from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trainer import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
@@ -110,7 +110,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
         environment,
         SETTINGS,
         keep=keep,
-        keep_lent=lambda _: None,
+        keep_demonstrations=lambda _: None,
         stopwatch=Stopwatch(),
     )
     rollouts.meter = meter
@@ -123,7 +123,7 @@ def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTr
     trainer = GRPOTrainer(
         model=rollouts.policy.model,
         args=config,
-        reward_funcs=[verdict_reward],
+        reward_funcs=[outcome_reward],
         train_dataset=Dataset.from_list(rows),
         processing_class=rollouts.policy.tokenizer,
         rollout_func=lambda prompts, trainer: rollouts.step(prompts, trainer).columns(),

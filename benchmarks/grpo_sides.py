@@ -2,7 +2,7 @@
 
 ``ours`` is RoundTrainer over the in-process sampler. ``trl`` is GRPOTrainer with ``environment_factory``, its own way
 to act over several turns. ``trl-on-our-rollouts`` is GRPOTrainer on the sampler's rollouts, with the seeds of ``ours``:
-what remains is the optimisation. TRL allows one trainer a process, hence the processes; one that waits uses no time.
+what remains is the optimisation. TRL allows one trainer per process, hence the processes; one that waits uses no time.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
         print("go", file=process.stdin, flush=True)
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output stands above")
+        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
     return Figures.model_validate_json(line)

@@ -43,7 +43,7 @@ CONTEXTS = 1_000
 HOSTS = 64
 PROCESSES = 4
 CAPACITY = 4  # episodes of a host at a time
-LEAST = 10.0  # contexts a second that the scheduler goes through, at least
+LEAST = 10.0  # contexts per second that the scheduler goes through, at least
 MOST_MEMORY = 1024.0  # megabytes that the graph's process may grow by
 LOOKS = (ToolCall(name="list_parcels"), ToolCall(name="open_gate"))
 RECIPE = """

@@ -1,8 +1,8 @@
 """Measures the rollout phase in sampled tokens per second, against TRL's ``environment_factory``.
 
 Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
-judged by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
-compact rendering has prompts of 15 tokens instead of 500, which TRL's path cannot do: its figure stands alone.
+scored by the official checker; prompts are equal id by id and only the policy's own tokens count. The embedded policy's
+compact rendering has prompts of 15 tokens instead of 500, which TRL's path cannot do: its figure has no counterpart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memory.run import read_jsonl
 __all__ = ["measure"]
 
 LEAST = 1.5  # times TRL's path
-STARTER = "recipes/starter"
+INITIAL_POLICY = "recipes/starter"
 TASKS, K = 8, 8
 
 
@@ -61,7 +61,7 @@ def _embedded(repeats: int) -> Measurement:
 
     torch.set_num_threads(1)
     tasks = _tasks()
-    policy = load_policy(STARTER, "cpu")
+    policy = load_policy(INITIAL_POLICY, "cpu")
     sampler = InProcessSampler(policy.model)
     environment = BFCLEnvironment(sorted({name for task in tasks for name in task.classes}))
     rates = []
@@ -77,7 +77,7 @@ def _embedded(repeats: int) -> Measurement:
     prompts = median(len(result.prompt_ids) for result in results)
     return Measurement(
         name="rollout phase, embedded policy, CPU time",
-        compared=f"in-process sampler, {STARTER}",
+        compared=f"in-process sampler, {INITIAL_POLICY}",
         ours=median(rates[1:]),
         unit="sampled tokens/s",
         spread=(min(rates[1:]), max(rates[1:])),

@@ -1,6 +1,6 @@
 """Measures the memory of a training step on CPU at three sizes of the policy, against what ``training.plan`` says.
 
-A policy is a random Qwen3 with the starter's tokenizer. Its round of two steps is trained as a run does it, in a
+A policy is a random Qwen3 with the initial policy's tokenizer. Its round of two steps is trained as a run does it, in a
 process of its own; the second step has the optimizer's moments. Memory is counted above the imports.
 """
 
@@ -32,7 +32,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "50 M": {"hidden_size": 640, "intermediate_size": 1920, "num_hidden_layers": 10, "num_attention_heads": 10},
     "100 M": {"hidden_size": 768, "intermediate_size": 2560, "num_hidden_layers": 13, "num_attention_heads": 12},
 }
-"""Widths and depths; 0.6 M is the starter's shape."""
+"""Widths and depths; 0.6 M is the initial policy's shape."""
 
 ROUND = (
     "iterations=1",
@@ -128,7 +128,7 @@ def planned(settings: RunSettings, tokens: int) -> DeviceNeed:
 
 
 def make_policy(folder: Path, size: Mapping[str, int], seed: int = 0) -> None:
-    """Write a random Qwen3 of that size, with the tokenizer and the rendering of the starter.
+    """Write a random Qwen3 of that size, with the tokenizer and the rendering of the initial policy.
 
     ``size`` holds keys of its config.json; key heads are half of the heads, and the head dimension is the hidden size
     over the heads, unless it says otherwise.
@@ -136,13 +136,13 @@ def make_policy(folder: Path, size: Mapping[str, int], seed: int = 0) -> None:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    starter = ROOT / INITIAL_POLICY
-    config = json.loads((starter / "config.json").read_text())
+    initial = ROOT / INITIAL_POLICY
+    config = json.loads((initial / "config.json").read_text())
     heads = size["num_attention_heads"]
     config |= {"num_key_value_heads": heads // 2, "head_dim": size["hidden_size"] // heads, **size}
     config["layer_types"] = ["full_attention"] * size["num_hidden_layers"]
     torch.manual_seed(seed)
     Qwen3ForCausalLM(Qwen3Config(**config)).save_pretrained(folder)
-    for file in starter.iterdir():
+    for file in initial.iterdir():
         if file.name not in ("config.json", "model.safetensors", "warm_start.json"):
             shutil.copy2(file, folder)

@@ -27,14 +27,14 @@ from training.rollout.settings import SamplingSettings
 
 __all__ = ["measure"]
 
-STARTER = ROOT / "recipes" / "starter"
+INITIAL_POLICY = ROOT / "recipes" / "starter"
 CONTEXT = 512
 CONCURRENCY = 32
 PROMPT, SUFFIX = 90, 30  # ids of the first prompt, and of each one after it
 
 
 class Size(NamedTuple):
-    """A policy to measure: ``layers`` of a random Qwen3, none for the starter; episodes, messages, tokens of each."""
+    """A policy to measure: ``layers`` of a random Qwen3 (none: the initial policy); episodes, messages, tokens."""
 
     name: str
     hidden: int
@@ -82,7 +82,7 @@ def measure(repeats: int) -> Sequence[Measurement]:
 
     torch.set_num_threads(1)
     settings = ServerSettings(start_timeout=1200)
-    check_servers(settings, ServedPolicy(str(STARTER)))
+    check_servers(settings, ServedPolicy(str(INITIAL_POLICY)))
     return [row for size in SIZES for row in _measure(size, settings, repeats)]
 
 
@@ -144,7 +144,7 @@ def _policy(size: Size, folder: Path) -> Policy:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    shutil.copytree(STARTER, folder)
+    shutil.copytree(INITIAL_POLICY, folder)
     if size.layers:
         torch.manual_seed(0)
         config = Qwen3Config(

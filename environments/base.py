@@ -4,7 +4,7 @@ An ``Environment`` opens single-use ``Episode`` objects. An episode takes action
 ``Observation``, and ends in an ``Outcome`` that holds the checks of every user turn. Everything else in the project
 (verification, roles, training, evaluation) is written against these types.
 
-``Turns`` and ``verdict`` implement the user turns of an episode and the outcome of all of them. Three optional
+``Turns`` and ``outcome_of_turns`` implement the user turns of an episode and the outcome of all of them. Three optional
 protocols extend ``Environment``: ``Limited`` bounds how many episodes are open at a time, ``Remote`` plays them
 elsewhere, so that calls are worth making at a time, and ``Recording`` answers equal calls from a cache instead of
 executing them again.
@@ -119,7 +119,7 @@ class TaskSpec(Record):
     @model_validator(mode="after")
     def _one_reference_a_turn(self) -> Self:
         if len(self.turns) != len(self.reference):
-            raise ValueError(f"{len(self.turns)} turns but {len(self.reference)} reference turns: give one a turn")
+            raise ValueError(f"{len(self.turns)} turns but {len(self.reference)} reference turns: give one per turn")
         return self
 
 
@@ -316,7 +316,9 @@ class FailureNames(NamedTuple):
     not_reached: str
 
 
-def verdict(turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None) -> Outcome:
+def outcome_of_turns(
+    turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None
+) -> Outcome:
     """Return the outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
 
     The failure is that of the first turn with a failed check, its state before its response; without one, that of the

@@ -296,8 +296,8 @@ class Benchmark(Generic[Section]):
         """Return notes for a reader of a category's scores."""
         return ()
 
-    def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
-        """Return notes for a reader of a set's scores; ``unjudged`` attempts ended in an infrastructure error."""
+    def evaluation_notes(self, unevaluated: int) -> tuple[str, ...]:
+        """Return notes for a reader of a set's scores; ``unevaluated`` attempts ended in an infrastructure error."""
         return ()
 
     def published_error(self, error: str) -> str:

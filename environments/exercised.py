@@ -39,7 +39,7 @@ def program_parameters(tools: Iterable[ToolSpec]) -> dict[str, str]:
 
 
 def functions_of(call: ToolCall, parameter: str | None) -> Sequence[str]:
-    """Return the functions that a call calls; ``parameter`` holds its program, None where the call is no program."""
+    """Return the functions that a call calls; ``parameter`` holds its program, None where the call is not a program."""
     code = call.arguments.get(parameter) if parameter is not None else None
     if not isinstance(code, str):
         return (call.name,)

@@ -14,14 +14,14 @@ class Attempted(NamedTuple):
     """One completed attempt at one task.
 
     ``id`` is the task's. ``group`` is the unit that the benchmark scores as a whole, such as the scenario that the
-    task is a variant of; None for a task on its own. ``success`` is the official result. ``group_judged`` is False
+    task is a variant of; None for a task on its own. ``success`` is the official result. ``group_evaluated`` is False
     where an infrastructure error ended another attempt of the group, so that the given attempts are not all of it.
     """
 
     id: str
     group: str | None
     success: bool
-    group_judged: bool = True
+    group_evaluated: bool = True
 
 
 Metric: TypeAlias = Callable[[Sequence[Attempted]], float]

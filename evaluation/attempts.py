@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Attempts(NamedTuple):
-    """What was attempted, and how: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
+    """The conditions of the attempts: the rendering's name, the decoding in words, notes, and what an endpoint cost."""
 
     outcomes: tuple[TaskOutcome, ...]
     rendering: str
@@ -132,12 +132,12 @@ def attempt(
         chunk = items[begin : begin + batch]
         requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
         results = run_episodes(policy, sampler, environment, requests, limits, temperature=0.0, over=count)
-        outcomes += [judge(item, result) for item, result in zip(chunk, results, strict=True)]
+        outcomes += [task_outcome(item, result) for item, result in zip(chunk, results, strict=True)]
         print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
     return tuple(outcomes)
 
 
-def judge(item: Item, result: EpisodeResult) -> TaskOutcome:
+def task_outcome(item: Item, result: EpisodeResult) -> TaskOutcome:
     """Return the outcome record of one finished attempt."""
     observations = [step.observation for turn in result.turns for step in turn.steps]
     stops = count_stops(result.turns)
@@ -152,7 +152,7 @@ def outcome_of(
     fault: str | None,
     stop_reasons: Mapping[StopReason, int] | None = None,
 ) -> TaskOutcome:
-    """Return the record of an attempt with these observations; ``outcome`` is None where it could not be judged."""
+    """Return the record of an attempt with these observations; ``outcome`` is None where it could not be evaluated."""
     calls = sum(len(observation.calls) for observation in observations)
     success = outcome is not None and outcome.success
     wanted = item.reference_calls

@@ -142,7 +142,7 @@ def baseline(name: str, train: Path | None, items: Sequence[Item]) -> tuple[Driv
 
 
 def play(items: Sequence[Item], environment: Environment, driver: Driver, max_actions: int) -> tuple[TaskOutcome, ...]:
-    """Attempt every item once on the environment, at most ``max_actions`` calls a user turn, in the given order.
+    """Attempt every item once on the environment, at most ``max_actions`` calls per user turn, in the given order.
 
     Raises InputError for a task that the environment cannot open.
     """

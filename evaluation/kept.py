@@ -59,9 +59,9 @@ class KeptOutcomes:
         if not content.endswith(b"\n"):
             whole = content[: content.rfind(b"\n") + 1]
             output.write_bytes(whole)
-        judged = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
-        write_jsonl(output, judged)
-        self._done = {(one.group, one.task_id): one for one in judged}
+        evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
+        write_jsonl(output, evaluated)
+        self._done = {(one.group, one.task_id): one for one in evaluated}
 
     def successes(self, items: Sequence[Item]) -> int:
         """Return how many of ``items`` were solved so far."""

@@ -60,8 +60,8 @@ class TaskOutcome(Record):
 class Score(Record):
     """The metrics of a group of tasks, and 95 % intervals of its success rate, in [0, 1].
 
-    ``metrics`` always holds ``success``, the share of the ``n`` judged attempts that succeeded; and the benchmark's own
-    metrics in the benchmark's units, where they are defined for the attempts.
+    ``metrics`` always holds ``success``, the share of the ``n`` evaluated attempts that succeeded; and the benchmark's
+    own metrics in its units, where they are defined for the attempts.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
     with an interval that resamples the same; ``functions`` has the score of each function that references call.
@@ -149,23 +149,23 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
     Attempts with an infrastructure error count in no metric; a metric that is not defined (nan) is left out.
     """
     members = [o for o in outcomes if o.group == group]
-    judged = [o for o in members if o.infrastructure_error is None]
-    successes = sum(o.success for o in judged)
-    attempts = [(o.shape, o.success) for o in judged]
-    wilson = wilson_interval(successes, len(judged))
-    shared, macro = _intervals(judged)
+    evaluated = [o for o in members if o.infrastructure_error is None]
+    successes = sum(o.success for o in evaluated)
+    attempts = [(o.shape, o.success) for o in evaluated]
+    wilson = wilson_interval(successes, len(evaluated))
+    shared, macro = _intervals(evaluated)
     return Score(
         group=group,
-        n=len(judged),
+        n=len(evaluated),
         successes=successes,
         metrics=_metrics(members, metrics or {}),
         interval=wilson,
-        clusters=len({o.cluster for o in judged}),
-        infrastructure_errors=len(members) - len(judged),
+        clusters=len({o.cluster for o in evaluated}),
+        infrastructure_errors=len(members) - len(evaluated),
         shared_interval=None if shared is None else (min(shared[0], wilson[0]), max(shared[1], wilson[1])),
         macro=macro_mean(attempts),
         macro_interval=macro,
-        shapes=len({o.shape for o in judged if o.shape}),
+        shapes=len({o.shape for o in evaluated if o.shape}),
         functions=by_function(attempts),
     )
 
@@ -173,7 +173,7 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
 def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
     broken = {o.cluster for o in members if o.infrastructure_error is not None}
     attempts = [
-        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_judged=o.cluster not in broken)
+        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_evaluated=o.cluster not in broken)
         for o in members
         if o.infrastructure_error is None
     ]
@@ -183,16 +183,16 @@ def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> d
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def _intervals(judged: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+def _intervals(evaluated: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
     """Return intervals of the means over tasks and over call shapes, with start states and functions resampled."""
-    if len(judged) < 2:
+    if len(evaluated) < 2:
         return None, None
-    successes = np.array([[int(o.success) for o in judged]])
-    clusters = numbered([o.cluster for o in judged])
-    functions = numbered(rarest_functions([o.shape for o in judged]))
-    shapes = numbered([o.shape for o in judged])
+    successes = np.array([[int(o.success) for o in evaluated]])
+    clusters = numbered([o.cluster for o in evaluated])
+    functions = numbered(rarest_functions([o.shape for o in evaluated]))
+    shapes = numbered([o.shape for o in evaluated])
     counts = successes, np.ones_like(successes), clusters, functions
-    known = any(o.shape for o in judged)
+    known = any(o.shape for o in evaluated)
     varied = known and 0 < successes.sum() < successes.size  # else every replicate is equal
     macro = shared_interval(*counts, shapes=shapes, replicates=_REPLICATES) if varied else None
     return shared_interval(*counts, replicates=_REPLICATES), macro

@@ -101,7 +101,7 @@ def main(
     ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official verdicts, greedy decoding, one attempt per task; by task, call shape and function.
+    """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable that --key-variable names. Outcomes are added to --output as they come; --resume goes on.
@@ -177,7 +177,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     )
     for one in outcomes:
         if one.infrastructure_error is not None:
-            print(f"{one.task_id} could not be judged: {one.infrastructure_error}", file=sys.stderr)
+            print(f"{one.task_id} could not be evaluated: {one.infrastructure_error}", file=sys.stderr)
     if to.output is not None:
         from memory.run import write_jsonl
 

@@ -56,7 +56,7 @@ _NOTHING = "(no output)"
 
 @dataclass
 class ReplyCounts:
-    """What a report notes of the replies beside the outcomes."""
+    """The counts of replies that a report has beside the outcomes."""
 
     refusals: int = 0
     uncounted: int = 0

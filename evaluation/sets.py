@@ -123,7 +123,7 @@ def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:
 def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
     """The tasks of a file in the form of a run's tasks.jsonl, in its order; a group named after the file.
 
-    Raises InputError when the file cannot be read or a line of it is no task.
+    Raises InputError when the file cannot be read or a line of it is not a task.
     """
     tasks = read_jsonl(path, Task)[:limit]
     first: dict[str, str] = {}

@@ -105,7 +105,7 @@ class EvaluationSettings(AttemptSettings):
 
 
 ENDPOINT = "openai:"
-"""What the name of a model begins with that an OpenAI-compatible endpoint serves."""
+"""The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
 
 
 SERVED_ROLE = "policy"

@@ -159,7 +159,7 @@ def bootstrap_interval(
         columns = rng.integers(clusters, size=shape)
         rates = [_drawn_rates(*side, rows, columns) for side in sides]
         means.append((rates[0] if minus is None else rates[0] - rates[1]).mean(axis=1))
-    # A replicate whose clusters hold no judged task of some seed has no rate: it is left out.
+    # A replicate whose clusters hold no evaluated task of some seed has no rate: it is left out.
     low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

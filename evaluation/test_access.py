@@ -1,7 +1,7 @@
 """The test access log: one line per access to a held-out evaluation set, written before anything is scored.
 
 Where a benchmark's held-out sets open for a study alone, a committed study recipe opens them. Elsewhere users score
-their own models on them with ``evaluation.run``, which notes each opening.
+their own models on them with ``evaluation.run``, which logs each access.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StudyAccess(Record):
 
 
 class SplitAccess(Record):
-    """One opening of a held-out set by a user, noted before any of its tasks is read.
+    """One access of a user to a held-out set, logged before any of its tasks is read.
 
     ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None outside a
     repository. ``panel`` is the split, ``sha256`` the hash of its ids, of which the first ``tasks`` were to be scored;

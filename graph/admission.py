@@ -10,27 +10,29 @@ from environments.base import TaskSpec
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal
 from memory.jsonl import record_id
-from memory.records import Draft, FailureContext, Task, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Task
 from memory.settings import TaskSettings
 
 
-def refuse_repeated(drafts: Sequence[Draft], verdicts: Sequence[Verdict], known: Iterable[str] = ()) -> list[Verdict]:
-    """Return the verdicts, refusing every accepted draft that equals an earlier accepted one or is ``known``.
+def refuse_repeated(
+    drafts: Sequence[Draft], verifications: Sequence[DraftVerification], known: Iterable[str] = ()
+) -> list[DraftVerification]:
+    """Return the results, refusing every accepted draft that equals an earlier accepted one or is ``known``.
 
-    ``verdicts[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
+    ``verifications[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
     before, but not its siblings' drafts. ``known`` are fingerprints.
     """
     seen = dict.fromkeys(known, "")
     resolved = []
-    for draft, verdict in zip(drafts, verdicts, strict=True):
-        if verdict.accepted:
+    for draft, verification in zip(drafts, verifications, strict=True):
+        if verification.accepted:
             first = seen.setdefault(fingerprint(draft), draft.id)
             if first != draft.id:
                 detail = f"Draft {first} is the same task." if first else "This task exists already."
                 change = {"accepted": False, "reason": Refusal.DUPLICATE, "detail": detail}
-                resolved.append(verdict.model_copy(update=change))
+                resolved.append(verification.model_copy(update=change))
                 continue
-        resolved.append(verdict)
+        resolved.append(verification)
     return resolved
 
 
@@ -39,18 +41,20 @@ def quota_of(settings: TaskSettings, iteration: int) -> int | None:
     return None if settings.admissions is None else settings.admissions[iteration]
 
 
-def within_quota(verdicts: Sequence[Verdict], quota: int, seed: int) -> list[Verdict]:
-    """Return the verdicts, refusing accepted drafts beyond ``quota``; ``seed`` draws those that stay.
+def within_quota(verifications: Sequence[DraftVerification], quota: int, seed: int) -> list[DraftVerification]:
+    """Return the results, refusing accepted drafts beyond ``quota``; ``seed`` draws those that stay.
 
-    The draw does not depend on the order of ``verdicts``.
+    The draw does not depend on the order of ``verifications``.
     """
-    accepted = sorted(verdict.draft_id for verdict in verdicts if verdict.accepted)
+    accepted = sorted(verification.draft_id for verification in verifications if verification.accepted)
     kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
     detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
     change = {"accepted": False, "reason": Refusal.OVER_QUOTA, "detail": detail}
     return [
-        verdict if not verdict.accepted or verdict.draft_id in kept else verdict.model_copy(update=change)
-        for verdict in verdicts
+        verification
+        if not verification.accepted or verification.draft_id in kept
+        else verification.model_copy(update=change)
+        for verification in verifications
     ]
 
 

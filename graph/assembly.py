@@ -28,7 +28,7 @@ CACHED = 4
 
 @dataclass(frozen=True)
 class RunServices:
-    """What the nodes work with; they find it in ``runtime.context``.
+    """The services of the nodes, in ``runtime.context``.
 
     Args:
         run: the run directory that the nodes read and write.

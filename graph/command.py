@@ -28,7 +28,7 @@ COMMANDS = {
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
     "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
-    "report": ("graph.write_report", "Write one HTML page that tells a run's story, task by task."),
+    "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),
     "studio": ("graph.studio", "Open a run's graph in LangGraph Studio."),
 }
 """Subcommands: the module that holds each one's typer app as ``app``, and its line in the help."""

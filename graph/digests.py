@@ -21,11 +21,11 @@ from graph.report.digest import (
     one_line,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
 )
 from graph.settings import RunSettings
-from memory.failures import Judgement
-from memory.records import Draft, FailureContext, Interaction, Signal, Task, Trajectory, Verdict
+from memory.failures import DeduplicationResult
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
 
 Digest = dict[str, list[str]]
 """Lines by the name of the node that left them."""
@@ -136,13 +136,14 @@ def of_extract(
     tasks: Mapping[str, Task],
 ) -> list[str]:
     """Return what ``extract`` found: the round in numbers, its signals by kind, and those that were chosen."""
-    judged = [one for one in trajectories if one.outcome is not None]
-    solved = sum(one.success for one in judged)
+    evaluated = [one for one in trajectories if one.outcome is not None]
+    solved = sum(one.success for one in evaluated)
     of = len({one.task_id for one in trajectories})
     left, repeated = sum(record.left_out.values()), sum(record.repeated.values())
     return lines(
         [
-            f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, {solved} of {len(judged)} succeeded",
+            f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, "
+            f"{solved} of {len(evaluated)} succeeded",
             settings_words(settings),
             f"signals: {_counts(record.signals)}; {len(record.chosen)} chosen, {left} beyond the limit, "
             f"{repeated} more of a task and kind that has one",
@@ -162,9 +163,9 @@ def of_reflect(names: Sequence[str], failures: Sequence[Failure], of: int, unsig
     return lines([made, *gave_up[:2], *names])
 
 
-def of_deduplicate(judgements: Sequence[Judgement], names: Mapping[str, str]) -> list[str]:
+def of_deduplicate(results: Sequence[DeduplicationResult], names: Mapping[str, str]) -> list[str]:
     """Return what memory said: which contexts are explored, and which were explored before."""
-    rows = {status: [one for one in judgements if one.status == status] for status in ("new", "known")}
+    rows = {status: [one for one in results if one.status == status] for status in ("new", "known")}
     known = [
         f"known: {names.get(one.context_id, one.context_id)}, as {one.nearest} ({one.cosine or 0:.2f})"
         for one in rows["known"]
@@ -183,23 +184,26 @@ def of_abstract(drafts: Sequence[Draft]) -> list[str]:
     return lines([number_words(len(drafts), "draft"), *(draft_words(one, LINE) for one in drafts)])
 
 
-def of_verify(drafts: Sequence[Draft], verdicts: Sequence[Verdict]) -> list[str]:
+def of_verify(drafts: Sequence[Draft], verifications: Sequence[DraftVerification]) -> list[str]:
     """Return the verification results with their reasons, a line each."""
     by_id = {one.id: one for one in drafts}
-    accepted = sum(one.accepted for one in verdicts)
+    accepted = sum(one.accepted for one in verifications)
     return lines(
         [
-            f"{accepted} of {number_words(len(verdicts), 'draft')} accepted",
-            *(f"'{task_words(by_id[one.draft_id], LINE // 2)}': {verdict_words(one, LINE)}" for one in verdicts),
+            f"{accepted} of {number_words(len(verifications), 'draft')} accepted",
+            *(
+                f"'{task_words(by_id[one.draft_id], LINE // 2)}': {verification_words(one, LINE)}"
+                for one in verifications
+            ),
         ]
     )
 
 
-def of_branch(name: str, verdicts: Sequence[Verdict]) -> str:
+def of_branch(name: str, verifications: Sequence[DraftVerification]) -> str:
     """Return one line on a branch that finished."""
-    accepted = sum(one.accepted for one in verdicts)
-    refused = Counter(one.reason for one in verdicts if one.reason is not None)
-    words = f"{name or 'branch'}: {accepted} of {number_words(len(verdicts), 'draft')} accepted"
+    accepted = sum(one.accepted for one in verifications)
+    refused = Counter(one.reason for one in verifications if one.reason is not None)
+    words = f"{name or 'branch'}: {accepted} of {number_words(len(verifications), 'draft')} accepted"
     return one_line(f"{words}, refused: {_counts(refused)}" if refused else words, LINE)
 
 

@@ -44,7 +44,7 @@ CONTEXT_FIELDS = (
     "facts",
     "explore",
 )
-"""What of a record people may change: what it says, not where it comes from."""
+"""The fields of a record that may be edited: its content, not its origin."""
 
 LARGEST = 100_000
 """Characters of all edits together, as JSON."""

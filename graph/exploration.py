@@ -49,9 +49,9 @@ async def _prepare(state: ExplorationState, runtime: Runtime[RunServices]) -> Co
     """
     services = runtime.context
     contexts = await asyncio.to_thread(_contexts, services, state.start_states)
-    told = lines([f"{number_words(len(contexts), 'start state')} in {services.run.root.name}"])
+    digest = lines([f"{number_words(len(contexts), 'start state')} in {services.run.root.name}"])
     sent: list[Send] = await asyncio.to_thread(sends, services, SEED_STAGE, contexts)
-    return Command(update={"contexts": tuple(contexts), "digest": {"prepare": told}}, goto=sent)
+    return Command(update={"contexts": tuple(contexts), "digest": {"prepare": digest}}, goto=sent)
 
 
 def _contexts(services: RunServices, count: object) -> list[str]:
@@ -82,7 +82,7 @@ async def _join(state: ExplorationState, runtime: Runtime[RunServices]) -> dict[
         join(services, contexts, seeds, set())
 
     await asyncio.to_thread(joined)
-    told = lines(
+    digest = lines(
         [
             f"{len(seeds.tasks)} of {number_words(seeds.drafts, 'draft')} would be tasks of D_0",
             f"refused: {counts_words(seeds.refused.most_common())}",
@@ -91,4 +91,4 @@ async def _join(state: ExplorationState, runtime: Runtime[RunServices]) -> dict[
         ]
     )
     runtime.stream_writer(progress("join", len(seeds.tasks), seeds.drafts, "drafts would be tasks"))
-    return {"digest": {"join": told}}
+    return {"digest": {"join": digest}}

@@ -37,7 +37,7 @@ from graph.edits import check_edits, editable, make_edits
 from graph.records import ExtractionRecord
 from graph.state import NEWEST, BranchState, ExplorationState, IterationState, RunContext
 from graph.thread_names import name_thread
-from memory.failures import Judgement
+from memory.failures import DeduplicationResult
 from memory.processes import shared
 from memory.records import FailureContext, Signal
 from memory.run import (
@@ -307,7 +307,7 @@ def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
             return list(read_json(folder.extraction, ExtractionRecord).chosen)
         if name == "contexts":
             return _ids(read_jsonl(folder.contexts, FailureContext))
-        return [one.context_id for one in read_jsonl(folder.judgements, Judgement) if one.status == "new"]
+        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
 
     files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
     return all(

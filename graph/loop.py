@@ -46,7 +46,7 @@ Done = TypeVar("Done")
 
 
 class LoopInput(BaseModel):
-    """What starts the loop."""
+    """The input of the loop."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -96,8 +96,8 @@ async def tasks(state: LoopState, run: Run) -> LoopUpdate:
     await make_tasks(run)
     first = unfinished(run.directory)
     count = len(load_tasks(run.directory))
-    told = [f"{run.directory.root.name}: {number_words(count, 'task')}", f"next is iteration {first}"]
-    return {"iteration": first, "until": first + state.iterations, "digest": {"tasks": lines(told)}}
+    digest = [f"{run.directory.root.name}: {number_words(count, 'task')}", f"next is iteration {first}"]
+    return {"iteration": first, "until": first + state.iterations, "digest": {"tasks": lines(digest)}}
 
 
 async def train(state: LoopState, run: Run) -> LoopUpdate:
@@ -106,8 +106,8 @@ async def train(state: LoopState, run: Run) -> LoopUpdate:
     await train_iteration(run, iteration)
     record = read_json(run.directory.iteration(iteration).round, RoundRecord)
     tasks, success = number_words(record.tasks, "task"), f"{record.success:.0%} of rollouts succeeded"
-    told = f"iteration {iteration}: trained on {tasks}, {success}"
-    return {"iteration": iteration, "digest": {"train": lines([told, f"policy: {record.policy}"])}}
+    digest = f"iteration {iteration}: trained on {tasks}, {success}"
+    return {"iteration": iteration, "digest": {"train": lines([digest, f"policy: {record.policy}"])}}
 
 
 async def evaluate(state: LoopState, run: Run) -> LoopUpdate:
@@ -115,11 +115,13 @@ async def evaluate(state: LoopState, run: Run) -> LoopUpdate:
     iteration = _trained(run)
     await score_after(run, iteration)
     folder = run.directory.iteration(iteration)
-    if not folder.panel_after.exists():
+    if not folder.evaluation_after.exists():
         return {"digest": {"evaluate": [f"iteration {iteration}: no tasks are scored (evaluation.set)"]}}
-    before, after = (read_json(path, Score) for path in (folder.panel_before, folder.panel_after))
-    told = f"iteration {iteration}: success {before.success:.3f} before, {after.success:.3f} after, of {after.n} tasks"
-    return {"digest": {"evaluate": lines([told])}}
+    before, after = (read_json(path, Score) for path in (folder.evaluation_before, folder.evaluation_after))
+    digest = (
+        f"iteration {iteration}: success {before.success:.3f} before, {after.success:.3f} after, of {after.n} tasks"
+    )
+    return {"digest": {"evaluate": lines([digest])}}
 
 
 async def evolve(state: LoopState, run: Run) -> LoopUpdate:
@@ -128,12 +130,12 @@ async def evolve(state: LoopState, run: Run) -> LoopUpdate:
     await end_iteration(run, iteration)
     folder = run.directory.iteration(iteration)
     summary, evolution = read_json(folder.summary, Summary), read_json(folder.evolution, Evolution)
-    told = [
+    digest = [
         f"iteration {iteration}: its thread is {thread_id(iteration)}",
         *of_update(evolution, ()),
         *summary.warnings,
     ]
-    return {"iteration": iteration, "digest": {"evolve": lines(told)}}
+    return {"iteration": iteration, "digest": {"evolve": lines(digest)}}
 
 
 def following(state: LoopState) -> str:

@@ -49,7 +49,7 @@ PROCESSES = (2, 4, 8, 16, 32, 64)  # that are tried where one does not do
 
 
 class RecipePlan(Record):
-    """What a recipe needs. ``available``: bytes of each device, None where not known; ``fits`` then too."""
+    """The plan of a recipe. ``available``: bytes of each device, None where not known; ``fits`` then too."""
 
     policy: str
     device: Literal["cpu", "cuda"]

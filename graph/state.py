@@ -39,7 +39,7 @@ class RunContext(BaseModel):
 
 
 class IterationInput(BaseModel):
-    """What starts the graph of an iteration."""
+    """The input of the graph of an iteration."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,7 +90,7 @@ class SeedState(BaseModel):
 
 
 class ExplorationInput(BaseModel):
-    """What starts an unguided exploration."""
+    """The input of an unguided exploration."""
 
     model_config = ConfigDict(extra="forbid")
 

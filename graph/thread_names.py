@@ -1,4 +1,4 @@
-"""Ids and names of threads, and the names that a running server is told."""
+"""Ids and names of threads, and the names that a running server gets."""
 
 from __future__ import annotations
 

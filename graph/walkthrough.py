@@ -37,7 +37,7 @@ OVERRIDES = (
     "signals.contexts_per_iteration=8",
     "evaluation.set=null",
 )
-"""What differs from recipes/grpo-base.yaml: the sizes, and no evaluation on held-out tasks (ours).
+"""The differences from recipes/grpo-base.yaml: the sizes, and no evaluation on held-out tasks (ours).
 
 There is no expert step: with so few tasks hardly a failure would be left to follow.
 """
@@ -108,7 +108,7 @@ def run_module(module: str, *words: str, folder: Path = ROOT, paths: Sequence[Pa
 def acted_out(task: Task, environment: Environment, *turns: Sequence[Action], sample: int = 0) -> Trajectory:
     """Return what happens in a fresh episode of ``task`` when ``turns``, the actions of each user turn, are played.
 
-    It is a rollout without a policy, as of step 1. The environment executes and judges the actions like those of a
+    It is a rollout without a policy, as of step 1. The environment executes and evaluates the actions like those of a
     policy. The reward is 1 for a success, else 0; no token was sampled. Every turn is ended; the episode stops after
     the last one given. Raises ValueError for more turns than the task has, and what the environment raises.
     """

@@ -63,7 +63,7 @@ class Scene(NamedTuple):
 
 
 def failed_attempt() -> Scene:
-    """Act out an attempt that fails because a parcel is loaded before it is insured; the environment judges it."""
+    """Act out an attempt that fails because a parcel is loaded before it is insured; the environment evaluates it."""
     environment = depot()
     start = environment.starts()[1]
     crate = "red crate"
@@ -137,14 +137,14 @@ def explored_table(interactions: Sequence[Interaction]) -> Table:
 
 
 def verified_table(drafts: Sequence[Draft], environment: Environment) -> Table:
-    """Verify drafts by replays, and show the verdicts."""
+    """Verify drafts by replays, and show the results."""
     rows = []
     for draft in drafts:
-        ruling = verify(draft, environment, (), ())
+        result = verify(draft, environment, (), ())
         calls = calls_words(call for turn in draft.reference for call in turn)
-        verdict = "accepted" if ruling.accepted else f"refused, {ruling.reason}: {ruling.detail}"
-        rows.append((" / ".join(draft.turns), calls, verdict))
-    return table(("user says", "reference", "verdict"), rows, width=240)
+        verification = "accepted" if result.accepted else f"refused, {result.reason}: {result.detail}"
+        rows.append((" / ".join(draft.turns), calls, verification))
+    return table(("user says", "reference", "result"), rows, width=240)
 
 
 async def hostile_table(scene: Scene, ledger: Ledger, path: Path = HOSTILE) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from environments import example
 from environments.base import Environment
 from environments.checkout import ROOT
-from graph.report.digest import calls_words, task_words, verdict_words, weakness_words
+from graph.report.digest import calls_words, task_words, verification_words, weakness_words
 from graph.report.lineage import History
 from graph.report.tables import Table, table
 from graph.walkthrough import run_module, temporary_folder
@@ -70,19 +70,19 @@ def contract(folder: Path) -> str:
 
 
 def outcomes_table(history: History, iteration: int = 0) -> Table:
-    """Show a row for each draft of an iteration: the weakness that it came of, its text, its reference, its verdict."""
+    """Show one row per draft of an iteration: its weakness, its text, its reference, its verification result."""
     rows = [
         (
             weakness_words(chain.context),
             task_words(one.draft),
             calls_words(call for calls in one.draft.reference for call in calls),
-            verdict_words(one.verdict),
+            verification_words(one.verification),
         )
         for chain in history.chains.values()
         if chain.iteration == iteration
         for one in chain.outcomes
     ]
-    return table(("weakness", "draft: the user says", "its reference", "verdict"), rows)
+    return table(("weakness", "draft: the user says", "its reference", "result"), rows)
 
 
 def tools_table(environment: Environment) -> Table:

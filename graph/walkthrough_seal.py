@@ -60,7 +60,7 @@ OVERRIDES = (
     "training.length_cost=0.0",
     "training.seal={interface: {schema_cues: false}}",
 )
-"""What differs from recipes/grpo-base.yaml (ours): every step plays the same few tasks, and learns fast from them.
+"""The differences from recipes/grpo-base.yaml (ours): every step plays the same few tasks, and learns fast from them.
 
 The thresholds of the interface are the defaults, and so is rho. Schema cues are off, because the embedded policy reads
 no documentation. There is no length cost, so that an advantage follows from successes alone.
@@ -73,8 +73,8 @@ THANKS = "Thanks."
 def conversations(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Return the tasks with one more user turn, ``THANKS``, in which nothing is asked for (ours).
 
-    SEAL's labels need such a turn to tell an abstention from a spurious call. Verification would refuse it, because it
-    has no effect.
+    SEAL's labels need such a turn to separate an abstention from a spurious call. Verification would refuse it,
+    because it has no effect.
     """
     return tuple(
         task.model_copy(

@@ -1,6 +1,6 @@
 """Makes drafts with one flaw each for a walkthrough of verification, and compares replays with an agent's run.
 
-They belong to the parcel depot (``environments.example``), which is small enough to check a verdict by eye.
+They belong to the parcel depot (``environments.example``), which is small enough to check a result by eye.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from environments.python_class.environment import PythonEnvironment
 from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
-from environments.verification.verify import Refusal, Ruling, verify
+from environments.verification.verify import Refusal, VerificationResult, verify
 from graph.report.digest import calls_words
 from graph.report.tables import Table, table
-from memory.records import AgentVerdict, Draft
+from memory.records import AgentValidation, Draft
 
 __all__ = ["CHECKS", "FlawedDrafts", "agreement_table", "drafts_overview", "replay_table"]
 
@@ -95,11 +95,11 @@ class FlawedDrafts:
         """Return the environment of a draft."""
         return self._unsteady if self.drafts[name].classes == ("UnsteadyDepot",) else self._depot
 
-    def verified(self, name: str) -> Ruling:
+    def verified(self, name: str) -> VerificationResult:
         """Verify a draft by replays."""
         return verify(self.drafts[name], self.environment(name), self.known, self.held_out)
 
-    async def carried_out(self, name: str, model: StructuredModel) -> AgentVerdict | None:
+    async def carried_out(self, name: str, model: StructuredModel) -> AgentValidation | None:
         """Let an agent carry out a draft and judge it; None for one that is refused before an agent is asked."""
         if self.verified(name).reason in (Refusal.HELD_OUT, Refusal.DUPLICATE):
             return None
@@ -133,14 +133,14 @@ def drafts_overview(flawed: FlawedDrafts) -> Table:
 
 
 def replay_table(flawed: FlawedDrafts) -> Table:
-    """Show the verdict of the replays on every draft."""
-    rulings = {name: flawed.verified(name) for name in flawed.drafts}
-    rows = [(name, "accepted" if one.accepted else one.reason, one.detail) for name, one in rulings.items()]
-    return table(("draft", "verdict", "why"), rows, width=220)
+    """Show the result of the replays for every draft."""
+    results = {name: flawed.verified(name) for name in flawed.drafts}
+    rows = [(name, "accepted" if one.accepted else one.reason, one.detail) for name, one in results.items()]
+    return table(("draft", "result", "why"), rows, width=220)
 
 
-def agreement_table(flawed: FlawedDrafts, runs: Mapping[str, AgentVerdict | None]) -> Table:
-    """Show the verdict of the replays beside that of an agent's run, with the judge's reason."""
+def agreement_table(flawed: FlawedDrafts, runs: Mapping[str, AgentValidation | None]) -> Table:
+    """Show the result of the replays beside that of an agent's run, with the judge's reason."""
     rows = []
     for name, run in runs.items():
         replays = "accepted" if flawed.verified(name).accepted else "refused"

@@ -1,4 +1,4 @@
-"""`coevolve report`: one HTML file that tells a run's story."""
+"""`coevolve report`: one HTML file with a run's story."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def open_embedder(settings: MemorySettings) -> Embedder:
     folder = Path(settings.embedder_path)
     if not folder.is_dir():
         raise InputError(
-            f"memory.embedder_path: {folder} is no folder: name the folder of a sentence-transformers model"
+            f"memory.embedder_path: {folder} is not a folder: name the folder of a sentence-transformers model"
         )
     try:
         # Chroma reports a package that is broken like one that is missing.

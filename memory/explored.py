@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memory.failures import Judgement
-from memory.records import FailureContext, Verdict
+from memory.failures import DeduplicationResult
+from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
 
 
@@ -30,10 +30,12 @@ class Explored:
 def explored_in(run: RunDirectory, iteration: int) -> Explored:
     """Return the contexts that one finished iteration explored."""
     folder = run.iteration(iteration)
-    new = {one.context_id for one in read_jsonl(folder.judgements, Judgement) if one.status == "new"}
+    new = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
     contexts = (one for one in read_jsonl(folder.contexts, FailureContext) if one.id in new)
-    verdicts = read_jsonl(folder.verdicts, Verdict)
-    return Explored(tuple(contexts), Counter(verdict.context_id for verdict in verdicts if verdict.accepted))
+    verifications = read_jsonl(folder.verdicts, DraftVerification)
+    return Explored(
+        tuple(contexts), Counter(verification.context_id for verification in verifications if verification.accepted)
+    )
 
 
 def explored_before(run: RunDirectory, iteration: int, since: int = 0) -> Explored:

@@ -36,18 +36,18 @@ from memory.processes import exclusive
 from memory.records import FailureContext
 from memory.settings import MemorySettings
 
-__all__ = ["FailureMemory", "Judgement", "embedded_text", "use_memory"]
+__all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"]
 
 _DATABASE = "chroma.sqlite3"
 _LOCK = "owner.lock"
-_DECIMALS = 4  # float32 sums differ after this decimal; a recorded judgement must not depend on them.
+_DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 Vector = NDArray[np.float32]
 
 
-class Judgement(Record):
+class DeduplicationResult(Record):
     """Whether a context is explored (new) or was explored before (known).
 
     ``nearest`` is the id of the most similar eligible context (see ``FailureMemory``), None if there is none.
@@ -88,7 +88,7 @@ class FailureMemory:
         self._settings = settings
         self._embedder = open_embedder(settings)
         if folder.exists() and not folder.is_dir():
-            _set_aside(folder, [folder], "it is no folder")
+            _set_aside(folder, [folder], "it is not a folder")
         with ExitStack() as opening:
             opening.enter_context(exclusive(folder / _LOCK, f"the failure memory {folder}"))
             if problem := _damage(folder / _DATABASE):
@@ -125,34 +125,35 @@ class FailureMemory:
         batches = self._batches(sorted(set(ids)))
         return all(len(self._contexts.get(ids=list(batch), include=[])["ids"]) == len(batch) for batch in batches)
 
-    def judge(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[Judgement, ...]:
-        """Tell new contexts from known ones, without writing; the judgements are in the order of ``contexts``.
+    def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
+        """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
 
         A context is compared with the eligible ones of iterations before ``iteration``, so that a resumed run that has
-        already remembered this batch judges as before, and with those of the batch that have a smaller id and are new.
+        already remembered this batch gives the same results, and with those of the batch that have a smaller id and are
+        new.
         """
         if not contexts:
             return ()
         eligible: dict[str, list[tuple[str, Vector]]] = {}
-        judgements: dict[str, Judgement] = {}
+        results: dict[str, DeduplicationResult] = {}
         ordered = sorted(contexts, key=lambda context: context.id)
         vectors = self._embedder.function([embedded_text(context) for context in ordered])
         for context, vector in zip(ordered, cast(list[Vector], vectors), strict=True):
             signature = context.signature()
             if signature not in eligible:
                 eligible[signature] = self._eligible(signature, iteration)
-            judgement = self._judgement(context.id, vector, eligible[signature])
-            if judgement.status == "new":
+            result = self._compared(context.id, vector, eligible[signature])
+            if result.status == "new":
                 eligible[signature].append((context.id, vector))
-            judgements[context.id] = judgement
-        return tuple(judgements[context.id] for context in contexts)
+            results[context.id] = result
+        return tuple(results[context.id] for context in contexts)
 
     def remember(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int], iteration: int) -> None:
         """Remember that ``contexts`` were explored in ``iteration``. Idempotent.
 
         ``admitted`` maps a context's id to the number of its admitted tasks; a missing id counts as 0. Do not pass
         known contexts: they were not explored. Raises ValueError if a context names another iteration, because a
-        rebuilt memory would then judge differently.
+        rebuilt memory would then give other results.
         """
         for context in contexts:
             if context.iteration != iteration:
@@ -162,7 +163,7 @@ class FailureMemory:
     def rebuild(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
         """Replace the index by one made from the records: every context that was explored, of all iterations.
 
-        The memory judges afterwards as if each iteration had been remembered when it happened. Raises ValueError for
+        The memory compares afterwards as if each iteration had been remembered when it happened. Raises ValueError for
         a context without an iteration: those of unguided exploration are not remembered.
         """
         for context in contexts:
@@ -210,9 +211,9 @@ class FailureMemory:
         )
         return list(zip(found["ids"], cast(Any, found["embeddings"]), strict=True))
 
-    def _judgement(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> Judgement:
+    def _compared(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> DeduplicationResult:
         if not eligible:
-            return Judgement(context_id=context_id, status="new")
+            return DeduplicationResult(context_id=context_id, status="new")
         rows = np.array([row for _, row in eligible], dtype=np.float32)
         # einsum sums each row on its own: a BLAS product rounds differently with the number of rows.
         distances = np.round(1.0 - np.einsum("ij,j->i", rows, vector).astype(np.float64), _DECIMALS)
@@ -220,7 +221,9 @@ class FailureMemory:
         nearest = min(eligible[index][0] for index in np.flatnonzero(distances == best).tolist())
         cosine = round(1.0 - best, _DECIMALS)
         known = cosine >= self._settings.duplicate_above
-        return Judgement(context_id=context_id, status="known" if known else "new", nearest=nearest, cosine=cosine)
+        return DeduplicationResult(
+            context_id=context_id, status="known" if known else "new", nearest=nearest, cosine=cosine
+        )
 
     def _write(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
         for batch in self._batches(sorted(contexts, key=lambda context: context.id)):
@@ -268,7 +271,7 @@ def _damage(database: Path) -> str | None:
     if not database.exists():
         return None
     if not database.is_file():
-        return f"{database.name} is no file"
+        return f"{database.name} is not a file"
     try:
         with closing(sqlite3.connect(database)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()

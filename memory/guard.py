@@ -3,7 +3,7 @@
 A program of ours watches its parent itself (memory/processes.py). A server of others does not, and starts processes of
 its own. The guard runs in between, leads a process group, and kills the program with all of its processes when
 
-- the program's main process ends, for whatever reason: what it started would serve nobody;
+- the program's main process ends, for whatever reason: what it started has no use then;
 - the process that started the guard ends, also by SIGKILL: the pipe in ``COEVOLVE_PARENT_PIPE`` closes;
 - the guard is asked to end (SIGTERM, SIGINT, SIGHUP): SIGTERM for the program first, SIGKILL after a grace period.
 

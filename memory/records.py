@@ -1,4 +1,4 @@
-"""The records that packages exchange: tasks, trajectories, signals, failure contexts, interactions, drafts, verdicts.
+"""The records that packages exchange, from tasks and trajectories to drafts and their verification results.
 
 A record's id is a hash of its parents' ids and its position (``memory.jsonl.record_id``), so that a resumed run writes
 the same ids again.
@@ -20,10 +20,11 @@ from environments.verification.decontamination import Nearest
 __all__ = [
     "ACCEPTED",
     "PAPER_KINDS",
-    "AgentVerdict",
+    "AgentValidation",
     "Cause",
     "Difficulty",
     "Draft",
+    "DraftVerification",
     "Evidence",
     "FailureContext",
     "Interaction",
@@ -36,7 +37,6 @@ __all__ = [
     "Trajectory",
     "TrajectoryTurn",
     "Unsignalled",
-    "Verdict",
     "count_stops",
 ]
 
@@ -90,7 +90,7 @@ class StopReason(StrEnum):
     EPISODE_STEPS = "episode_steps"
     """The episode has as many messages as it may have."""
     FAULT = "fault"
-    """The environment failed, in this turn or while it judged the episode (``Trajectory.infrastructure_error``)."""
+    """The environment failed, in this turn or while it evaluated the episode (``Trajectory.infrastructure_error``)."""
 
 
 class TrajectoryTurn(Record):
@@ -292,7 +292,7 @@ class FailureContext(Record):
 
     @property
     def comparable(self) -> bool:
-        """Whether it has facts by which the failure memory can tell it from others with its signature."""
+        """Whether it has facts by which the failure memory can separate it from others with its signature."""
         return self.kind not in (Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
 
     def signature(self) -> str:
@@ -343,14 +343,14 @@ class Draft(TaskSpec):
     measured: Measured = Measured()
 
 
-class AgentVerdict(Record):
+class AgentValidation(Record):
     """The result of one run of the validator on a draft (CoEvolve, section 3.3).
 
-    ``accepted``: the task was completed, or the environment gave a positive reward. ``completed`` is the answer of who
-    judges that (``verification.completion``); None where the judge gave none. ``success`` is the environment's official
-    outcome, ``reward`` its reward in [0, 1]: 1 for a success, else ``Outcome.partial``, or 0 in an environment that
-    does not report it (ours; the paper does not say what reward a synthetic task has). ``actions`` counts all actions
-    of the run, ``detail`` is the judge's reason.
+    ``accepted``: the task was completed, or the environment gave a positive reward. ``completed``: whether the LLM
+    judge or the environment found it completed (``verification.completion``); None where the judge did not answer.
+    ``success`` is the environment's official outcome, ``reward`` its reward in [0, 1]: 1 for a success, else
+    ``Outcome.partial``, or 0 in an environment that does not report it (ours; the paper does not say what reward a
+    synthetic task has). ``actions`` counts all actions of the run, ``detail`` is the judge's reason.
     """
 
     accepted: bool
@@ -362,10 +362,10 @@ class AgentVerdict(Record):
 
 
 ACCEPTED = "accepted"
-"""``Verdict.deterministic`` of a draft that the replays accept."""
+"""``DraftVerification.deterministic`` of a draft that the replays accept."""
 
 
-class Verdict(Record):
+class DraftVerification(Record):
     """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
     ``solved`` is the solver's success rate over its ``attempts`` with an outcome, in [0, 1]; None without a solver or
@@ -379,9 +379,11 @@ class Verdict(Record):
     context_id: str
     accepted: bool
     reason: str | None = None
-    detail: str = Field(default="", description="one sentence: which call, argument or turn; why no solver judged it")
+    detail: str = Field(
+        default="", description="one sentence: which call, argument or turn; why no solver evaluated it"
+    )
     solved: float | None = None
     attempts: int = 0
     nearest: Nearest | None = Field(None, exclude_if=operator.not_)
-    agent: AgentVerdict | None = Field(None, exclude_if=operator.not_)
+    agent: AgentValidation | None = Field(None, exclude_if=operator.not_)
     deterministic: str | None = Field(None, exclude_if=operator.not_)

@@ -149,14 +149,14 @@ class BranchDirectory(Folder):
     )
     validations = RunFile(
         f"{_VALIDATIONS}/",
-        "memory.records.AgentVerdict",
+        "memory.records.AgentValidation",
         written_by=(_VERIFY,),
         read_by=(_VERIFY,),
         meaning="One file per draft that a validator carried out, so that a resumed node does not ask again.",
     )
     verdicts = RunFile(
         "verdicts.jsonl",
-        "memory.records.Verdict",
+        "memory.records.DraftVerification",
         written_by=(_VERIFY,),
         read_by=(_UPDATE, _INITIAL, _FORKS),
         meaning="The verification result of each draft.",
@@ -216,7 +216,7 @@ class StageDirectory(Folder):
     )
     verdicts = RunFile(
         "verdicts.jsonl",
-        "memory.records.Verdict",
+        "memory.records.DraftVerification",
         written_by=(_UPDATE, _INITIAL),
         read_by=(_EXPLORED, _SUMMARY),
         meaning="Their verification results, after duplicates across branches and the quota were refused.",
@@ -250,20 +250,20 @@ class IterationDirectory(StageDirectory):
         written_by=(_STAGES,),
         meaning="Settings that the iteration's evaluations were started with.",
     )
-    panel_before = RunFile(
+    evaluation_before = RunFile(
         "panel_before.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
         read_by=(_STAGES, _SUMMARY, _ANALYSES),
         meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
     )
-    panel_before_outcomes = RunFile(
+    evaluation_before_outcomes = RunFile(
         "panel_before.jsonl",
         "evaluation.outcomes.TaskOutcome",
         written_by=(_STAGES,),
         meaning="One outcome per task of the evaluation before the round; iteration 0 only.",
     )
-    panel_before_log = RunFile(
+    evaluation_before_log = RunFile(
         "panel_before.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process."
     )
     trajectories = RunFile(
@@ -315,20 +315,20 @@ class IterationDirectory(StageDirectory):
         read_by=(_LOOP,),
         meaning="Output of the process that trained the round.",
     )
-    panel_after = RunFile(
+    evaluation_after = RunFile(
         "panel_after.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
         read_by=(_STAGES, _SUMMARY, _ANALYSES),
         meaning="Score of the policy that the round made.",
     )
-    panel_after_outcomes = RunFile(
+    evaluation_after_outcomes = RunFile(
         "panel_after.jsonl",
         "evaluation.outcomes.TaskOutcome",
         written_by=(_STAGES,),
         meaning="One outcome per task of the evaluation after the round.",
     )
-    panel_after_log = RunFile(
+    evaluation_after_log = RunFile(
         "panel_after.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process."
     )
     signals = RunFile(
@@ -376,7 +376,7 @@ class IterationDirectory(StageDirectory):
     )
     judgements = RunFile(
         "judgements.jsonl",
-        "memory.failures.Judgement",
+        "memory.failures.DeduplicationResult",
         written_by=(_DEDUPLICATE,),
         read_by=(_UPDATE, _EXPLORED, _FORKS),
         meaning="Whether the failure memory knew each context.",
@@ -417,8 +417,8 @@ class IterationDirectory(StageDirectory):
     def evaluation(self, when: Literal["before", "after"]) -> EvaluationFiles:
         """Return the files of the evaluation before or after the round."""
         if when == "before":
-            return EvaluationFiles(self.panel_before, self.panel_before_outcomes, self.panel_before_log)
-        return EvaluationFiles(self.panel_after, self.panel_after_outcomes, self.panel_after_log)
+            return EvaluationFiles(self.evaluation_before, self.evaluation_before_outcomes, self.evaluation_before_log)
+        return EvaluationFiles(self.evaluation_after, self.evaluation_after_outcomes, self.evaluation_after_log)
 
 
 class PolicyDirectory(Folder):

@@ -143,11 +143,11 @@ def test_the_architecture_names_most_of_what_there_is() -> None:
     assert len(named(ROOT / "docs" / "architecture.md")) > 60
 
 
-VERDICTS = ("faithful", "reading", "departs", "missing")
+STATUSES = ("faithful", "reading", "departs", "missing")
 
 
 def rows_of_the_papers() -> list[tuple[str, list[str]]]:
-    """The header's last columns and the cells of each row of docs/papers.md, without the table of verdicts."""
+    """The header's last columns and the cells of each row of docs/papers.md, without the table of statuses."""
     found, columns = [], ""
     for line in (ROOT / "docs" / "papers.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
@@ -158,15 +158,15 @@ def rows_of_the_papers() -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_every_row_of_the_papers_has_a_verdict_and_its_code_and_test_are_there() -> None:
+def test_every_row_of_the_papers_has_a_status_and_its_code_and_test_are_there() -> None:
     rows = rows_of_the_papers()
     assert len(rows) > 90
     for columns, cells in rows:
         named = dict(zip([name.strip() for name in columns.strip("|").split("|")], cells, strict=True))
-        verdict = named["verdict"].partition(":")[0].partition(",")[0].partition(" (")[0]
-        assert verdict in VERDICTS, cells
-        assert verdict != "departs" or ": " in named["verdict"], f"{cells[0]}: the reason is missing"
-        if verdict == "missing":
+        status = named["status"].partition(":")[0].partition(",")[0].partition(" (")[0]
+        assert status in STATUSES, cells
+        assert status != "departs" or ": " in named["status"], f"{cells[0]}: the reason is missing"
+        if status == "missing":
             continue
         for path in named["code"].split(", "):
             assert (ROOT / path).is_file(), (cells[0], path)

@@ -72,8 +72,8 @@ def test_an_environment_of_ones_own(examples) -> None:
         tools=start.tools,
         reference=((ToolCall(name="open_desk"), ToolCall(name="borrow_book", arguments={"title": "novel"})),),
     )
-    ruling = verify(task, environment, known=(), held_out=())
-    assert ruling.reason is None, ruling.detail
+    result = verify(task, environment, known=(), held_out=())
+    assert result.reason is None, result.detail
     contract = examples("test_library").TestLibrary()
     assert contract.make().name == "library"
     assert contract.make_tasks(environment), "the contract finds tasks to play"
@@ -147,24 +147,24 @@ def test_a_sampler(examples) -> None:
                 sampling.TokenPrompt(ids=[1, 2, 3], max_new_tokens=50),
                 sampling.TokenPrompt(ids=[4], max_new_tokens=2),
             ]
-            self.heard: list = []
+            self.readable: list = []
 
         def observe(self):
             return self.prompts.pop(0) if self.prompts else None
 
         def act(self, message) -> None:
-            self.heard.append(message)
+            self.readable.append(message)
 
     drivers = [Driver(), Driver()]
     examples("uniform").UniformSampler(5).run(drivers, temperature=1.0, concurrency=1)
-    first, second = drivers[0].heard
+    first, second = drivers[0].readable
     assert first.context == 3
     assert second.context == 3 + len(first.ids) + 1
     assert first.finish_reason is sampling.FinishReason.STOP
     assert first.ids[-1] == 0
     assert 0 not in first.ids[:-1]
     assert len(second.ids) <= 2
-    assert drivers[0].heard == drivers[1].heard, "equal seeds draw equal ids"
+    assert drivers[0].readable == drivers[1].readable, "equal seeds draw equal ids"
 
 
 CHANGED = """

@@ -42,7 +42,7 @@ ACCESSORS = {
     "iterations_path": "iteration",
     "branches": "branch",
     "reflections": "reflection",
-    **{f"panel_{when}_{part}": "evaluation" for when in ("before", "after") for part in ("outcomes", "log")},
+    **{f"evaluation_{when}_{part}": "evaluation" for when in ("before", "after") for part in ("outcomes", "log")},
 }
 """The methods and properties that give a path beside its own attribute."""
 TABLE = [(folder, file) for folder in FOLDERS for file in vars(folder).values() if isinstance(file, RunFile)]

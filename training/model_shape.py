@@ -19,7 +19,7 @@ __all__ = ["FAMILIES", "ModelShape", "has_formula", "shape_of", "trained_with_lo
 
 
 class _Family(NamedTuple):
-    """What the configuration of a family leaves unsaid: biases of q, k and v, and norms of queries and keys."""
+    """Parts of a family that its configuration does not state: biases of q, k and v, norms of queries and keys."""
 
     qkv_bias: bool = False
     qk_norm: bool = False

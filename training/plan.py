@@ -183,7 +183,7 @@ def memory_of(
       gradients a second time in its buckets;
     - vLLM: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. The rest of the
       device holds further rollouts, the others wait. It takes its share of the device (``gpu_memory_utilization``)
-      whatever it needs. Colocated, it sleeps while the trainer updates: weights and cache leave the device.
+      whatever it needs. Colocated, it is offloaded while the trainer updates: weights and cache leave the device.
 
     Processes share the rollouts of a step. Assumes fused or per-tensor AdamW, which has no temporaries of the size T.
     """

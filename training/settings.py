@@ -97,7 +97,7 @@ class LaunchSettings(Section):
 
 
 class ExperimentalTraining(Section):
-    """What groups without a signal are replaced by or lent (ours): not shown to help, off by default."""
+    """What groups without a signal are replaced by or learn from besides (ours): not shown to help, off by default."""
 
     dynamic_sampling: int | None = Field(
         None,
@@ -108,26 +108,26 @@ class ExperimentalTraining(Section):
     )
     lend_reference: Literal["none", "off_policy", "supervised"] = Field(
         "none",
-        description="off-policy demonstrations: a group without any success is lent its task's verified reference, in "
+        description="off-policy demonstrations: a group without any success gets its task's verified reference, in "
         "place of one of its rollouts or as a supervised term of the loss (ours)",
     )
     lend_at_most: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="most groups of one step that are lent their reference; null: no limit (ours)",
+        description="most groups of one step that get their reference; null: no limit (ours)",
     )
     lend_weight: float = Field(
         0.3,
         gt=0,
         le=1000.0,
-        description="weight of a lent reference's mean loss per token, for lend_reference supervised (ours)",
+        description="weight of a reference's mean loss per token, for lend_reference supervised (ours)",
     )
 
     @model_validator(mode="after")
-    def _lending_fits(self) -> Self:
+    def _demonstrations_fit(self) -> Self:
         if self.lend_reference == "none" and self._given("lend_at_most"):
-            raise ValueError("'lend_at_most' is for lent references, lend_reference none would ignore it: remove it")
+            raise ValueError("'lend_at_most' is for demonstrations, lend_reference none would ignore it: remove it")
         if self.lend_reference != "supervised" and self._given("lend_weight"):
             raise ValueError(
                 f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"

@@ -50,7 +50,7 @@ class Endpoint:
 
     @property
     def owner(self) -> str:
-        """What the endpoint serves, for a message."""
+        """The option or the role that the endpoint belongs to, for a message."""
         return "--model" if self.commanded else f"roles.{self.role}"
 
     def setting(self, name: str) -> str:

@@ -45,11 +45,11 @@ class ChatSolver:
                 refusals.append(result)
             elif isinstance(result, BaseException):
                 raise result
-        judged = [result.success for result in played if isinstance(result, Outcome)]
+        evaluated = [result.success for result in played if isinstance(result, Outcome)]
         spent = [refusal for refusal in refusals if isinstance(refusal, BudgetReached)]
-        if spent or not judged:
+        if spent or not evaluated:
             raise (spent or refusals)[0]
-        return Solved(rate=sum(judged) / len(judged), attempts=len(judged))
+        return Solved(rate=sum(evaluated) / len(evaluated), attempts=len(evaluated))
 
 
 class _Attempt(PlayedEpisode):

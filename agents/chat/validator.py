@@ -4,7 +4,7 @@ The paper accepts a draft when the agent completes it, and also when it fails wh
 reward. Who says that it is completed is unsaid there; figure 13 is the prompt of a judge, which we read as that. The
 judge's five criteria are in ``judge_system.txt`` in words of our own. Its answer is a structured reply, ``success`` in
 it is true or false and nothing else (ours; the paper's is a line of text). The reward of a synthetic task is unsaid,
-too: see ``memory.records.AgentVerdict``.
+too: see ``memory.records.AgentValidation``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agents.roles import RoleRefused
 from agents.spending import BudgetReached
 from environments.base import Environment, ToolCall, ToolSpec, UserTurn
 from environments.verification.programs import program_tool
-from memory.records import AgentVerdict, Draft
+from memory.records import AgentValidation, Draft
 
 MAX_REASON = 300
 """Most characters of a judge's reason in a record."""
@@ -58,7 +58,7 @@ class ChatValidator:
         self._actions = actions
         self._judges = judges
 
-    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentVerdict:
+    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentValidation:
         """Play one episode of the draft and judge it.
 
         Raises EndpointFailed and BudgetReached for a run that they ended, and RoleRefused for a judge without a usable
@@ -78,7 +78,7 @@ class ChatValidator:
                 if reward <= 0 or isinstance(refusal, BudgetReached):
                     raise
                 completed, detail = None, f"The judge did not answer: {refusal}"
-        return AgentVerdict(
+        return AgentValidation(
             accepted=completed or reward > 0,
             completed=completed,
             success=outcome.success,

@@ -244,7 +244,7 @@ def _moves(tool: ToolSpec) -> bool:
 
 
 class _ScriptedExplorer(ABC):
-    """What both explorers share: a benchmark's own rules explore where it has some."""
+    """The shared base of both explorers: a benchmark's own rules explore where it has some."""
 
     _guided: ClassVar[bool]
 

@@ -62,8 +62,8 @@ class BackendWorld(Protocol):
         """Return the canonical text of how the world differs from its task's start."""
         ...
 
-    def judged_diff(self) -> Difference:
-        """Return how the world differs from its task's start, computed by the backend's judge."""
+    def evaluated_diff(self) -> Difference:
+        """Return how the world differs from its task's start, computed by the backend's evaluator."""
         ...
 
     def evaluate(self) -> Evaluation:

@@ -167,12 +167,12 @@ class AppWorld(Benchmark[AppWorldOptions]):
         one = read_set(find_installation(), name)
         return SetEnvironment(one, options.max_steps, trust_agent_code=options.trust_agent_code is True)
 
-    def evaluation_notes(self, unjudged: int) -> tuple[str, ...]:
+    def evaluation_notes(self, unevaluated: int) -> tuple[str, ...]:
         """Explain both metrics and their exclusions."""
         notes = ("TGC and SGC in percent, of tasks and of scenarios with every attempted variant solved",)
-        if not unjudged:
+        if not unevaluated:
             return notes
-        return (*notes, f"{unjudged} attempts could not be judged: TGC leaves them out, SGC their scenarios")
+        return (*notes, f"{unevaluated} attempts could not be evaluated: TGC leaves them out, SGC their scenarios")
 
     def published_error(self, error: str) -> str:
         """Return a text without the error's words: they quote a log, which may hold answers of apps."""

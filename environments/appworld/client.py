@@ -16,12 +16,12 @@ from environments.appworld.records import Difference, EngineLimits, Evaluation, 
 from environments.base import Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
-_JUDGE = "environments.appworld.engine.judge"
+_EVALUATOR = "environments.appworld.engine.evaluator"
 _R = TypeVar("_R", bound=Record)
 
 
 class AppWorldEngine:
-    """A worker and a judge, each started when first needed, replaced when it died.
+    """A worker and an evaluator, each started when first needed, replaced when it died.
 
     The worker is also replaced after ``limits.episodes`` episodes; open ones continue until they are closed. Use one
     engine for many episodes, also from several threads (one thread per world); close it when done. The engine also
@@ -50,7 +50,7 @@ class AppWorldEngine:
         self._lock = threading.Lock()
         self._worker: EngineProcess | None = None
         self._retired: list[EngineProcess] = []
-        self._judge: EngineProcess | None = None
+        self._evaluator: EngineProcess | None = None
         self._closed = False
 
     @cached_property
@@ -68,23 +68,23 @@ class AppWorldEngine:
             connection = self._live_worker().connect()
         return World(self, connection, task_id, instruction)
 
-    def judge(self) -> Connection:
-        """Open a fresh child of the judge. Raises EnvironmentFault."""
+    def evaluator(self) -> Connection:
+        """Open a fresh child of the evaluator. Raises EnvironmentFault."""
         with self._lock:
             self._require_open()
-            if self._judge is not None and not self._judge.alive():
-                ended, self._judge = self._judge, None
+            if self._evaluator is not None and not self._evaluator.alive():
+                ended, self._evaluator = self._evaluator, None
                 ended.end()
-            if self._judge is None:
-                self._judge = self._start(_JUDGE)
-            return self._judge.connect()
+            if self._evaluator is None:
+                self._evaluator = self._start(_EVALUATOR)
+            return self._evaluator.connect()
 
     def close(self) -> None:
         """End every process. Idempotent; worlds that are open end too."""
         with self._lock:
             self._closed = True
-            ended = [process for process in (self._worker, self._judge, *self._retired) if process is not None]
-            self._worker = self._judge = None
+            ended = [process for process in (self._worker, self._evaluator, *self._retired) if process is not None]
+            self._worker = self._evaluator = None
             self._retired.clear()
         for process in ended:
             process.end()
@@ -168,7 +168,7 @@ class World:
         return self._connection.alive
 
     def execute(self, code: str) -> Executed:
-        """Run ``code`` as the benchmark does, and keep the databases' changes for the judge."""
+        """Run ``code`` as the benchmark does, and keep the databases' changes for the evaluator."""
         self._given_code = True
         return self._ask(Executed, "execute", self._limits.execute + self._limits.grace, code=code)
 
@@ -185,11 +185,11 @@ class World:
 
     def evaluate(self) -> Evaluation:
         """Return the official evaluation of the world after the last execution."""
-        return self._judged(Evaluation, "evaluate")
+        return self._evaluated(Evaluation, "evaluate")
 
-    def judged_diff(self) -> Difference:
-        """Return ``diff`` computed by the judge from the saved changes."""
-        return self._judged(Difference, "difference")
+    def evaluated_diff(self) -> Difference:
+        """Return ``diff`` computed by the evaluator from the saved changes."""
+        return self._evaluated(Difference, "difference")
 
     def close(self) -> None:
         """End the process and what it wrote. Idempotent."""
@@ -206,14 +206,14 @@ class World:
         with after_code(self._given_code):
             return kind.model_validate(self._connection.ask(operation, seconds, **arguments))
 
-    def _judged(self, kind: type[_R], operation: str) -> _R:
-        """Return the judge's answer on the saved state; a missing judge is always an EnvironmentFault."""
+    def _evaluated(self, kind: type[_R], operation: str) -> _R:
+        """Return the evaluator's answer on the saved state; a missing evaluator is always an EnvironmentFault."""
         with after_code(self._given_code):
             saved = self._connection.ask("saved", self._limits.answer)
-        judge = self._engine.judge()
+        evaluator = self._engine.evaluator()
         try:
             with after_code(self._given_code):
-                reply = judge.ask(operation, self._limits.evaluate, task_id=self.task_id, saved=saved)
+                reply = evaluator.ask(operation, self._limits.evaluate, task_id=self.task_id, saved=saved)
                 return kind.model_validate(reply)
         finally:
-            judge.close()
+            evaluator.close()

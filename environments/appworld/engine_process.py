@@ -30,7 +30,7 @@ _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_C
 
 
 class EngineProcess:
-    """A zygote (``engine/zygote.py``): the worker or the judge.
+    """A zygote (``engine/zygote.py``): the worker or the evaluator.
 
     Args:
         module: the program, as a module.
@@ -199,9 +199,9 @@ class Connection:
         """Whether the child runs: without a request, only the end of its connection can arrive."""
         if not self._open:
             return False
-        heard = select.poll()
-        heard.register(self._socket, select.POLLIN)
-        return not heard.poll(0)
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
+        return not readable.poll(0)
 
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
         """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""

@@ -46,7 +46,7 @@ _lock = threading.Lock()
 
 
 def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
-    """Return the process's engine for the installation's world; its worker and judge start when they are first needed.
+    """Return the process's engine for the installation's world; its worker and evaluator start when first needed.
 
     A forked process gets an engine of its own: two processes must not share one connection. Raises InputError
     where the sandbox is missing and the code is not trusted (``client.AppWorldEngine``).
@@ -182,7 +182,7 @@ class AppWorldEnvironment:
             names = called(code) if call.name == PYTHON and isinstance(code, str) else (call.name,)
         except ValueError:  # it is not Python, and may do anything
             names = (PYTHON,)
-        return CanonicalStep(group, text, told="", change="", reads=all(name in self._reads for name in names))
+        return CanonicalStep(group, text, observation="", change="", reads=all(name in self._reads for name in names))
 
     @cached_property
     def _recorded(self) -> AppWorldEnvironment:

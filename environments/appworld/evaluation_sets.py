@@ -40,7 +40,7 @@ def scenario_goal_completion(attempts: Sequence[Attempted]) -> float:
     """
     scenarios: dict[str | None, list[bool]] = defaultdict(list)
     for one in attempts:
-        if one.group_judged:
+        if one.group_evaluated:
             scenarios[one.group].append(one.success)
     return _percentage([all(variants) for variants in scenarios.values()])
 

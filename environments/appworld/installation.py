@@ -33,7 +33,7 @@ class Installation(Record):
 
     @property
     def full(self) -> Path:
-        """The root of the judge."""
+        """The root of the evaluator."""
         return self.world / "full"
 
     @property

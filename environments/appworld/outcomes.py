@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from environments.appworld.records import NO_OP_FAIL, NOT_GIVEN, Check, Difference, Evaluation, ModelChanges
-from environments.base import FailureNames, Outcome, Record, TurnOutcome, verdict
+from environments.base import FailureNames, Outcome, Record, TurnOutcome, outcome_of_turns
 
 _QUOTES = ("'", '"')
 
@@ -91,7 +91,7 @@ def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTu
     lost = next((index for index, turn in enumerate(played) if turn.end is None), None)
     if lost is not None:
         return Outcome(success=False, turns=turns, failure=WORLD_LOST, failed_turn=lost, partial=partial)
-    return verdict(turns, reached, _FAILURES, partial)
+    return outcome_of_turns(turns, reached, _FAILURES, partial)
 
 
 def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation | None) -> Outcome:

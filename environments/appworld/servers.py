@@ -1,6 +1,6 @@
 """Play AppWorld on ``appworld serve environment`` servers that a user already runs, over HTTP.
 
-Each server holds one world, so a pool of servers plays one episode per server at a time (``ServerPool`` lends them to
+Each server holds one world, so a pool of servers plays one episode per server at a time (``ServerPool`` assigns them to
 all threads and processes of this user on this machine). They must serve the world of this project's installation, whose
 files define the APIs, the tasks and their solutions.
 
@@ -156,8 +156,8 @@ class ServerPool:
     def __len__(self) -> int:
         return len(self._servers)
 
-    def lend(self, seconds: float, queue: float) -> Loan:
-        """Lend a server that is free and answers.
+    def acquire(self, seconds: float, queue: float) -> Lease:
+        """Return a server that is free and answers.
 
         Raises EnvironmentFault when no server answers within about ``seconds``, or those in use are not given back
         within about ``queue`` seconds; InputError at once when this thread holds all of them, which would be a
@@ -173,9 +173,9 @@ class ServerPool:
                 until, said[server.url] = self._avoided.get(server.url, (0.0, ""))
                 if until > time.monotonic():
                     continue
-                loan, said[server.url] = self._try(server, min(_GREETING, seconds))
-                if loan is not None:
-                    return loan
+                lease, said[server.url] = self._try(server, min(_GREETING, seconds))
+                if lease is not None:
+                    return lease
             others = any(words.endswith(_PLAYED_ON) and not _is_mine(url) for url, words in said.items())
             limit = queue if others else seconds
             if time.monotonic() - began > limit:
@@ -183,7 +183,7 @@ class ServerPool:
                 raise EnvironmentFault(f"no server of AppWorld was free within {limit:g} s: {reasons}")
             time.sleep(_POLL)
 
-    def _try(self, server: Server, seconds: float) -> tuple[Loan | None, str]:
+    def _try(self, server: Server, seconds: float) -> tuple[Lease | None, str]:
         """Return the server if it answers within ``seconds``, or why it is not available now."""
         lock = FileLock(_lock_path(server.url), thread_local=False)
         try:
@@ -199,7 +199,7 @@ class ServerPool:
         except BaseException:
             lock.release()
             raise
-        return Loan(server, lock), ""
+        return Lease(server, lock), ""
 
     def _refuse_endless_wait(self) -> None:
         if all(_is_mine(server.url) for server in self._servers):
@@ -209,8 +209,8 @@ class ServerPool:
             )
 
 
-class Loan:
-    """A server that is reserved for one episode until ``give_back``."""
+class Lease:
+    """A server that is reserved for one episode until ``release``."""
 
     def __init__(self, server: Server, lock: FileLock) -> None:
         self.server = server
@@ -219,7 +219,7 @@ class Loan:
         self._out = True
         _held[self._key] = threading.get_ident()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the server. Idempotent."""
         if self._out:
             self._out = False
@@ -241,7 +241,7 @@ def _lock_path(url: str) -> Path:
 _ENGINE = "environments.appworld.engine"
 _SENT = (  # each after those that it imports
     *("code_filter", "protocol", "namespace", "api_calls", "differences", "memory_limit"),
-    *("world", "verdicts", "stand_in"),
+    *("world", "evaluation_results", "stand_in"),
 )
 _INSTALL = """
 import sys, types
@@ -292,11 +292,11 @@ class AppWorldServers:
         """
         self.installation.require_task(task_id)
         own = json.loads((self.installation.blind / "data" / "tasks" / task_id / "specs.json").read_text())
-        loan = self._pool.lend(self.limits.open, self.limits.queue)
+        lease = self._pool.acquire(self.limits.open, self.limits.queue)
         try:
-            return ServedWorld(loan, task_id, own["instruction"], instruction, self.limits)
+            return ServedWorld(lease, task_id, own["instruction"], instruction, self.limits)
         except BaseException:
-            loan.give_back()
+            lease.release()
             raise
 
 
@@ -308,14 +308,14 @@ class ServedWorld:
     code, and WorldLost from then on. The world is gone then.
     """
 
-    def __init__(self, loan: Loan, task_id: str, own: str, instruction: str | None, limits: EngineLimits) -> None:
+    def __init__(self, lease: Lease, task_id: str, own: str, instruction: str | None, limits: EngineLimits) -> None:
         self.task_id = task_id
-        self._loan = loan
+        self._lease = lease
         self._limits = limits
         self._episode = secrets.token_hex(16)
         self._open = True
         self._given_code = False
-        told = self._post(
+        answer = self._post(
             "/initialize",
             limits.warm_up,  # a server's first world takes long
             experiment_name=f"coevolve-{self._episode[:12]}",
@@ -323,9 +323,9 @@ class ServedWorld:
             max_api_calls_per_interaction=limits.api_calls,
             timeout_seconds=limits.execute,
         )
-        if told.get("instruction") != own:
+        if answer.get("instruction") != own:
             raise InputError(
-                f"environment.options.servers: {loan.server.url} serves another task {task_id} than the installation "
+                f"environment.options.servers: {lease.server.url} serves another task {task_id} than the installation "
                 "has: start it with the root of the same world"
             )
         prepared = self._post("/execute", limits.open, code=_install_code(self._episode))
@@ -345,18 +345,18 @@ class ServedWorld:
         with after_code(given=True):
             return Executed.model_validate(reply)
 
-    def judged_diff(self) -> Difference:
-        """Return how the world differs from its task's start, by the server's own report (it has no other judge)."""
+    def evaluated_diff(self) -> Difference:
+        """Return how the world differs from its task's start, by the server's own report: it has no evaluator."""
         reply = self._ask("difference", self._limits.answer)
         with after_code(self._given_code):
             return Difference.model_validate(reply)
 
     def state(self) -> str:
-        """Return the canonical text of ``judged_diff``.
+        """Return the canonical text of ``evaluated_diff``.
 
         Equal texts mean equal states of one task, except for ids, times and codes.
         """
-        return json.dumps(self.judged_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        return json.dumps(self.evaluated_diff().model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     def evaluate(self) -> Evaluation:
         """Return the official evaluation of the current world."""
@@ -370,7 +370,7 @@ class ServedWorld:
             with suppress(EnvironmentFault):  # the next client of this server gets the error
                 self._ask("close", self._limits.answer)
         self._open = False
-        self._loan.give_back()
+        self._lease.release()
 
     def __enter__(self) -> Self:
         return self
@@ -381,7 +381,7 @@ class ServedWorld:
     def _ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, for a record to read
         """Request ``operation`` of the stand-in."""
         if not self._open:
-            raise self._loan.server.fault(f"{operation} was asked of an episode that is over")
+            raise self._lease.server.fault(f"{operation} was asked of an episode that is over")
         message = json.dumps({"episode": self._episode, "op": operation, **arguments})
         reply = self._post("/execute", seconds, code=message)
         if not isinstance(reply, dict) or "foreign" in reply:
@@ -393,7 +393,7 @@ class ServedWorld:
 
     def _post(self, path: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401
         try:
-            return self._loan.server.ask(path, {"task_id": self.task_id, **arguments}, seconds)
+            return self._lease.server.ask(path, {"task_id": self.task_id, **arguments}, seconds)
         except NoAnswer as late:
             self._give_up()
             with after_code(self._given_code):
@@ -404,12 +404,12 @@ class ServedWorld:
 
     def _fail(self, what: str) -> NoReturn:
         self._give_up()
-        raise self._loan.server.fault(what)
+        raise self._lease.server.fault(what)
 
     def _give_up(self) -> None:
         """Mark the world as gone: no further request is sent to it, also not to close."""
         self._open = False
-        self._loan.give_back()
+        self._lease.release()
 
 
 def _install_code(episode: str) -> str:

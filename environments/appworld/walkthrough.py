@@ -87,10 +87,10 @@ def written_task(text: str, *reference: ToolCall) -> TaskSpec:
 
 
 def solutions() -> dict[str, int]:
-    """Return how many tasks' solutions the judge's root holds, and how many the root that agents' code runs beside."""
+    """Return how many tasks' solutions the evaluator's root holds, and how many the root of agents' code."""
     installation = find_installation()
     return {
-        "the judge's": len([*installation.full.glob("data/tasks/*/ground_truth/solution.py")]),
+        "the evaluator's": len([*installation.full.glob("data/tasks/*/ground_truth/solution.py")]),
         "the agent's": len([*installation.blind.glob("data/tasks/*/ground_truth/*")]),
     }
 

@@ -116,9 +116,9 @@ class PlayedWorld:
         return self._state
 
     def difference(self) -> Difference | None:
-        """Return the changes since the start by the judge, which agents' code cannot reach; None for a lost world."""
+        """Return the evaluator's changes since the start, out of reach of agents' code; None for a lost world."""
         if self._difference is None:
-            self._difference = self._unless_lost(self._world.judged_diff)
+            self._difference = self._unless_lost(self._world.evaluated_diff)
         return self._difference
 
     def evaluation(self) -> Evaluation | None:
@@ -234,10 +234,10 @@ class WorldRecord:
         """Return the tree of a start."""
         return self._starts.setdefault(task_id, _Node())
 
-    def opening(self, task_id: str, tell: Callable[[], WorldOpening]) -> WorldOpening:
+    def opening(self, task_id: str, read: Callable[[], WorldOpening]) -> WorldOpening:
         """Return the opening of a start, read once; it has the words of the first task that read it."""
         if task_id not in self._openings:
-            self._openings[task_id] = tell()
+            self._openings[task_id] = read()
         return self._openings[task_id]
 
     def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:

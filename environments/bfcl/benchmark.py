@@ -60,8 +60,8 @@ class BFCL(Benchmark[BFCLOptions]):
 
     The evaluation sets are of two kinds. Templated ones are slices of human paths in our words, of two classes; those
     of the world are of all eight, with tasks that exploration found beside the slices. Those of the split test open
-    for a committed study alone (``environments.bfcl.templated.panels``). ``CATEGORY@SPLIT`` are the official tasks,
-    "all" for every category or split; those with test tasks open for a command that names a test access log. The split
+    for a committed study alone (``templated.evaluation_sets``). ``CATEGORY@SPLIT`` are the official tasks, "all" for
+    every category or split; those with test tasks open for a command that names a test access log. The split
     "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
     """
 
@@ -183,7 +183,7 @@ class BFCL(Benchmark[BFCLOptions]):
             ids = _official_ids(name)
             digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
             return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
-        from environments.bfcl.templated.panels import set_file
+        from environments.bfcl.templated.evaluation_sets import set_file
 
         file = set_file(name)
         return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=len(file.tasks))
@@ -201,7 +201,7 @@ class BFCL(Benchmark[BFCLOptions]):
                 one.model_copy(update={"strata": {"category": one.id.rpartition("-")[0], **one.strata}})
                 for one in chosen
             )
-        from environments.bfcl.templated.panels import load_set
+        from environments.bfcl.templated.evaluation_sets import load_set
 
         return tuple(
             EvaluationTask(

@@ -113,7 +113,7 @@ def check_turn(
     return outcome.model_copy(update={"instances": calls > 0, "state": state, "response": response})
 
 
-def judge(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
+def official_outcome(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
     """Return the official result over the checks of every turn.
 
     Args:

@@ -24,7 +24,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl import package
-from environments.bfcl.checker import ExpectedTurn, check_turn, judge, reference_turns
+from environments.bfcl.checker import ExpectedTurn, check_turn, official_outcome, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
@@ -86,7 +86,7 @@ class BFCLEpisode:
 
     def outcome(self) -> Outcome:
         """Return the official result of the actions so far; turns not reached count as turns without a call."""
-        return judge(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
+        return official_outcome(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
 
     def close(self) -> None:
         """Drop the simulators. Idempotent."""

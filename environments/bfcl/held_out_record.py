@@ -12,7 +12,7 @@ from environments.base import TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
-from environments.bfcl.templated.panels import load_set, set_names
+from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.verification.held_out_records import HeldOutRecord, Recorder
 
 

@@ -1,7 +1,7 @@
 """An environment whose episodes are played on hosts; everything else of it is read here.
 
 The environment is installed on this machine too: tools' documentation, start states, the benchmark with its held-out
-sets, and canonical forms come from it, so that no host has to be believed in what decides about tasks.
+sets, and canonical forms come from it, so that no decision about tasks depends on a host.
 """
 
 from __future__ import annotations

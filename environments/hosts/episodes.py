@@ -260,7 +260,7 @@ def _answered(play: Callable[[], Any]) -> HostAnswer:
         body = written(play())
     except HostRefusal as refusal:
         return failed(refusal)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it, and the host goes on
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is sent it, and the host goes on
         return failed(_refusal(error))
     if len(body) > MAX_REPLY:
         return failed(HostRefusal(FailureKind.TOO_LONG, f"the answer has {len(body)} bytes, more than {MAX_REPLY}"))
@@ -280,7 +280,7 @@ def _refusal(error: Exception) -> HostRefusal:
     for kind, raised in _RAISED:
         if isinstance(error, raised):
             return HostRefusal(kind, str(error))
-    return HostRefusal(FailureKind.DEFECT, _told(error))
+    return HostRefusal(FailureKind.DEFECT, _described(error))
 
 
 _RAISED = (
@@ -291,7 +291,7 @@ _RAISED = (
 )
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """Return an error that an environment should not have raised in one line, with its place."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"

@@ -106,7 +106,7 @@ class HostRefusal(Exception):
 
 
 class Identity(Record):
-    """What a host serves, or what a client plays: the two must be equal.
+    """The environment of a host or of a client: the two must be equal.
 
     ``options`` are all of the environment's, with their defaults. ``source`` is the hash of the code that plays
     (``environments/``, and the user's own module), ``content`` that of the tools' documentation and the start states,
@@ -134,7 +134,7 @@ class Identity(Record):
 
 
 class Health(Record):
-    """What a host serves, the episodes that it can have open (``capacity``) and has, and how many it has opened."""
+    """The environment of a host, its limit of open episodes (``capacity``), those open, and how many it has opened."""
 
     identity: Identity
     capacity: int = Field(ge=1)

@@ -57,8 +57,8 @@ class _WrongToken(HostLost):
 class _HostBusy(Exception):
     """As many episodes are open as the host can have; ``seconds`` is when to ask again."""
 
-    def __init__(self, told: str, seconds: float) -> None:
-        super().__init__(told)
+    def __init__(self, detail: str, seconds: float) -> None:
+        super().__init__(detail)
         self.seconds = seconds
 
 
@@ -165,11 +165,11 @@ class Host:
     def _raised(self, failure: HostFailure, retry: str | None) -> Exception:
         if failure.kind in _AS_RAISED:
             return _AS_RAISED[failure.kind](failure.detail)
-        told = f"environment host {self.url}: {failure.detail}"
+        detail = f"environment host {self.url}: {failure.detail}"
         if failure.kind is FailureKind.BUSY:
             seconds = float(retry) if retry is not None and retry.isdecimal() else RETRY
-            return _HostBusy(told, min(seconds, LONGEST_RETRY))
-        return _FAULTS.get(failure.kind, EnvironmentFault)(told)
+            return _HostBusy(detail, min(seconds, LONGEST_RETRY))
+        return _FAULTS.get(failure.kind, EnvironmentFault)(detail)
 
 
 _AS_RAISED = {

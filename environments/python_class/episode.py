@@ -16,7 +16,7 @@ from environments.base import (
     TurnOutcome,
     Turns,
     UserTurn,
-    verdict,
+    outcome_of_turns,
 )
 from environments.python_class.world import ClassWorld, unknown_tool
 from environments.verification.replay import is_informative
@@ -90,7 +90,7 @@ class PythonEpisode:
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
         turns = [self._checked(turn, played) for turn, played in enumerate(self._turns.played())]
-        return verdict(turns, self._turns.reached, _FAILURES)
+        return outcome_of_turns(turns, self._turns.reached, _FAILURES)
 
     def close(self) -> None:
         """Drop the world. Idempotent."""

@@ -29,21 +29,21 @@ _WORD = re.compile(r"\w+")
 class CanonicalStep:
     """One call of a reference: the tool's ``group``, the call's text, its result, and the state change.
 
-    ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``told`` (the
-    result) and ``change`` are empty where an environment does not play; a step that only ``reads`` does not change the
-    state.
+    ``text`` is JSON of the name and the arguments that are neither null nor the documented default. ``observation``
+    (the result) and ``change`` are empty where an environment does not play; a step that only ``reads`` does not change
+    the state.
     """
 
     group: str
     text: str
-    told: str
+    observation: str
     change: str
     reads: bool
 
     @property
     def digest(self) -> str:
         """Hash of the call, its result and the state change."""
-        return digest([self.text, self.told, self.change])
+        return digest([self.text, self.observation, self.change])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Canonical:
         names = re.compile(
             "|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in sorted(known, key=len, reverse=True))
         )
-        wholes = ("\n".join((step.text, step.told, step.change)) for step in self.steps)
+        wholes = ("\n".join((step.text, step.observation, step.change)) for step in self.steps)
         return tuple(digest(_numbered(names, whole)) for whole in wholes)
 
     @property
@@ -207,12 +207,12 @@ def _played(environment: Environment, task: TaskSpec) -> Canonical:
             if turn:
                 episode.end_turn()
             for call in calls:
-                told = episode.step(call).text
+                observed = episode.step(call).text
                 now = episode.state()
                 after = before if now == text else _parts(now)
                 change = "" if now == text else "\n".join(sorted(map(json.dumps, _changes(before, after, ""))))
                 group, written = canonical_call(environment, call)
-                steps.append(CanonicalStep(group, written, _plain_text(told), change, reads=now == text))
+                steps.append(CanonicalStep(group, written, _plain_text(observed), change, reads=now == text))
                 text, before = now, after
     return Canonical(parts=prepared if loaded is None else loaded, prepared=prepared, steps=tuple(steps))
 

@@ -75,12 +75,12 @@ class PublishedSet(Record):
 
 
 def publication(
-    panel: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
+    name: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
 ) -> PublishedSet:
     """Return the published record of an evaluation set with these fingerprints and value-free call sequences."""
     hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
     return PublishedSet(
-        panel=panel,
+        panel=name,
         environment=environment,
         fingerprints=hashes,
         call_sequences=sequences,

@@ -40,7 +40,7 @@ def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: in
         return False
     if not solved and (rest.errors() or rest.end_states() != full.end_states()):
         return False
-    if not solved and not all(_told(full, t) <= _heard(rest, t) for t in range(len(full.turns))):
+    if not solved and not all(_informative_results(full, t) <= _results(rest, t) for t in range(len(full.turns))):
         return False
     return _missing(environment, task, rest) <= _missing(environment, task, full)
 
@@ -90,7 +90,7 @@ def _drop_empty_turns(task: TaskSpec, reference: Calls) -> TaskSpec | None:
     return task.model_copy(update={"turns": turns, "reference": calls})
 
 
-def _told(played: Replay, turn: int) -> set[str]:
+def _informative_results(played: Replay, turn: int) -> set[str]:
     """Return the informative results up to the end of the turn."""
     return {
         observation.text
@@ -100,6 +100,6 @@ def _told(played: Replay, turn: int) -> set[str]:
     }
 
 
-def _heard(played: Replay, turn: int) -> set[str]:
+def _results(played: Replay, turn: int) -> set[str]:
     """Return all results up to the end of the turn."""
     return {o.text for replayed in played.turns[: turn + 1] for o in replayed.observations if not o.failed}

@@ -31,7 +31,7 @@ from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
 from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
 
-__all__ = ["Refusal", "Ruling", "can_train", "reduce", "verify"]
+__all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -90,7 +90,7 @@ class Refusal(StrEnum):
     the turns, nor in earlier observations, nor in the docs.
 
     ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
-    earned a positive reward. ``not_validated``: no run of that agent could be judged, because its model did not answer.
+    earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
     ``solver``: a model that tried an accepted draft solved it too rarely or too often for the gate in the settings, or
     did not answer (``graph.nodes.verify``). ``over_quota``: the draft was accepted, and the iteration admits no more
     (``tasks.admissions``).
@@ -118,7 +118,7 @@ class Refusal(StrEnum):
     OVER_QUOTA = "over_quota"
 
 
-class Ruling(Record):
+class VerificationResult(Record):
     """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1.
 
     ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
@@ -140,7 +140,7 @@ def verify(
     known: Collection[str],
     held_out: Collection[str],
     settings: VerificationSettings | None = None,
-) -> Ruling:
+) -> VerificationResult:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
@@ -152,7 +152,9 @@ def verify(
     return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
 
 
-def can_train(draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]) -> Ruling:
+def can_train(
+    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
+) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
     Drafts are refused without a reference, when they are held out or known already, when they offer a tool that the
@@ -161,11 +163,11 @@ def can_train(draft: TaskSpec, environment: Environment, known: Collection[str],
     agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself failed.
     """
     if not any(draft.reference):
-        return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+        return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
     try:
         environment.tools(draft.tools)
     except InputError as error:
-        return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
+        return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
     refused = _fingerprint(draft, environment, known, held_out)
     if refused is not None:
         return refused
@@ -178,53 +180,57 @@ def can_train(draft: TaskSpec, environment: Environment, known: Collection[str],
     return _accepted(draft, environment, held_out)
 
 
-def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[str]) -> Ruling:
-    return Ruling(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
+def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[str]) -> VerificationResult:
+    return VerificationResult(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
 
 
-def _form(draft: TaskSpec, settings: VerificationSettings) -> Ruling | None:
+def _form(draft: TaskSpec, settings: VerificationSettings) -> VerificationResult | None:
     total = sum(len(turn) for turn in draft.reference)
     if total == 0:
-        return Ruling(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+        return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
     for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
         if not turn or not text.strip():
-            return Ruling(reason=Refusal.EMPTY_TURN, detail=f"Turn {t} has no {'text' if turn else 'call'}.")
+            return VerificationResult(
+                reason=Refusal.EMPTY_TURN, detail=f"Turn {t} has no {'text' if turn else 'call'}."
+            )
     if total > settings.max_calls:
-        return Ruling(
+        return VerificationResult(
             reason=Refusal.TOO_LONG, detail=f"The reference has {total} calls, {settings.max_calls} are allowed."
         )
     return None
 
 
-def _calls(draft: TaskSpec, environment: Environment) -> Ruling | None:
+def _calls(draft: TaskSpec, environment: Environment) -> VerificationResult | None:
     tools: dict[str, ToolSpec] = {}
     for name in dict.fromkeys((*draft.tools, *(call.name for _, call in _places(draft)))):
         try:
             tools[name] = environment.tools((name,))[0]
         except InputError:
             detail = f"The environment {environment.name} has no function {name!r}."
-            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
         if tools[name].group not in draft.classes:
             detail = f"{name} belongs to {tools[name].group}, which is not among the draft's classes."
-            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
     offered = set(draft.tools)
     for place, call in _places(draft, setup=False):
         if call.name not in offered:
             detail = f"{place} uses {call.name}, which is not among the draft's tools."
-            return Ruling(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
     for place, call in _places(draft, setup=False):
         problem = argument_problem(call, tools[call.name])
         if problem:
-            return Ruling(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
+            return VerificationResult(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
     return None
 
 
 def _fingerprint(
     draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
-) -> Ruling | None:
+) -> VerificationResult | None:
     own = fingerprint(draft)
     if own in held_out:
-        return Ruling(reason=Refusal.HELD_OUT, detail=f"A held-out panel has this task (fingerprint {own[:16]}).")
+        return VerificationResult(
+            reason=Refusal.HELD_OUT, detail=f"A held-out set has this task (fingerprint {own[:16]})."
+        )
     if isinstance(held_out, HeldOut):
         # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.
         try:
@@ -234,21 +240,25 @@ def _fingerprint(
         except RecursionError:
             return _endless()
         if same is not None:
-            return Ruling(reason=Refusal.HELD_OUT, detail=same)
+            return VerificationResult(reason=Refusal.HELD_OUT, detail=same)
     if own in known:
-        return Ruling(reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]}).")
+        return VerificationResult(
+            reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]})."
+        )
     return None
 
 
-def _unopened(error: InputError) -> Ruling:
-    return Ruling(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+def _unopened(error: InputError) -> VerificationResult:
+    return VerificationResult(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
 
 
-def _endless() -> Ruling:
-    return Ruling(reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself.")
+def _endless() -> VerificationResult:
+    return VerificationResult(
+        reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself."
+    )
 
 
-def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> Ruling | None:
+def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> VerificationResult | None:
     try:
         first = replay(environment, draft)
         refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
@@ -259,7 +269,7 @@ def _behaviour(draft: TaskSpec, environment: Environment, settings: Verification
         return _endless()
 
 
-def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:
+def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
     turns = first.turns
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
@@ -267,7 +277,7 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling 
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if observation.failed:
             detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
-            return Ruling(reason=Refusal.ERROR_RESULT, detail=detail)
+            return VerificationResult(reason=Refusal.ERROR_RESULT, detail=detail)
     return None
 
 
@@ -276,16 +286,18 @@ def _beginning_and_end(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
 
 
-def _stable(draft: TaskSpec, environment: Environment, first: Replay, settings: VerificationSettings) -> Ruling | None:
+def _stable(
+    draft: TaskSpec, environment: Environment, first: Replay, settings: VerificationSettings
+) -> VerificationResult | None:
     for turn, outcome in enumerate(first.outcome.turns, start=1):
         if outcome.checker_error:
             detail = f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
-            return Ruling(reason=Refusal.UNSTABLE_STATE, detail=detail)
+            return VerificationResult(reason=Refusal.UNSTABLE_STATE, detail=detail)
     for n in range(2, settings.replays + 1):
         again = replay(environment, draft)
         if again != first:
             detail = f"Replay {n} differs from the first {_difference(first, again)}."
-            return Ruling(reason=Refusal.NONDETERMINISTIC, detail=detail)
+            return VerificationResult(reason=Refusal.NONDETERMINISTIC, detail=detail)
     return None
 
 
@@ -301,26 +313,28 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Ruling | None:
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
-            return Ruling(reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and tells nothing.")
+            return VerificationResult(
+                reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and returns nothing informative."
+            )
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."
-        return Ruling(reason=Refusal.NOT_SOLVED, detail=detail)
+        return VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
     policy = solving_policy(environment, draft)
     if policy:
-        return Ruling(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
+        return VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
     for t, calls in enumerate(draft.reference):
         for c, call in enumerate(calls):
             if superfluous(environment, draft, first, t, c):
                 detail = f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
-                return Ruling(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
+                return VerificationResult(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
     missing = ungrounded(environment, draft, first)
     if missing:
         detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
-        return Ruling(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
+        return VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
     return None
 
 

@@ -20,9 +20,9 @@ from evaluation.analyses.recorded import (
     TargetChoice,
     one_line,
     open_targets,
+    read_attempts,
     read_iterations,
     read_tasks,
-    read_verdicts,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on s
 
 
 class RunsReport(Record):
-    """What a command found, by the path that it was given."""
+    """The results of a command, by the path that it was given."""
 
     runs: dict[str, Any]
 
@@ -133,7 +133,7 @@ def agreement(
     with exit_statuses():
         from evaluation.analyses.agreement import agreement_table, agreements
 
-        found = agreements(read_verdicts(first), read_verdicts(second))
+        found = agreements(read_attempts(first), read_attempts(second))
         _show(RunsReport(runs={one.group: one for one in found}), as_json, agreement_table(found))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import InputError, Record
-from evaluation.analyses.recorded import JudgedTask
+from evaluation.analyses.recorded import EvaluatedTask
 from evaluation.call_shapes import numbered, rarest_functions
 from evaluation.statistics import Counts, shared_interval
 
@@ -33,7 +33,7 @@ class AgreementCell(Record):
 class Agreement(Record):
     """Two evaluations of the same tasks.
 
-    ``pairs``: tasks that both were judged on. ``difference``: success of the second less that of the first, with an
+    ``pairs``: tasks that both were evaluated on. ``difference``: success of the second less that of the first, with an
     interval that resamples what tasks share, start states and functions (``statistics.shared_interval``). ``mcnemar``:
     two-sided exact p of the tasks that only one solved; it takes tasks for independent, so that it errs on the small
     side where they share a start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an
@@ -53,13 +53,13 @@ class Agreement(Record):
     unjudged: int
 
 
-def agreement(group: str, first: Sequence[JudgedTask], second: Sequence[JudgedTask]) -> Agreement:
+def agreement(group: str, first: Sequence[EvaluatedTask], second: Sequence[EvaluatedTask]) -> Agreement:
     """Return the table of one group of tasks. Raises InputError for a task that occurs twice, and without a pair."""
     left, right = _by_task(first, "first"), _by_task(second, "second")
     names = [name for name in left if name in right]
-    pairs = [(left[name], right[name]) for name in names if left[name].judged and right[name].judged]
+    pairs = [(left[name], right[name]) for name in names if left[name].evaluated and right[name].evaluated]
     if not pairs:
-        raise InputError(f"{group}: no task was judged in both files: name two evaluations of the same tasks")
+        raise InputError(f"{group}: no task was evaluated in both files: name two evaluations of the same tasks")
     solved = np.array([[int(one.success) for one, _ in pairs], [int(other.success) for _, other in pairs]])
     clusters = numbered([one.cluster for one, _ in pairs])
     functions = numbered(rarest_functions([one.shape or other.shape for one, other in pairs]))
@@ -97,7 +97,7 @@ def agreement(group: str, first: Sequence[JudgedTask], second: Sequence[JudgedTa
     )
 
 
-def agreements(first: Sequence[JudgedTask], second: Sequence[JudgedTask]) -> tuple[Agreement, ...]:
+def agreements(first: Sequence[EvaluatedTask], second: Sequence[EvaluatedTask]) -> tuple[Agreement, ...]:
     """Return a table for each group that both files have, in the first's order. Raises InputError without one."""
     groups = [name for name in dict.fromkeys(one.group for one in first) if name in {one.group for one in second}]
     if not groups:
@@ -120,8 +120,8 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, float(2 * tail / 2**n))
 
 
-def _by_task(attempts: Sequence[JudgedTask], which: str) -> dict[str, JudgedTask]:
-    found: dict[str, JudgedTask] = {}
+def _by_task(attempts: Sequence[EvaluatedTask], which: str) -> dict[str, EvaluatedTask]:
+    found: dict[str, EvaluatedTask] = {}
     for one in attempts:
         if one.task in found:
             raise InputError(f"the {which} file has task {one.task} of {one.group} twice: name one evaluation")
@@ -149,7 +149,7 @@ def agreement_table(found: Sequence[Agreement]) -> Table:
     table.add_row("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found))
     table.add_row("McNemar", *(f"p = {one.mcnemar:.3g}" for one in found))
     table.add_row("pairs", *(str(one.pairs) for one in found))
-    left_out = [f"{one.unpaired} unpaired, {one.unjudged} not judged" for one in found]
+    left_out = [f"{one.unpaired} unpaired, {one.unjudged} not evaluated" for one in found]
     if any(one.unpaired or one.unjudged for one in found):
         table.add_row("left out", *left_out)
     return table

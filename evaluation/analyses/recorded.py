@@ -1,4 +1,4 @@
-"""Reads what the analyses need: iterations of a run, verdicts of an evaluation, tasks, and target tasks.
+"""Reads what the analyses need: iterations of a run, attempts of an evaluation, tasks, and target tasks.
 
 A study's result files (``ARM-SEED.jsonl.gz``) are read too: a study removes its runs unless it is asked to keep them.
 """
@@ -49,8 +49,8 @@ class RecordedIteration(Record):
     admitted: int
 
 
-class JudgedTask(Record):
-    """One attempt at one task: ``judged`` is False where an infrastructure error ended it.
+class EvaluatedTask(Record):
+    """One attempt at one task: ``evaluated`` is False where an infrastructure error ended it.
 
     ``group`` is the evaluation set or category. Tasks of a ``cluster`` share a start state. ``shape`` is empty where
     the functions that the reference calls are unknown.
@@ -61,7 +61,7 @@ class JudgedTask(Record):
     cluster: str
     shape: Shape = ()
     success: bool
-    judged: bool
+    evaluated: bool
 
 
 class _Evolution(BaseModel):
@@ -118,8 +118,8 @@ def _of_run(run: RunDirectory) -> tuple[RecordedIteration, ...]:
                 iteration=len(found),
                 step=read_json(folder.round, RoundRecord).last_step,
                 seconds=read_json(folder.seconds, _Seconds).seconds if folder.seconds.exists() else {},
-                before=_success(folder.panel_before),
-                after=_success(folder.panel_after),
+                before=_success(folder.evaluation_before),
+                after=_success(folder.evaluation_after),
                 signals=evolution.signals,
                 drafts=evolution.drafts,
                 admitted=len(evolution.admitted),
@@ -153,24 +153,24 @@ def _of_study(path: Path) -> tuple[RecordedIteration, ...]:
     )
 
 
-def read_verdicts(path: Path) -> tuple[JudgedTask, ...]:
+def read_attempts(path: Path) -> tuple[EvaluatedTask, ...]:
     """Return the attempts in a file that ``evaluation.run --output`` or a study wrote, in its order.
 
     Raises InputError that names the file and the line for any other content.
     """
     found = []
     for number, line in enumerate(_text_lines(path), start=1):
-        one = _verdict(line)
+        one = _attempt(line)
         if isinstance(one, str) and not (number == 1 and _is_header(line)):
             raise InputError(f"{path}, line {number}: {one}")
-        if isinstance(one, JudgedTask):
+        if isinstance(one, EvaluatedTask):
             found.append(one)
     if not found:
         raise InputError(f"{path} holds no outcome: name a file that coevolve evaluate --output wrote")
     return tuple(found)
 
 
-def _verdict(line: bytes) -> JudgedTask | str:
+def _attempt(line: bytes) -> EvaluatedTask | str:
     try:
         ours = TaskOutcome.model_validate_json(line)
     except ValidationError as first:
@@ -178,20 +178,20 @@ def _verdict(line: bytes) -> JudgedTask | str:
             studied = _StudyOutcome.model_validate_json(line)
         except ValidationError:
             return complaint(first)
-        return JudgedTask(
+        return EvaluatedTask(
             group=studied.panel,
             task=studied.task,
             cluster=studied.cluster,
             success=studied.success,
-            judged=studied.infrastructure_error is None,
+            evaluated=studied.infrastructure_error is None,
         )
-    return JudgedTask(
+    return EvaluatedTask(
         group=ours.group,
         task=ours.task_id,
         cluster=ours.cluster,
         shape=ours.shape,
         success=ours.success,
-        judged=ours.infrastructure_error is None,
+        evaluated=ours.infrastructure_error is None,
     )
 
 

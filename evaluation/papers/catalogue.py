@@ -81,7 +81,7 @@ class PaperItem(Record):
 
 
 class MeasuredRates(Record):
-    """What an estimate multiplies counts with.
+    """The factors of an estimate's counts.
 
     ``gpu_seconds_per_rollout``: by environment, for a model of ``billions`` parameters, feedback and evaluation
     included. ``signals_per_evolution`` and ``tasks_per_signal``: contexts explored, and tasks admitted for each.

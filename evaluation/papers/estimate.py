@@ -54,7 +54,7 @@ class Rates(MeasuredRates):
 
 
 class ArmLoad(Record):
-    """What one arm takes, all its seeds together.
+    """The estimated cost of one arm, all its seeds together.
 
     ``gpu_hours`` and ``gpu_gib`` are None where the model's name does not say its size or the environment has no
     recorded rate. ``gpu_gib``: memory of all GPUs together.
@@ -69,7 +69,7 @@ class ArmLoad(Record):
 
 
 class Estimate(ArmLoad):
-    """What a study takes, all arms and seeds together; ``FORMULAS`` says how each figure is computed.
+    """The estimated cost of a study, all arms and seeds together; ``FORMULAS`` says how each figure is computed.
 
     ``gpu_gib`` is the largest arm's. ``money`` is None without the prices that its terms need.
     """

@@ -114,7 +114,7 @@ def _log_access(plan: Plan, commit: str) -> None:
     from evaluation.test_access import StudyAccess, log_study_access
 
     study, log = plan.study, plan.place.access_log
-    sets = {name: study.panels[name] for name in study.recipe.sets.test}
+    sets = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     date = datetime.now(UTC).isoformat(timespec="seconds")
     log_study_access(log, StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds()))
     print(f"opened {', '.join(sets)}: logged in {log}", file=sys.stderr)

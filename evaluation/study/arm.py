@@ -123,19 +123,19 @@ class FinishedRun:
         return _by_function(self.initial)
 
     def overlap(self) -> dict[str, Overlap]:
-        """Value-free call sequences that training tasks share with each panel; empty where there is none."""
+        """Value-free call sequences that training tasks share with each evaluation set; empty where there is none."""
         benchmark = packaged(self._tasks[0].environment)
         if benchmark is None:
             return {}
         initial = {call_sequence(task) for task in self.initial}
         final = {call_sequence(task) for task in self._tasks}
         return {
-            panel.panel: Overlap(
-                sequences=len(panel.call_sequences),
-                in_initial=len(initial & set(panel.call_sequences)),
-                in_final=len(final & set(panel.call_sequences)),
+            published.panel: Overlap(
+                sequences=len(published.call_sequences),
+                in_initial=len(initial & set(published.call_sequences)),
+                in_final=len(final & set(published.call_sequences)),
             )
-            for panel in benchmark.published_sets()
+            for published in benchmark.published_sets()
         }
 
     def figures(self) -> tuple[IterationFigures, ...]:

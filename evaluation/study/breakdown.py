@@ -47,7 +47,7 @@ class Breakdown(Record):
 def broken_down(
     attempts: Attempts, minus: Attempts | None, shapes: Mapping[str, Shape], interval: Interval | None
 ) -> Breakdown:
-    """Return the breakdown of judged attempts; with ``minus``, attempts of another arm at the same tasks, differences.
+    """Return the breakdown of evaluated attempts; with ``minus``, an arm's attempts at the same tasks, differences.
 
     ``shapes`` has the call shape of every task; ``interval`` is that of the mean over call shapes.
     """
@@ -84,15 +84,15 @@ def _by_length(attempts: Iterable[tuple[Shape, bool]], seeds: int) -> dict[str, 
     return {str(n): Rate(tasks=round(len(found[n]) / seeds), mean=fmean(found[n])) for n in sorted(found)}
 
 
-def length_table(panel: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def length_table(set_name: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of success by calls of the reference: arms in rows. Percent."""
     lengths = sorted({name for one in arms.values() for name in one.by_length}, key=int)
     tasks = {n: max(one.by_length[n].tasks for one in arms.values() if n in one.by_length) for n in lengths}
-    head = (f"{panel} by length", *(f"{n} (n = {tasks[n]})" for n in lengths))
+    head = (f"{set_name} by length", *(f"{n} (n = {tasks[n]})" for n in lengths))
     return head, [(name, *(_percent(one.by_length.get(n)) for n in lengths)) for name, one in arms.items()]
 
 
-def function_table(panel: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def function_table(set_name: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of success by function that references call: functions in rows. Percent."""
     names = list(dict.fromkeys(name for one in arms.values() for name in one.by_function))
     rows = []
@@ -100,7 +100,7 @@ def function_table(panel: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str
         tasks = max(one.by_function[name].tasks for one in arms.values() if name in one.by_function)
         rows.append((name, str(tasks), *(_percent(one.by_function.get(name)) for one in arms.values())))
     rows.sort(key=lambda row: (-int(row[1]), row[0]))
-    return (f"{panel} by function", "tasks", *arms), rows
+    return (f"{set_name} by function", "tasks", *arms), rows
 
 
 def _percent(rate: Rate | None) -> str:

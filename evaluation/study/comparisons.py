@@ -68,7 +68,7 @@ class MetricBySeed(Record):
 class Cell(Comparison):
     """An arm's success rate on one evaluation set.
 
-    ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not judged. ``extra_calls``:
+    ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not evaluated. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
     ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms of the recipe's
     ``compare``.
@@ -85,33 +85,33 @@ class Cell(Comparison):
 
 def cell(
     results: Mapping[int, ArmResult],
-    panel: str,
+    set_name: str,
     shapes: Shapes | None = None,
     function: str | None = None,
     metrics: Mapping[str, Metric] | None = None,
     *,
     breakdown: bool = False,
 ) -> Cell | None:
-    """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``panel``.
+    """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``set_name``.
 
     "SET/KEY=VALUE" means the tasks of a set with that label. ``shapes`` are the call shapes of the set's tasks by id,
     ``function`` is the one to leave out, ``metrics`` are those of the set's benchmark. ``breakdown``: break it down by
     call shape, function and length too.
     """
-    attempts = {seed: _of_set(result, panel) for seed, result in sorted(results.items())}
-    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_judged(one) for one in outcomes)}
+    attempts = {seed: _of_set(result, set_name) for seed, result in sorted(results.items())}
+    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_evaluated(one) for one in outcomes)}
     if not attempts:
         return None
     everything = [one for outcomes in attempts.values() for one in outcomes]
-    solved = [one for one in everything if one.success and _judged(one)]
-    judged = {seed: [one for one in outcomes if _judged(one)] for seed, outcomes in attempts.items()}
+    solved = [one for one in everything if one.success and _evaluated(one)]
+    evaluated = {seed: [one for one in outcomes if _evaluated(one)] for seed, outcomes in attempts.items()}
     extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
     return Cell(
-        **_summary(judged, None, shapes, function, breakdown),
+        **_summary(evaluated, None, shapes, function, breakdown),
         metrics=_metrics(attempts, metrics or {}),
         tasks=len({one.task for one in everything}),
         clusters=len({one.cluster for one in everything}),
-        infrastructure_errors=sum(not _judged(one) for one in everything),
+        infrastructure_errors=sum(not _evaluated(one) for one in everything),
         extra_calls=fmean(extra) if extra else None,
     )
 
@@ -119,29 +119,29 @@ def cell(
 def difference(
     arm: Mapping[int, ArmResult],
     other: Mapping[int, ArmResult],
-    panel: str,
+    set_name: str,
     shapes: Shapes | None = None,
     function: str | None = None,
     *,
     breakdown: bool = False,
 ) -> Comparison | None:
-    """Return ``arm`` minus ``other`` by seed, over the tasks that both were judged on; None without a seed of both.
+    """Return ``arm`` minus ``other`` by seed, over the tasks that both were evaluated on; None without a seed of both.
 
     ``shapes``, ``function`` and ``breakdown`` as for ``cell``.
     """
-    pair = _paired(arm, other, panel)
+    pair = _paired(arm, other, set_name)
     return None if pair is None else Comparison(**_summary(*pair, shapes, function, breakdown))
 
 
 def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, MetricBySeed]:
-    """Return the metrics over the attempts that were judged; one that is defined for no seed is left out."""
+    """Return the metrics over the attempts that were evaluated; one that is defined for no seed is left out."""
     found: dict[str, dict[str, float]] = {name: {} for name in metrics}
     for seed, outcomes in attempts.items():
-        broken = {one.cluster for one in outcomes if not _judged(one)}
+        broken = {one.cluster for one in outcomes if not _evaluated(one)}
         tried = [
-            Attempted(id=one.task, group=one.cluster, success=one.success, group_judged=one.cluster not in broken)
+            Attempted(id=one.task, group=one.cluster, success=one.success, group_evaluated=one.cluster not in broken)
             for one in outcomes
-            if _judged(one)
+            if _evaluated(one)
         ]
         for name, metric in metrics.items():
             value = metric(tried)
@@ -151,7 +151,7 @@ def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, Met
 
 
 def deciding_function(
-    arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], panel: str, shapes: Shapes
+    arms: Sequence[Mapping[int, ArmResult]], other: Mapping[int, ArmResult], set_name: str, shapes: Shapes
 ) -> str | None:
     """Return the function without whose tasks the differences of ``arms`` to ``other`` change most, in absolute sum.
 
@@ -159,7 +159,7 @@ def deciding_function(
     """
     moved: defaultdict[str, float] = defaultdict(float)
     for arm in arms:
-        pair = _paired(arm, other, panel)
+        pair = _paired(arm, other, set_name)
         if pair is None or not _known(pair[0], shapes):
             continue
         whole = fmean(_differences(*pair).values())
@@ -170,13 +170,13 @@ def deciding_function(
 
 
 def _paired(
-    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], panel: str
+    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], set_name: str
 ) -> tuple[Attempts, Attempts] | None:
     left: dict[int, list[ArmOutcome]] = {}
     right: dict[int, list[ArmOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
-        ours, theirs = _of_set(arm[seed], panel), _of_set(other[seed], panel)
-        both = {one.task for one in ours if _judged(one)} & {one.task for one in theirs if _judged(one)}
+        ours, theirs = _of_set(arm[seed], set_name), _of_set(other[seed], set_name)
+        both = {one.task for one in ours if _evaluated(one)} & {one.task for one in theirs if _evaluated(one)}
         if both:
             left[seed] = [one for one in ours if one.task in both]
             right[seed] = [one for one in theirs if one.task in both]
@@ -267,12 +267,12 @@ def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) 
     return successes, tasks
 
 
-def _of_set(result: ArmResult, panel: str) -> list[ArmOutcome]:
-    name, _, stratum = panel.partition("/")
+def _of_set(result: ArmResult, set_name: str) -> list[ArmOutcome]:
+    name, _, stratum = set_name.partition("/")
     return [one for one in result.outcomes if one.panel == name and (not stratum or stratum in one.strata)]
 
 
-def _judged(outcome: ArmOutcome) -> bool:
+def _evaluated(outcome: ArmOutcome) -> bool:
     return outcome.infrastructure_error is None
 
 

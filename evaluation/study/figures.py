@@ -25,7 +25,7 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class UsedBudget(Record):
-    """What one arm and seed used. Environment calls: rollouts, exploration and lent references.
+    """The costs of one arm and seed. Environment calls: rollouts, exploration and demonstrations.
 
     ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
     """
@@ -174,14 +174,14 @@ def _evolution_share(figures: Sequence[IterationFigures]) -> float | None:
 
 
 def _shared(headers: Sequence[ArmHeader]) -> dict[str, tuple[float, float]]:
-    panels = sorted({panel for header in headers for panel in header.overlap})
-    found = {panel: [header.overlap[panel] for header in headers if panel in header.overlap] for panel in panels}
+    set_names = sorted({set_name for header in headers for set_name in header.overlap})
+    found = {key: [header.overlap[key] for header in headers if key in header.overlap] for key in set_names}
     return {
-        panel: (
+        set_name: (
             fmean(one.in_initial / one.sequences for one in overlaps),
             fmean(one.in_final / one.sequences for one in overlaps),
         )
-        for panel, overlaps in found.items()
+        for set_name, overlaps in found.items()
     }
 
 

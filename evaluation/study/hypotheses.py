@@ -1,7 +1,7 @@
 """Hypotheses of a study: differences that its recipe expects before a test set is opened, and what came of each.
 
 A hypothesis is tested on the study's main score: that of each mode's first evaluation set, the mean over call shapes
-where the recipe says ``breakdown``, else success. The rule of a verdict is ours:
+where the recipe says ``breakdown``, else success. The rule of a conclusion is ours:
 
 - **p** is that of the paired t test over seeds, two-sided. It covers seeds alone: how much the difference varies when
   an arm is trained again. It says nothing of other tasks.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evaluation.study.comparisons import Comparison
 
 Interval = tuple[float, float]
-Verdict = Literal["shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
+Conclusion = Literal["shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
 
 LEVEL = 0.05
 """Holm's p below which a difference is shown, where the interval agrees."""
@@ -79,7 +79,7 @@ class HypothesisFinding(Record):
     expected_in_interval: bool | None
     p: float | None
     holm: float | None
-    verdict: Verdict
+    verdict: Conclusion
 
 
 class Findings(Record):
@@ -106,7 +106,7 @@ def check_hypotheses(hypotheses: Sequence[Hypothesis], seeds: Mapping[str, int],
     for one in hypotheses:
         names = f"'{one.arm}' against '{one.against}'"
         if unknown := [name for name in one.pair if name not in seeds]:
-            raise ValueError(f"hypotheses name '{unknown[0]}', which is no arm: choose from {', '.join(seeds)}")
+            raise ValueError(f"hypotheses name '{unknown[0]}', which is not an arm: choose from {', '.join(seeds)}")
         if one.arm == one.against:
             raise ValueError(f"hypotheses compare '{one.arm}' with itself: name another arm")
         if frozenset(one.pair) in stated:
@@ -162,7 +162,7 @@ def findings_of(
             holm=corrected[number],
             verdict="not run yet",
         )
-        found.append(finding.model_copy(update={"verdict": _verdict_of(finding)}))
+        found.append(finding.model_copy(update={"verdict": _conclusion_of(finding)}))
     return tuple(found)
 
 
@@ -176,16 +176,16 @@ def _score(one: Comparison, by_shape: bool) -> _Score | None:
     return _Score(macro.mean, macro.by_seed, macro.interval, macro.interval is not None)
 
 
-def _verdict_of(one: HypothesisFinding) -> Verdict:
+def _conclusion_of(one: HypothesisFinding) -> Conclusion:
     if one.seeds < one.planned:
-        return "not run yet"  # a verdict on some seeds would invite to stop at a good one
+        return "not run yet"  # a conclusion on some seeds would invite to stop at a good one
     if one.found is None:
         return "no call shapes"
-    return verdict(one.expected, one.found, one.interval, one.holm)
+    return conclusion(one.expected, one.found, one.interval, one.holm)
 
 
-def verdict(expected: float, found: float, interval: Interval | None, corrected: float | None) -> Verdict:
-    """Return the verdict on a difference whose seeds are all there.
+def conclusion(expected: float, found: float, interval: Interval | None, corrected: float | None) -> Conclusion:
+    """Return the conclusion on a difference whose seeds are all there.
 
     It is shown where Holm's p (``corrected``) is below 0.05 and the interval excludes zero on the side of the
     difference, which is the expected one; on the other side, or where none was expected, the opposite is shown.
@@ -200,7 +200,18 @@ def verdict(expected: float, found: float, interval: Interval | None, corrected:
 
 def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of a report's table of hypotheses. Percent points."""
-    head = ("hypothesis", "expected", "found", "95 %", "expected in it", "p", "Holm's p", "n seeds", "verdict", "why")
+    head = (
+        "hypothesis",
+        "expected",
+        "found",
+        "95 %",
+        "expected in it",
+        "p",
+        "Holm's p",
+        "n seeds",
+        "conclusion",
+        "why",
+    )
     rows: list[tuple[str, ...]] = []
     for one in findings:
         inside = {None: "", True: "yes", False: "no"}[one.expected_in_interval]
@@ -222,7 +233,7 @@ def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, 
 
 
 def rule(findings: Findings) -> list[str]:
-    """Return the sentences of a report that say how its verdicts were reached, and what they do not cover."""
+    """Return the sentences of a report that say how its conclusions were reached, and what they do not cover."""
     each = findings.findings
     drawn = "seeds, start states and functions"
     sentences = [
@@ -230,7 +241,7 @@ def rule(findings: Findings) -> list[str]:
         "for all of them, run or not. p is two-sided, of the paired t test over seeds: it covers other seeds, not "
         f"other tasks. 95 % resamples {drawn} together: it covers other tasks too, but is not corrected for the number "
         f"of hypotheses. A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the "
-        "expected side; opposite shown: on the other side, or where no difference was expected. There is no verdict "
+        "expected side; opposite shown: on the other side, or where no difference was expected. There is no conclusion "
         "before all seeds are there."
     ]
     if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:
@@ -238,8 +249,8 @@ def rule(findings: Findings) -> list[str]:
     if findings.other_results or findings.other_openings:
         results, openings = len(findings.other_results), findings.other_openings
         sentences.append(
-            f"**Written down before?** {results} results were made, and the test panels opened {openings} times, by "
-            "another text of the recipe than this one: its history says what was expected then."
+            f"**Written down before?** {results} results were made, and the held-out sets accessed {openings} times, "
+            "by another text of the recipe than this one: its history says what was expected then."
         )
     return sentences
 

@@ -42,7 +42,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
     facts = summary.facts
     arms = {name: one for name, one in list(facts.arms.items()) if one.curve}
     curves: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
-        ("success", "success on the development panel", lambda point: point.success),
+        ("success", "success on the development set", lambda point: point.success),
         ("signals", "signals found in a round", lambda point: sum(point.signals.values())),
         ("acceptance", "share of drafts that verification accepts", lambda point: point.acceptance),
         ("coverage", "share of functions trained on so far", lambda point: point.coverage_trained),
@@ -55,10 +55,10 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
         ]
         if any(one.points for one in series):
             plots[name] = line_chart(f"{title}, mean over an arm's n seeds", "optimizer steps", series)
-    for panel in facts.panels:
+    for set_name in facts.panels:
         rows = []
         for arm, cells in summary.cells.items():
-            versus = cells[panel].difference_to_grpo if panel in cells else None
+            versus = cells[set_name].difference_to_grpo if set_name in cells else None
             if versus is not None:
                 name = f"{arm} (n = {versus.seeds})"
                 values = tuple(100 * value for value in versus.by_seed.values())
@@ -66,7 +66,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
                 ends = None if interval is None else (100 * interval[0], 100 * interval[1])
                 rows.append(DifferenceRow(name=name, mean=100 * versus.mean, interval=ends, values=values))
         if rows:
-            plots[f"difference-{panel}"] = difference_chart(f"{panel}: percent points above {BASELINE}", rows)
+            plots[f"difference-{set_name}"] = difference_chart(f"{set_name}: percent points above {BASELINE}", rows)
     return plots
 
 
@@ -98,7 +98,7 @@ def line_chart(title: str, x_label: str, series: Sequence[Series]) -> str:
 
 
 def difference_chart(title: str, rows: Sequence[DifferenceRow]) -> str:
-    """A row an arm: each seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
+    """One row per arm: a seed's difference as a ring, the mean as a dot, the interval as a bar, and a line at zero."""
     if not rows:
         raise ValueError("no row to draw")
     ends = [end for row in rows for end in (*row.values, *(row.interval or ()), row.mean, 0.0)]

@@ -210,7 +210,7 @@ class StudyRecipe(Strict):
             if other is not None and trained[other].seeds < arm.seeds:
                 raise ValueError(f"'{arm.name}' has more seeds than '{other}', whose admissions it matches")
         if unknown := [name for pair in self.compare for name in pair if name not in names]:
-            raise ValueError(f"compare names '{unknown[0]}', which is no arm: choose from {', '.join(names)}")
+            raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
         untrained = [arm.name for arm in self.arms if arm.untrained]
         check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained)
         return self
@@ -249,16 +249,16 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``starter`` is the policy that arms start from which name no other, ``policies`` the hashes of all by path.
+    ``initial_policy`` is the one that arms start from which name no other, ``policies`` the hashes of all by path.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
     sha256: str
-    starter: str
-    starter_sha256: str
+    initial_policy: str
+    initial_policy_sha256: str
     policies: dict[str, str]
-    panels: dict[str, str]
+    set_hashes: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
@@ -294,7 +294,7 @@ class Study(Record):
         settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
         run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings_as_recorded(settings)
         names = self.recipe.set_names(mode)
-        scored: JsonValue = [[name, self.panels[name]] for name in names]
+        scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
         # Stated limits alone: recorded hashes were taken without them.
         limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
         looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
@@ -319,23 +319,23 @@ def load_study(path: Path) -> Study:
     _rename(shared, str(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
-    starter = _policy(shared)
+    initial_policy = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([text_as_recorded(tree), settings_as_recorded(shared)]),
-        starter=starter,
-        starter_sha256=_policy_hash(starter),
-        policies={starter: _policy_hash(starter)},
-        panels={},
+        initial_policy=initial_policy,
+        initial_policy_sha256=_policy_hash(initial_policy),
+        policies={initial_policy: _policy_hash(initial_policy)},
+        set_hashes={},
     )
-    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != starter}
+    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != initial_policy}
     try:
-        panels = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
+        set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
         _check_matching(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return study.model_copy(update={"policies": study.policies | others, "panels": panels})
+    return study.model_copy(update={"policies": study.policies | others, "set_hashes": set_hashes})
 
 
 def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:

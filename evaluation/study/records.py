@@ -28,7 +28,7 @@ class IterationFigures(Record):
     ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
     the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
     reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
-    iteration) and of the ``lent`` references (off-policy demonstrations), one per group without any success.
+    iteration) and of off-policy demonstrations (``lent``), one per group without any success.
     ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
     references are not among the environment calls.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
@@ -62,7 +62,7 @@ class IterationFigures(Record):
 
     @property
     def environment_calls(self) -> int:
-        """The calls of rollouts, exploration and lent references together."""
+        """The calls of rollouts, exploration and off-policy demonstrations together."""
         return self.rollout_calls + self.exploration_calls + self.lent_calls
 
     @property

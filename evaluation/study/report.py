@@ -39,11 +39,11 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
         sentence = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if facts.limit is not None:
-        lines += [f"Of each panel its first {facts.limit} tasks only.", ""]
+        lines += [f"Of each evaluation set its first {facts.limit} tasks only.", ""]
     if facts.hypotheses is not None:
         lines += _hypotheses(facts.hypotheses)
-    for panel in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
-        lines += _success(summary, panel, by_function)
+    for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
+        lines += _success(summary, set_name, by_function)
     lines += _course(facts.arms)
     if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
         lines += _coverage(facts.arms)
@@ -60,13 +60,15 @@ def _hypotheses(found: Findings) -> list[str]:
     return lines + [line for sentence in rule(found) for line in (sentence, "")]
 
 
-def _success(summary: StudySummary, panel: str, by_function: bool) -> list[str]:
+def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[str]:
     rows = []
-    there = {name: cells[panel] for name, cells in summary.cells.items() if panel in cells}
+    there = {name: cells[set_name] for name, cells in summary.cells.items() if set_name in cells}
     broken = {name: one.breakdown for name, one in there.items() if one.breakdown is not None}
-    metrics = list(dict.fromkeys(n for cells in summary.cells.values() if panel in cells for n in cells[panel].metrics))
+    metrics = list(
+        dict.fromkeys(n for cells in summary.cells.values() if set_name in cells for n in cells[set_name].metrics)
+    )
     for name, cells in summary.cells.items():
-        found = cells.get(panel)
+        found = cells.get(set_name)
         if found is None:
             continue
         own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
@@ -90,19 +92,19 @@ def _success(summary: StudySummary, panel: str, by_function: bool) -> list[str]:
         )
     if not rows:
         return []
-    function = summary.facts.deciding_functions.get(panel.partition("/")[0])
+    function = summary.facts.deciding_functions.get(set_name.partition("/")[0])
     left_out = f"success without {function}" if function else "success without one function"
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
-    sizes = _sizes(summary, panel)
+    sizes = _sizes(summary, set_name)
     by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
-    table = _table((*head, "by seed", "extra calls a solved task", *metrics, *by_shape), rows)
-    lines = [f"**{panel}** ({sizes})", "", *table, ""]
+    table = _table((*head, "by seed", "extra calls per solved task", *metrics, *by_shape), rows)
+    lines = [f"**{set_name}** ({sizes})", "", *table, ""]
     if broken:
-        lines += [*_table(*length_table(panel, broken)), ""]
-    if by_function and broken and "/" not in panel:
-        lines += [*_table(*function_table(panel, broken)), ""]
+        lines += [*_table(*length_table(set_name, broken)), ""]
+    if by_function and broken and "/" not in set_name:
+        lines += [*_table(*function_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
-        for other, one in cells[panel].differences.items() if panel in cells else ():
+        for other, one in cells[set_name].differences.items() if set_name in cells else ():
             rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
             sentence = (
                 f"{_points(one)} (95 % {_interval(one.widest)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
@@ -121,8 +123,8 @@ def _macro(one: Comparison | None) -> list[str]:
     return [f"{round(100 * found.mean, 1) + 0.0:{sign}.1f}", _interval(found.interval)]
 
 
-def _sizes(summary: StudySummary, panel: str) -> str:
-    cells: list[Cell] = [cells[panel] for cells in summary.cells.values() if panel in cells]
+def _sizes(summary: StudySummary, set_name: str) -> str:
+    cells: list[Cell] = [cells[set_name] for cells in summary.cells.values() if set_name in cells]
     errors = sum(one.infrastructure_errors for one in cells)
     sentence = f"{max(one.tasks for one in cells)} tasks, {max(one.clusters for one in cells)} clusters"
     return sentence + (f", {errors} attempts with an infrastructure error left out" if errors else "")
@@ -152,7 +154,7 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
         return []
     head = (
         "arm",
-        "dev panel by round",
+        "dev set by round",
         "signals by round",
         "admitted by round",
         "acceptance",
@@ -222,20 +224,22 @@ def _notes(summary: StudySummary) -> list[str]:
     notes += [f"unequal budget: {sentence}" for sentence in facts.unequal_budgets]
     if facts.other_prompts:
         notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
-    held = [opening for opening in facts.openings if facts.mode == "test"]
+    held = [access for access in facts.openings if facts.mode == "test"]
     if facts.mode == "test":
-        notes.append(f"the test panels were opened {len(held)} times ({len({one.commit for one in held})} commits)")
+        notes.append(f"the held-out sets were accessed {len(held)} times ({len({one.commit for one in held})} commits)")
     else:
-        notes.append("development panels and seeds: settings were chosen on them, so they prove nothing")
+        notes.append("development sets and seeds: settings were chosen on them, so they prove nothing")
     shares: dict[str, list[tuple[float, float]]] = {}
     for one in facts.arms.values():
-        for panel in facts.panels:
-            shares.setdefault(panel, []).extend([one.shared_sequences[panel]] if panel in one.shared_sequences else [])
-    for panel, found in shares.items():
+        for set_name in facts.panels:
+            shares.setdefault(set_name, []).extend(
+                [one.shared_sequences[set_name]] if set_name in one.shared_sequences else []
+            )
+    for set_name, found in shares.items():
         if found:
             initial, final = (_range((pair[i] * 100 for pair in found), "{:.0f}") for i in (0, 1))
             sentence = f"{initial} % in D_0, {final} % in the last D_t, by arm"
-            notes.append(f"value-free call sequences of {panel} that training tasks have too: {sentence}")
+            notes.append(f"value-free call sequences of {set_name} that training tasks have too: {sentence}")
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:

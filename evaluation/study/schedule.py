@@ -156,7 +156,7 @@ class _Schedule:
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
             starter=study.policies[study.policy_of(arm)],
-            panels={name: study.panels[name] for name in study.recipe.set_names(mode)},
+            panels={name: study.set_hashes[name] for name in study.recipe.set_names(mode)},
             commit=self._commit,
         )
         write_json(folder / JOB_FILE, job)

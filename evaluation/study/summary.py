@@ -21,7 +21,7 @@ from evaluation.study.records import ArmHeader, ArmResult, result_seeds
 from evaluation.test_access import StudyAccess, read_access_log
 
 STATISTICS = (
-    "greedy decoding, one attempt a task; differences are paired by seed and task; 95 %: function_interval, a "
+    "greedy decoding, one attempt per task; differences are paired by seed and task; 95 %: function_interval, a "
     "bootstrap that draws seeds, start states and functions with replacement, 10,000 replicates (a task belongs to the "
     "rarest function of its reference); interval (seeds outside, start states inside) and crossed_interval (one draw "
     "of start states for all seeds) do not resample functions; t: t_interval, Student's t over seeds"
@@ -67,8 +67,8 @@ class StudySummary(Record):
     def as_json(self) -> dict[str, Any]:
         """Return ``{arm: {evaluation set: cell}}`` with the facts under "study"."""
         arms = {
-            arm: {panel: one.model_dump(mode="json") for panel, one in panels.items()}
-            for arm, panels in self.cells.items()
+            arm: {set_name: one.model_dump(mode="json") for set_name, one in set_names.items()}
+            for arm, set_names in self.cells.items()
         }
         return arms | {RESERVED: self.facts.model_dump(mode="json")}
 
@@ -81,7 +81,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     for header in (one for by_seed in headers.values() for one in by_seed.values()):
         check_start(study, first, header)
     there = {name: by_seed for name, by_seed in results.items() if by_seed}
-    panels = study.recipe.set_names(mode)
+    set_names = study.recipe.set_names(mode)
     arms = {
         arm.name: arm_facts(arm.description, arm.seeds, headers[arm.name])
         for arm in study.recipe.arms
@@ -94,22 +94,22 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         if seed not in results[arm.name]
     ]
     sets = {one.key: one for one in study.sets(mode)}
-    shapes = {panel: _shapes_of(one, place, there) for panel, one in sets.items()}
+    shapes = {set_name: _shapes_of(one, place, there) for set_name, one in sets.items()}
     deciding = _deciding(there, shapes)
     known = {
-        panel: (shapes[panel.partition("/")[0]], deciding.get(panel.partition("/")[0]))
-        for panel in study.recipe.reported(mode)
+        set_name: (shapes[set_name.partition("/")[0]], deciding.get(set_name.partition("/")[0]))
+        for set_name in study.recipe.reported(mode)
     }
-    metrics = {panel: sets[panel.partition("/")[0]].benchmark.metrics for panel in known}
+    metrics = {set_name: sets[set_name.partition("/")[0]].benchmark.metrics for set_name in known}
     compared = _with_lookups(there)
     cells = {name: _cells(study, compared, name, known, metrics) for name in compared}
-    openings = tuple(read_access_log(place.access_log))
+    accesses = tuple(read_access_log(place.access_log))
     facts = StudyFacts(
         mode=mode,
         recipe=study.sha256,
         limit=study.recipe.limit,
         statistics=STATISTICS,
-        panels={name: study.panels[name] for name in panels},
+        panels={name: study.set_hashes[name] for name in set_names},
         deciding_functions=deciding,
         arms=arms,
         missing=tuple(f"{name}-{seed}" for name, seed in missing),
@@ -117,9 +117,9 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         environment_calls=call_shares(arms, BASELINE),
         other_prompts=_other_prompts(headers),
-        openings=openings,
+        openings=accesses,
         evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
-        hypotheses=_findings(study, mode, cells, headers, openings) if study.recipe.hypotheses else None,
+        hypotheses=_findings(study, mode, cells, headers, accesses) if study.recipe.hypotheses else None,
     )
     return StudySummary(cells=cells, facts=facts)
 
@@ -129,11 +129,11 @@ def _findings(
     mode: Mode,
     cells: Mapping[str, Mapping[str, Cell]],
     headers: Mapping[str, Mapping[int, ArmHeader]],
-    openings: Sequence[StudyAccess],
+    accesses: Sequence[StudyAccess],
 ) -> Findings:
     """Return what came of the hypotheses on the mode's first evaluation set."""
-    recipe, panel = study.recipe, study.recipe.set_names(mode)[0]
-    there = {name: by_panel[panel] for name, by_panel in cells.items() if panel in by_panel}
+    recipe, set_name = study.recipe, study.recipe.set_names(mode)[0]
+    there = {name: by_set[set_name] for name, by_set in cells.items() if set_name in by_set}
     differences = [
         there[one.arm].differences.get(one.against) if one.arm in there else None for one in recipe.hypotheses
     ]
@@ -144,10 +144,10 @@ def _findings(
         for seed, header in sorted(headers[name].items())
         if header.study != study.sha256
     ]
-    opened = [one for one in openings if one.recipe != study.sha256]
+    opened = [one for one in accesses if one.recipe != study.sha256]
     held = mode == "test"  # development is where recipes change
     return Findings(
-        panel=panel,
+        panel=set_name,
         by_shape=recipe.breakdown,
         findings=findings_of(recipe.hypotheses, differences, planned, by_shape=recipe.breakdown),
         other_results=tuple(others) if held else (),
@@ -179,8 +179,8 @@ def _deciding(
     others = [by_seed for name, by_seed in results.items() if name != BASELINE]
     if BASELINE not in results:
         return {}
-    found = {panel: deciding_function(others, results[BASELINE], panel, known) for panel, known in shapes.items()}
-    return {panel: name for panel, name in found.items() if name is not None}
+    found = {key: deciding_function(others, results[BASELINE], key, known) for key, known in shapes.items()}
+    return {set_name: name for set_name, name in found.items() if name is not None}
 
 
 def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, dict[int, ArmResult]]:
@@ -202,28 +202,28 @@ def _cells(
     study: Study,
     results: Mapping[str, Mapping[int, ArmResult]],
     name: str,
-    panels: Mapping[str, tuple[Mapping[str, Shape], str | None]],
+    known_sets: Mapping[str, tuple[Mapping[str, Shape], str | None]],
     metrics: Mapping[str, Mapping[str, Metric]],
 ) -> dict[str, Cell]:
-    """Return the arm's cell on each set; ``panels`` has their call shapes and the function to leave out."""
+    """Return the arm's cell on each set; ``known_sets`` has their call shapes and the function to leave out."""
     cells = {}
     others = [other for arm, other in study.recipe.compared if arm == name and other in results]
     others += [other for other in (_lookup_of(name),) if other in results]
     broken = study.recipe.breakdown
-    for panel, known in panels.items():
-        found = cell(results[name], panel, *known, metrics[panel], breakdown=broken)
+    for set_name, known in known_sets.items():
+        found = cell(results[name], set_name, *known, metrics[set_name], breakdown=broken)
         if found is None:
             continue
         to_grpo = None
         if name != BASELINE and BASELINE in results:
-            to_grpo = difference(results[name], results[BASELINE], panel, *known, breakdown=broken)
+            to_grpo = difference(results[name], results[BASELINE], set_name, *known, breakdown=broken)
         compared = {
             other: to_grpo
             if other == BASELINE and to_grpo is not None
-            else difference(results[name], results[other], panel, *known, breakdown=broken)
+            else difference(results[name], results[other], set_name, *known, breakdown=broken)
             for other in others
         }
-        cells[panel] = found.model_copy(
+        cells[set_name] = found.model_copy(
             update={
                 "difference_to_grpo": to_grpo,
                 "differences": {other: one for other, one in compared.items() if one is not None},

@@ -184,11 +184,11 @@ def policy_card(
 def scores_of(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
     """Return the scores on the run's evaluation set: before the first round, and after each up to ``last``."""
     found = []
-    before = run.iteration(0).panel_before
+    before = run.iteration(0).evaluation_before
     if before.exists():
         found.append(("before training", read_json(before, Score)))
     for iteration in range(last + 1):
-        path = run.iteration(iteration).panel_after
+        path = run.iteration(iteration).evaluation_after
         if path.exists():
             found.append((f"after round {iteration}", read_json(path, Score)))
     return found
@@ -258,7 +258,7 @@ def _signals(content: RunContent) -> str:
 
 
 def _verification(content: RunContent) -> str:
-    settings, counts = content.settings.verification, content.verdicts()
+    settings, counts = content.settings.verification, content.verification_counts()
     how = {
         "deterministic": "Each reference was replayed twice from fresh episodes, with equal results and states; no "
         "model decided what was admitted.",
@@ -276,7 +276,7 @@ def _verification(content: RunContent) -> str:
         )
         for name, number in counts.most_common()
     ]
-    table = _table(("verdict", "drafts", ""), rows) if rows else "No draft is recorded."
+    table = _table(("verification result", "drafts", ""), rows) if rows else "No draft is recorded."
     return f"{words} Drafts of the whole run:\n\n{table}"
 
 
@@ -286,10 +286,10 @@ def _decontamination(content: RunContent) -> str:
     if not held_out.fingerprints and not held_out.records:
         return "The environment holds no task out, so that nothing was compared."
     near = [
-        one.verdict.nearest
+        one.verification.nearest
         for chain in content.history.chains.values()
         for one in chain.outcomes
-        if one.task is not None and one.verdict is not None and one.verdict.nearest is not None
+        if one.task is not None and one.verification is not None and one.verification.nearest is not None
     ]
     words = (
         f"At export each of the {len(content.tasks)} tasks was compared by content with the held-out sets "
@@ -322,7 +322,7 @@ def _limits(content: RunContent) -> str:
         "Tasks are as narrow as the environment's start states and tools.",
         "User messages are made by templates, which people do not write like." if scripted else "",
         "Rollouts are those of a policy in training, another one after each step, and its successes are of tasks that "
-        "it could do. Success is the environment's rule on state and answers, not a judgement of the way.",
+        "it could do. Success is the environment's rule on state and answers, not an assessment of the way.",
         "Observations are text of simulated tools; treat them, like everything a policy wrote, as untrusted.",
     ]
     return " ".join(filter(None, words))
@@ -338,7 +338,7 @@ def _evaluation(scores: Sequence[tuple[str, Score]], settings: RunSettings) -> s
         (when, f"{one.success:.3f}", f"{one.widest[0]:.3f} to {one.widest[1]:.3f}", one.infrastructure_errors)
         for when, one in scores
     ]
-    return f"On {what}:\n\n" + _table(("", "success", "95 % interval", "not judged"), rows)
+    return f"On {what}:\n\n" + _table(("", "success", "95 % interval", "not evaluated"), rows)
 
 
 def _model_index(settings: RunSettings, score: Score) -> list[dict[str, Any]]:

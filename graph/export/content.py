@@ -1,4 +1,4 @@
-"""What a run holds that can leave it: its tasks with their lineage, and the trajectories of its finished rounds."""
+"""The content of a run that can be exported: its tasks with their lineage, the trajectories of finished rounds."""
 
 from __future__ import annotations
 
@@ -115,11 +115,15 @@ class RunContent:
             found += [task.id] if equal else []
         return found
 
-    def verdicts(self) -> Counter[str]:
+    def verification_counts(self) -> Counter[str]:
         """Count the drafts of the whole run, D_0 included, by ``accepted`` or the reason of their refusal."""
         outcomes = (outcome for chain in self.history.chains.values() for outcome in chain.outcomes)
         return Counter(
-            "not verified" if one.verdict is None else "accepted" if one.verdict.accepted else str(one.verdict.reason)
+            "not verified"
+            if one.verification is None
+            else "accepted"
+            if one.verification.accepted
+            else str(one.verification.reason)
             for one in outcomes
         )
 

@@ -134,10 +134,10 @@ def task_rows(content: RunContent) -> Iterator[Row]:
 
 
 def _lineage(chain: Chain, task: Task) -> Row:
-    """Return the parents of a task: the rollout and its signal, the context, the draft and its verdict."""
+    """Return the parents of a task: the rollout and its signal, the context, the draft and its verification result."""
     context = chain.context
     outcome = next(one for one in chain.outcomes if one.task is not None and one.task.id == task.id)
-    verdict, nearest = outcome.verdict, None if outcome.verdict is None else outcome.verdict.nearest
+    verification, nearest = outcome.verification, None if outcome.verification is None else outcome.verification.nearest
     return {
         "parent_task": context.task_id or None,
         "parent_rollout": context.trajectory_id or None,
@@ -152,8 +152,8 @@ def _lineage(chain: Chain, task: Task) -> Row:
         "explored_actions": len(chain.interactions),
         "draft": outcome.draft.id,
         "difficulty": None if outcome.draft.difficulty is None else str(outcome.draft.difficulty),
-        "verdict": None if verdict is None else "accepted" if verdict.accepted else str(verdict.reason),
-        "solved": None if verdict is None else verdict.solved,
+        "verdict": None if verification is None else "accepted" if verification.accepted else str(verification.reason),
+        "solved": None if verification is None else verification.solved,
         "nearest_held_out_text": None if nearest is None else nearest.text,
         "nearest_held_out_calls": None if nearest is None else nearest.calls,
     }

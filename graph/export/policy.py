@@ -28,7 +28,7 @@ _LEFT_BEHIND = (
     "pytorch_model*.bin",
     "adapter_model.bin",
 )
-"""Files of a checkpoint that only its trainer needs, and pickles, which nobody should have to trust."""
+"""Files of a checkpoint that only its trainer needs, and pickles, which are unsafe to load."""
 
 README = "README.md"
 

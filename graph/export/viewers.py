@@ -181,16 +181,16 @@ def _write_log(content: RunContent, folder: Path, iteration: int, policy: str, r
     created = made.isoformat(timespec="seconds")
     # The viewer lists files by such a name: time, task, id.
     path = folder / f"{created.replace(':', '-')}_iteration-{iteration:03d}_{_AGENT}.json"
-    written = judged = solved = 0
+    written = evaluated = solved = 0
     with TemporaryFile("w+", encoding="utf-8", dir=folder) as samples:
         for one in rollouts:
             sample = inspect_sample(one, content.task(one.task_id), policy)
             samples.write((",\n" if written else "") + checked_json(sample, content.run, one.id))
             written += 1
-            judged += one.outcome is not None
+            evaluated += one.outcome is not None
             solved += one.success
         samples.seek(0)
-        head = _inspect_head(content, iteration, policy, created, (written, judged, solved))
+        head = _inspect_head(content, iteration, policy, created, (written, evaluated, solved))
         with path.open("w", encoding="utf-8") as file:
             file.write(checked_json(head, content.run, "the log").removesuffix("}") + ', "samples": [\n')
             shutil.copyfileobj(samples, file)
@@ -201,10 +201,10 @@ def _write_log(content: RunContent, folder: Path, iteration: int, policy: str, r
 def _inspect_head(
     content: RunContent, iteration: int, policy: str, created: str, counts: tuple[int, int, int]
 ) -> dict[str, Any]:
-    """Return a log without its samples; ``counts`` are samples, judged ones, and successes."""
-    written, judged, solved = counts
+    """Return a log without its samples; ``counts`` are samples, evaluated ones, and successes."""
+    written, evaluated, solved = counts
     name, environment = content.run.root.resolve().name, content.settings.environment.name
-    accuracy = {"name": "accuracy", "value": solved / judged if judged else 0.0}
+    accuracy = {"name": "accuracy", "value": solved / evaluated if evaluated else 0.0}
     return {
         "version": _INSPECT_VERSION,
         "status": "success",
@@ -222,7 +222,7 @@ def _inspect_head(
         "plan": {},
         "results": {
             "total_samples": written,
-            "completed_samples": judged,
+            "completed_samples": evaluated,
             "scores": [{"name": "success", "scorer": "success", "metrics": {"accuracy": accuracy}}],
         },
         "stats": {"started_at": created, "completed_at": created},

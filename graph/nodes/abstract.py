@@ -48,7 +48,7 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
         composed = await asyncio.to_thread(compose, drafts, present, exploration, services.environment, seed)
         drafts = (*drafts, *composed)
     await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
-    told = of_abstract(drafts)
+    digest = of_abstract(drafts)
     done = services.tally.add(state.stage, "abstract", state.context_id)
-    runtime.stream_writer(progress("abstract", done, state.of, "contexts abstracted", f"{state.weakness}: {told[0]}"))
-    return {"digest": {"abstract": told}}
+    runtime.stream_writer(progress("abstract", done, state.of, "contexts abstracted", f"{state.weakness}: {digest[0]}"))
+    return {"digest": {"abstract": digest}}

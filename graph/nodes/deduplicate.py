@@ -13,7 +13,7 @@ from graph.branches import weaknesses
 from graph.digests import of_deduplicate, progress
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_before
-from memory.failures import FailureMemory, Judgement, use_memory
+from memory.failures import DeduplicationResult, FailureMemory, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
 
@@ -25,39 +25,41 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
     is as of the iteration's start: ``update`` remembers this iteration's contexts. Without deduplication all are new,
     and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
-    new, told = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
+    new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
     runtime.stream_writer(progress("deduplicate", len(new), len(state.contexts), "contexts are new"))
-    return {"new": new, "digest": {"deduplicate": told}}
+    return {"new": new, "digest": {"deduplicate": digest}}
 
 
 def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
     folder = services.run.iteration(iteration)
     written = read_jsonl(folder.contexts, FailureContext)
     contexts = {one.id: one for one in written if one.id in chosen}
-    judgements = _judged(services, iteration, tuple(contexts.values()))
-    write_jsonl(folder.judgements, judgements)
-    new = sorted(one.context_id for one in judgements if one.status == "new")
+    results = _compared(services, iteration, tuple(contexts.values()))
+    write_jsonl(folder.judgements, results)
+    new = sorted(one.context_id for one in results if one.status == "new")
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
     words = weaknesses(services.run, folder)
-    return tuple(new), of_deduplicate(judgements, {one.id: words.name(one) for one in contexts.values()})
+    return tuple(new), of_deduplicate(results, {one.id: words.name(one) for one in contexts.values()})
 
 
-def _judged(services: RunServices, iteration: int, contexts: Sequence[FailureContext]) -> Sequence[Judgement]:
+def _compared(
+    services: RunServices, iteration: int, contexts: Sequence[FailureContext]
+) -> Sequence[DeduplicationResult]:
     if not services.deduplicates:
-        return [Judgement(context_id=context.id, status="new") for context in contexts]
+        return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
     compared = [context for context in contexts if context.comparable]
     run, settings = services.run, services.settings.memory
-    # Older contexts no longer make another one known: whether they are in the index changes no judgement.
+    # Older contexts no longer make another one known: whether they are in the index changes no result.
     recent = explored_before(run, iteration, since=iteration - settings.recur_after + 1)
 
-    def judge(memory: FailureMemory) -> Sequence[Judgement]:
+    def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
         if not memory.holds([context.id for context in recent.compared]):
             # The index was dropped or damaged, or belongs to another embedder: rebuild it from the records.
             explored = explored_before(run, iteration)
             memory.rebuild(explored.compared, explored.admitted)
-        return memory.judge(compared, iteration)
+        return memory.compare(compared, iteration)
 
     with writing(run.failures_path):
-        judged = {one.context_id: one for one in use_memory(run.failures_path, settings, judge)}
-    return [judged.get(context.id) or Judgement(context_id=context.id, status="new") for context in contexts]
+        results = {one.context_id: one for one in use_memory(run.failures_path, settings, compare)}
+    return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]

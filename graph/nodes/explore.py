@@ -32,7 +32,7 @@ async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUp
     seed = derive_seed(services.settings.seed, context.iteration, "explore", context.id)
     interactions = await services.roles_for(context).explorer.explore(context, services.environment, seed)
     await asyncio.to_thread(write_jsonl, branch.interactions, interactions)
-    told = of_explore(interactions)
+    digest = of_explore(interactions)
     done = services.tally.add(state.stage, "explore", state.context_id)
-    runtime.stream_writer(progress("explore", done, state.of, "contexts explored", f"{state.weakness}: {told[0]}"))
-    return {"digest": {"explore": told}}
+    runtime.stream_writer(progress("explore", done, state.of, "contexts explored", f"{state.weakness}: {digest[0]}"))
+    return {"digest": {"explore": digest}}

@@ -32,10 +32,10 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     known.json holds the fingerprints of D_t, which every branch refuses as duplicates. A baseline whose contexts do not
     come from signals records them all the same and chooses none.
     """
-    chosen, told = await asyncio.to_thread(_extract, runtime.context, state.iteration)
-    runtime.stream_writer(progress("extract", len(chosen), 0, "signals chosen", f"{told[0]}; {told[2]}"))
+    chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
+    runtime.stream_writer(progress("extract", len(chosen), 0, "signals chosen", f"{digest[0]}; {digest[2]}"))
     # A thread that is run again from its start: what people set in a fork of it counts no more.
-    return {"iteration": state.iteration, "signals": chosen, "again": (), "edits": {}, "digest": {"extract": told}}
+    return {"iteration": state.iteration, "signals": chosen, "again": (), "edits": {}, "digest": {"extract": digest}}
 
 
 def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], list[str]]:

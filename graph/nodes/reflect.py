@@ -65,12 +65,12 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     words = await asyncio.to_thread(weaknesses, services.run, folder)
     signalled = sum(context.signal_id != "" for context in contexts)
     names = [words.name(context) for context in contexts]
-    told = of_reflect(names, failures, len(state.signals), len(contexts) - signalled)
-    return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": told}}
+    digest = of_reflect(names, failures, len(state.signals), len(contexts) - signalled)
+    return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
 
 
 async def _reflected(
-    services: RunServices, folder: IterationDirectory, state: IterationState, tell: Callable[[object], None]
+    services: RunServices, folder: IterationDirectory, state: IterationState, report: Callable[[object], None]
 ) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
     """Return the contexts of the chosen signals and the reflections that gave up, each sorted by id."""
     evidences = await asyncio.to_thread(_evidence, services, folder, state)
@@ -83,7 +83,7 @@ async def _reflected(
             text = f"gave up, {result.detail}"
         else:
             text = named_weakness(result, evidence.signal, evidence.task)
-        tell(progress("reflect", next(done), len(evidences), "signals reflected", text))
+        report(progress("reflect", next(done), len(evidences), "signals reflected", text))
         return result
 
     results = await asyncio.gather(*(reflect_one(evidence) for evidence in evidences))

@@ -20,9 +20,9 @@ from graph.perturbation import Perturbation
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_in
-from memory.failures import Judgement, use_memory
+from memory.failures import DeduplicationResult, use_memory
 from memory.jsonl import derive_seed
-from memory.records import Draft, FailureContext, Interaction, Task, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
 
@@ -30,16 +30,16 @@ Row = TypeVar("Row", bound=Record)
 
 
 async def update(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Join the branches: accepted drafts become tasks of the next round, and memory learns the contexts.
+    """Join the branches: accepted drafts become tasks of the next round, and the contexts are remembered.
 
-    Reads every branch's folder, in order of id; writes interactions, drafts, verdicts, tasks, memory. evolution.json is
-    written last: with it the graph's part of the iteration is done. Repeating all of it changes nothing. Raises
-    InputError when a user's mistake ended every branch.
+    Reads every branch's folder, in order of id; writes interactions, drafts, verification results, tasks, memory.
+    evolution.json is written last: with it the graph's part of the iteration is done. Repeating all of it changes
+    nothing. Raises InputError when a user's mistake ended every branch.
     """
     evolution, tasks = await asyncio.to_thread(join, runtime.context, state)
-    told = of_update(evolution, tasks)
-    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", told[1]))
-    return {"digest": {"update": told}}
+    digest = of_update(evolution, tasks)
+    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", digest[1]))
+    return {"digest": {"update": digest}}
 
 
 def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[Task]]:
@@ -52,20 +52,25 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     joined = finished.values()
     interactions = sorted(_gather((one.interactions for one in joined), Interaction), key=lambda one: one.id)
     drafts = sorted(_gather((one.drafts for one in joined), Draft), key=lambda draft: draft.id)
-    ruled = {verdict.draft_id: verdict for verdict in _gather((one.verdicts for one in joined), Verdict)}
-    verdicts = refuse_repeated(drafts, [ruled[draft.id] for draft in drafts])
+    by_draft = {
+        verification.draft_id: verification
+        for verification in _gather((one.verdicts for one in joined), DraftVerification)
+    }
+    verifications = refuse_repeated(drafts, [by_draft[draft.id] for draft in drafts])
     quota = quota_of(services.settings.tasks, state.iteration)
     if quota is not None:
-        verdicts = within_quota(verdicts, quota, derive_seed(services.settings.seed, state.iteration, "quota"))
+        verifications = within_quota(
+            verifications, quota, derive_seed(services.settings.seed, state.iteration, "quota")
+        )
     contexts = {context_id: read_json(branch.context, FailureContext) for context_id, branch in finished.items()}
     tasks = [
         admitted_task(draft, contexts[draft.context_id], "evolved", state.iteration)
-        for draft, verdict in zip(drafts, verdicts, strict=True)
-        if verdict.accepted
+        for draft, verification in zip(drafts, verifications, strict=True)
+        if verification.accepted
     ]
     write_jsonl(folder.interactions, interactions)
     write_jsonl(folder.drafts, drafts)
-    write_jsonl(folder.verdicts, verdicts)
+    write_jsonl(folder.verdicts, verifications)
     if services.settings.verification.experimental.perturbed:
         changes = _gather((one.perturbations for one in joined), Perturbation)
         changes.sort(key=lambda change: change.draft_id)
@@ -80,7 +85,7 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
                 services.settings.memory,
                 lambda memory: memory.remember(explored.compared, explored.admitted, state.iteration),
             )
-    evolution = _evolution(services, folder, state.iteration, tasks, verdicts, failures)
+    evolution = _evolution(services, folder, state.iteration, tasks, verifications, failures)
     write_json(folder.evolution, evolution)
     return evolution, tasks
 
@@ -94,29 +99,29 @@ def _evolution(
     folder: IterationDirectory,
     iteration: int,
     tasks: Sequence[Task],
-    verdicts: Sequence[Verdict],
+    verifications: Sequence[DraftVerification],
     failures: Sequence[Failure],
 ) -> Evolution:
     quota = quota_of(services.settings.tasks, iteration)
     found = read_json(folder.extraction, ExtractionRecord)
-    judgements = Counter(one.status for one in read_jsonl(folder.judgements, Judgement))
+    results = Counter(one.status for one in read_jsonl(folder.judgements, DeduplicationResult))
     unreflected = read_jsonl(folder.reflection_failures, Failure)
     gave_up = [*unreflected, *failures]
     left_out = sum(found.left_out.values())
     if services.settings.signals.experimental.novelty:
-        reflected = judgements.total() - services.settings.signals.uncovered
+        reflected = results.total() - services.settings.signals.uncovered
         left_out += len(found.chosen) - len(unreflected) - reflected
     return Evolution(
         iteration=iteration,
         signals=found.signals,
         signal_tasks=found.signal_tasks,
         marked=found.marked,
-        new=judgements["new"],
-        known=judgements["known"],
+        new=results["new"],
+        known=results["known"],
         left_out=left_out,
-        drafts=len(verdicts),
+        drafts=len(verifications),
         admitted=tuple(task.id for task in tasks),
-        refused=dict(sorted(Counter(one.reason for one in verdicts if one.reason is not None).items())),
+        refused=dict(sorted(Counter(one.reason for one in verifications if one.reason is not None).items())),
         failures=dict(sorted(Counter(failure.cause for failure in gave_up).items())),
         stopped=services.ledger.reached(),
         shortfall=None if quota is None else quota - len(tasks),

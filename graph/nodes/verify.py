@@ -19,7 +19,7 @@ from graph.digests import of_branch, of_verify, progress
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
-from memory.records import ACCEPTED, AgentVerdict, Draft, FailureContext, Verdict
+from memory.records import ACCEPTED, AgentValidation, Draft, DraftVerification, FailureContext
 from memory.run import BranchDirectory, read_json, read_jsonl, write_json, write_jsonl
 
 
@@ -39,65 +39,71 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         return {"finished": [state.context_id]}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
-    verdicts = await asyncio.to_thread(_verdicts, services, stage.known, drafts, context)
+    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, context)
     roles, iteration = services.roles_for(context), context.iteration
     if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
         assert roles.validator is not None, "the settings refuse such a mode without one"
         run = (
-            with_agent(roles.validator, draft, verdict, services.environment, iteration, branch)
-            for draft, verdict in zip(drafts, verdicts, strict=True)
+            with_agent(roles.validator, draft, verification, services.environment, iteration, branch)
+            for draft, verification in zip(drafts, verifications, strict=True)
         )
-        verdicts = await asyncio.gather(*run)
+        verifications = await asyncio.gather(*run)
     if roles.solver is not None and iteration is not None:
         settings = services.settings.roles
         tried = (
-            with_solver(roles.solver, draft, verdict, services.environment, iteration, settings)
-            for draft, verdict in zip(drafts, verdicts, strict=True)
+            with_solver(roles.solver, draft, verification, services.environment, iteration, settings)
+            for draft, verification in zip(drafts, verifications, strict=True)
         )
-        verdicts = await asyncio.gather(*tried)
-    await asyncio.to_thread(write_jsonl, branch.verdicts, verdicts)
+        verifications = await asyncio.gather(*tried)
+    await asyncio.to_thread(write_jsonl, branch.verdicts, verifications)
     services.breaker.succeeded()
-    told = of_branch(state.weakness, verdicts)
+    digest = of_branch(state.weakness, verifications)
     done = services.tally.add(state.stage, "verify", state.context_id)
-    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", told))
-    return {"digest": {"verify": of_verify(drafts, verdicts)}, "branches": [told], "finished": [state.context_id]}
+    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", digest))
+    return {
+        "digest": {"verify": of_verify(drafts, verifications)},
+        "branches": [digest],
+        "finished": [state.context_id],
+    }
 
 
 def _unverified(services: RunServices, context: FailureContext) -> bool:
     return not services.settings.verification.enabled and context.iteration is not None
 
 
-def _verdicts(services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext) -> list[Verdict]:
+def _verifications(
+    services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext
+) -> list[DraftVerification]:
     """Return the result of the checks without a model for each draft, in the order of ``drafts``.
 
-    Where an agent is asked, too, a draft that it can be asked about is accepted here, and ``Verdict.deterministic`` has
-    the result of the replays if they count.
+    Where an agent is asked, too, a draft that it can be asked about is accepted here, and
+    ``DraftVerification.deterministic`` has the result of the replays if they count.
     """
     settings = services.settings.verification
     mode = None if _unverified(services, context) else settings.mode
     known = _known(known_path, known_path.stat().st_mtime_ns)
-    verdicts = []
+    verifications = []
     for draft in drafts:
         deterministic = None
         if mode == "deterministic":
-            ruling = verify_draft(draft, services.environment, known, services.held_out, settings)
+            result = verify_draft(draft, services.environment, known, services.held_out, settings)
         else:
-            ruling = can_train(draft, services.environment, known, services.held_out)
-        if mode == "both" and ruling.accepted:
+            result = can_train(draft, services.environment, known, services.held_out)
+        if mode == "both" and result.accepted:
             replayed = verify_draft(draft, services.environment, known, services.held_out, settings)
-            ruling, deterministic = replayed, replayed.reason or ACCEPTED
-        verdicts.append(
-            Verdict(
+            result, deterministic = replayed, replayed.reason or ACCEPTED
+        verifications.append(
+            DraftVerification(
                 draft_id=draft.id,
                 context_id=draft.context_id,
-                accepted=ruling.accepted,
-                reason=ruling.reason,
-                detail=ruling.detail,
-                nearest=ruling.nearest,
+                accepted=result.accepted,
+                reason=result.reason,
+                detail=result.detail,
+                nearest=result.nearest,
                 deterministic=deterministic,
             )
         )
-    return verdicts
+    return verifications
 
 
 @lru_cache(maxsize=1)
@@ -109,73 +115,82 @@ def _known(path: Path, _written: int) -> frozenset[str]:
 async def with_agent(
     validator: Validator,
     draft: Draft,
-    verdict: Verdict,
+    verification: DraftVerification,
     environment: Environment,
     iteration: int | None,
     branch: BranchDirectory,
-) -> Verdict:
-    """Return the verdict with the result of the validator's run, which may refuse the draft.
+) -> DraftVerification:
+    """Return the verification result with that of the validator's run, which may refuse the draft.
 
     A draft that the replays refuse is carried out, too, where both count, so that the two can be compared; it stays
-    refused for their reason. A run is kept in the branch's folder as soon as it was judged, so that a resumed node does
-    not pay for it again. Without a run that can be judged (no usable reply, a spent budget) a draft is refused.
+    refused for their reason. A run is kept in the branch's folder as soon as it was evaluated, so that a resumed node
+    does not pay for it again. Without a run that can be evaluated (no usable reply, a spent budget) a draft is refused.
     """
-    if not verdict.accepted and verdict.deterministic is None:
-        return verdict
+    if not verification.accepted and verification.deterministic is None:
+        return verification
     path = branch.validation(record_id("validation", draft.model_dump_json()))
     if path.exists():
-        run = await asyncio.to_thread(read_json, path, AgentVerdict)
+        run = await asyncio.to_thread(read_json, path, AgentValidation)
     else:
         try:
             run = await validator.validate(draft, environment, iteration)
         except RoleRefused as refusal:
-            return _refused(verdict, Refusal.NOT_VALIDATED, f"No run of the validator could be judged: {refusal}")
+            return _refused(
+                verification, Refusal.NOT_VALIDATED, f"No run of the validator could be evaluated: {refusal}"
+            )
         await asyncio.to_thread(write_json, path, run)
-    verdict = verdict.model_copy(update={"agent": run})
+    verification = verification.model_copy(update={"agent": run})
     if run.accepted:
-        return verdict
-    return _refused(verdict, Refusal.AGENT, f"The validator did not complete it: {run.detail or 'no reason given'}")
+        return verification
+    return _refused(
+        verification, Refusal.AGENT, f"The validator did not complete it: {run.detail or 'no reason given'}"
+    )
 
 
-def _refused(verdict: Verdict, reason: Refusal, detail: str) -> Verdict:
+def _refused(verification: DraftVerification, reason: Refusal, detail: str) -> DraftVerification:
     """Refuse an accepted draft; the reason of one that is refused already stays."""
-    if not verdict.accepted:
-        return verdict
-    return verdict.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
+    if not verification.accepted:
+        return verification
+    return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
 
 
 async def with_solver(
-    solver: Solver, draft: Draft, verdict: Verdict, environment: Environment, iteration: int, settings: RolesSettings
-) -> Verdict:
-    """Return the verdict with the solver's success rate on the draft, which may refuse it (ours).
+    solver: Solver,
+    draft: Draft,
+    verification: DraftVerification,
+    environment: Environment,
+    iteration: int,
+    settings: RolesSettings,
+) -> DraftVerification:
+    """Return the verification result with the solver's success rate on the draft, which may refuse it (ours).
 
     A refused draft is not tried. A solver that cannot be asked (no usable reply, a spent budget) leaves no rate and its
     reason in ``detail``; the draft is then refused where a gate is set, and stays accepted where the rate is only
     recorded.
     """
-    if not verdict.accepted:
-        return verdict
+    if not verification.accepted:
+        return verification
     try:
         solved = await solver.solve(draft, environment, iteration)
     except RoleRefused as refusal:
-        return _unsolved(verdict, f"No attempt of the solver could be judged: {refusal}", settings)
-    return _gated(verdict, solved, settings)
+        return _unsolved(verification, f"No attempt of the solver could be evaluated: {refusal}", settings)
+    return _gated(verification, solved, settings)
 
 
-def _unsolved(verdict: Verdict, detail: str, settings: RolesSettings) -> Verdict:
+def _unsolved(verification: DraftVerification, detail: str, settings: RolesSettings) -> DraftVerification:
     gated = settings.solver_min is not None or settings.solver_max is not None
     change = {"accepted": False, "reason": Refusal.SOLVER.value} if gated else {}
-    return verdict.model_copy(update={"detail": detail, **change})
+    return verification.model_copy(update={"detail": detail, **change})
 
 
-def _gated(verdict: Verdict, solved: Solved, settings: RolesSettings) -> Verdict:
-    judged = verdict.model_copy(update={"solved": solved.rate, "attempts": solved.attempts})
+def _gated(verification: DraftVerification, solved: Solved, settings: RolesSettings) -> DraftVerification:
+    updated = verification.model_copy(update={"solved": solved.rate, "attempts": solved.attempts})
     key = None
     if settings.solver_min is not None and solved.rate < settings.solver_min:
         key, word, bound = "solver_min", "below", settings.solver_min
     elif settings.solver_max is not None and solved.rate > settings.solver_max:
         key, word, bound = "solver_max", "above", settings.solver_max
     if key is None:
-        return judged
+        return updated
     detail = f"Its success rate over {solved.attempts} attempts is {solved.rate:.2f}, {word} roles.{key} ({bound:g})."
-    return judged.model_copy(update={"accepted": False, "reason": Refusal.SOLVER.value, "detail": detail})
+    return updated.model_copy(update={"accepted": False, "reason": Refusal.SOLVER.value, "detail": detail})

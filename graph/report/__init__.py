@@ -1,1 +1,1 @@
-"""What a run prints and records about itself: summaries, costs, and the closing page."""
+"""The reports of a run: summaries, costs, and the closing page."""

@@ -101,7 +101,7 @@ def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
     yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
     folder = run.iteration(summaries[-1].iteration).root
     yield f"  records    {folder} and its neighbours: trajectories, signals, contexts,"
-    yield "             interactions, drafts, verdicts, one JSON object a line; settings.yaml is the whole recipe"
+    yield "             interactions, drafts, verdicts, one JSON object per line; settings.yaml is the whole recipe"
 
 
 def _story(run: RunDirectory, iterations: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Words for one record in one line: a signal, a context, an exploration, a draft, a verdict, an admission.
+"""Words for one record in one line: a signal, a context, an exploration, a draft, a verification result, an admission.
 
 Studio's state, the run's closing text, `coevolve show` and the report's page say the same of the same record. What
 agents, tools and models wrote is foreign text: it becomes one line without control characters, cut to a width.
@@ -10,7 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from environments.base import MalformedCall, ToolCall
-from memory.records import Cause, Draft, FailureContext, Interaction, Signal, SignalKind, Task, Unsignalled, Verdict
+from memory.records import (
+    Cause,
+    Draft,
+    DraftVerification,
+    FailureContext,
+    Interaction,
+    Signal,
+    SignalKind,
+    Task,
+    Unsignalled,
+)
 from training.settings import SignalSettings
 
 WIDTH = 110
@@ -22,20 +32,20 @@ KINDS = {
     "rare": "a rollout that combined tools as few others of the run did, but not it alone",
     "unsolved": "a failed rollout of a task whose calls no rollout of any task has made with success lately",
 }
-"""What the kinds of signal mean: the paper's (section 3.1), and unsolved (ours)."""
+"""The meaning of the kinds of signal: the paper's (section 3.1), and unsolved (ours)."""
 
 GROUP_KINDS = {
     "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
     "boundary": "a task that some rollouts of a group solve and others do not",
     "rare": "a task with a rollout with a sequence of calls that hardly any other has",
 }
-"""What they mean with ``signals.definition: group`` (ours)."""
+"""Their meaning with ``signals.definition: group`` (ours)."""
 
 COVERAGE = "a tool, or two one after the other, that no task or few tasks exercise; no rollout is behind it"
-"""What a context from coverage is (ours)."""
+"""The meaning of a context from coverage (ours)."""
 
 NEED = "a tool that few tasks exercise and at whose calls rollouts fail, or that none was asked for"
-"""What it is with ``signals.coverage_by: need`` (ours)."""
+"""Its meaning with ``signals.coverage_by: need`` (ours)."""
 
 REASONS = {
     "duplicate": "the task set has it already",
@@ -48,11 +58,11 @@ REASONS = {
     "no_effect": "a user turn of it changes nothing and returns nothing informative",
     "nondeterministic": "two replays of it differ",
     "agent": "an agent that carried it out neither completed it nor earned a reward",
-    "not_validated": "the agent that carries it out could not be judged",
+    "not_validated": "the agent that carries it out could not be evaluated",
     "solver": "the solver solves it too rarely or too often",
     "over_quota": "the iteration admits no more",
 }
-"""What the reasons of a refused draft mean; ``environments.verification.verify.Refusal`` defines them."""
+"""The meaning of the reasons of a refused draft; ``environments.verification.verify.Refusal`` defines them."""
 
 
 CAUSES = {
@@ -178,15 +188,19 @@ def draft_words(draft: Draft, width: int = WIDTH) -> str:
     return one_line(f"{grade}{' / '.join(draft.turns)} -> {calls}", width)
 
 
-def verdict_words(verdict: Verdict | None, width: int = WIDTH) -> str:
+def verification_words(verification: DraftVerification | None, width: int = WIDTH) -> str:
     """Return ``accepted``, or the reason of a refusal and what it means."""
-    if verdict is None:
+    if verification is None:
         return "not verified"
-    if verdict.accepted:
-        tried = "" if verdict.solved is None else f", the solver solves {verdict.solved:.0%} of {verdict.attempts}"
+    if verification.accepted:
+        tried = (
+            ""
+            if verification.solved is None
+            else f", the solver solves {verification.solved:.0%} of {verification.attempts}"
+        )
         return f"accepted{tried}"
-    reason = verdict.reason or "refused"
-    return one_line(f"refused, {reason}: {verdict.detail or REASONS.get(reason, '')}".rstrip(": "), width)
+    reason = verification.reason or "refused"
+    return one_line(f"refused, {reason}: {verification.detail or REASONS.get(reason, '')}".rstrip(": "), width)
 
 
 def number_words(count: int, noun: str) -> str:

@@ -46,7 +46,7 @@ SCRIPT = r"""
 (() => {
   let used = 0, shown = "", bar = null;
   for (const name of ["keydown", "pointerdown", "wheel"]) addEventListener(name, () => { used = Date.now(); }, true);
-  const tell = (words, act) => {
+  const notify = (words, act) => {
     if (!bar) {
       bar = document.createElement("button");
       bar.type = "button";
@@ -67,12 +67,12 @@ SCRIPT = r"""
       const [version, seconds] = first.split(" ");
       wait = Number(seconds) || wait;
       if (!shown) shown = document.documentElement.dataset.version;
-      if (refusal) tell(`The page is older than the records: ${refusal}`, () => location.reload());
+      if (refusal) notify(`The page is older than the records: ${refusal}`, () => location.reload());
       else if (version !== shown) {
         if (Date.now() - used > 20000 && !document.hidden) { location.reload(); return; }
-        tell("New records: reload", () => location.reload());
+        notify("New records: reload", () => location.reload());
       } else if (bar) { bar.remove(); bar = null; }
-    } catch { tell("The server has ended", () => location.reload()); }
+    } catch { notify("The server has ended", () => location.reload()); }
     setTimeout(ask, 1000 * wait);
   };
   setTimeout(ask, 1000);

@@ -1,4 +1,4 @@
-"""What a run will take: rollouts, tokens, hours, requests and money, from its settings and from measured rates.
+"""The forecast costs of a run: rollouts, tokens, hours, requests and money, from its settings and from measured rates.
 
 Counts are exact where the settings fix them. What depends on how training goes is bounded ("at most"), or taken from a
 run that was measured before: its round records hold seconds and sampled tokens, its ledger requests and their tokens.
@@ -50,7 +50,7 @@ NO_RATES = RunRates()
 
 
 class Forecast(Record):
-    """What a run takes. None: not known without a rate that is missing.
+    """The costs of a run. None: not known without a rate that is missing.
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
     or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: sampled tokens / tokens per second, and the

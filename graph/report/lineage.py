@@ -1,4 +1,4 @@
-"""Joins a run's records: a failed rollout, its signal, context, exploration, drafts, verdicts, the task, its effect.
+"""Joins a run's records: a failed rollout, its signal, context, exploration, verified drafts, the task, its effect.
 
 Everything that follows a task reads this: `coevolve show`, `coevolve report`, exports, notebooks, the closing text. A
 run may be read while it goes on: a last line that is half written is left for the next reading, and the branches of an
@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.base import InputError
 from graph.records import Failure
-from memory.failures import Judgement
+from memory.failures import DeduplicationResult
 from memory.jsonl import complaint
-from memory.records import Draft, FailureContext, Interaction, Signal, Task, Trajectory, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
 from memory.run import (
     SEED_STAGE,
     RunDirectory,
@@ -36,7 +36,7 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 
-class _Judged(BaseModel):
+class _Success(BaseModel):
     """The part of an outcome that says whether the official rule was met."""
 
     model_config = ConfigDict(extra="ignore")
@@ -54,7 +54,7 @@ class _Head(BaseModel):
     iteration: int
     step: int
     sample: int
-    outcome: _Judged | None = None
+    outcome: _Success | None = None
     discarded: bool = False
     sampled_tokens: int = 0
 
@@ -87,7 +87,7 @@ class Group(NamedTuple):
 
     @property
     def results(self) -> tuple[bool, ...]:
-        """Return the successes of the rollouts that were judged."""
+        """Return the successes of the rollouts that were evaluated."""
         return tuple(one.success for one in self.rollouts if one.success is not None)
 
     @property
@@ -97,10 +97,10 @@ class Group(NamedTuple):
 
 
 class Drafted(NamedTuple):
-    """A draft, its verdict (None while it is not verified), and the task that it became (None where it was refused)."""
+    """A draft, its verification result (None before it is verified), and its task (None where it was refused)."""
 
     draft: Draft
-    verdict: Verdict | None
+    verification: DraftVerification | None
     task: Task | None
 
 
@@ -114,7 +114,7 @@ class Chain:
         signal: what marked the rollout; None for contexts that come from no signal.
         weak: the task of that rollout.
         rollout: the marked rollout.
-        judgement: whether the failure memory knew the context; None where it was not asked.
+        deduplication: whether the failure memory knew the context; None where it was not asked.
         interactions: the exploration, by run and position.
         outcomes: the drafts with what became of each.
         failure: why the branch gave up, where it did.
@@ -125,7 +125,7 @@ class Chain:
     signal: Signal | None = None
     weak: Task | None = None
     rollout: Rollout | None = None
-    judgement: Judgement | None = None
+    deduplication: DeduplicationResult | None = None
     interactions: tuple[Interaction, ...] = ()
     outcomes: tuple[Drafted, ...] = ()
     failure: Failure | None = None
@@ -290,15 +290,15 @@ class History:
 
     def _add_stage(self, name: str) -> None:
         stage = self.run.stage(name)
-        number, judged = iteration_of(name), list[Judgement]()
+        number, written = iteration_of(name), list[DeduplicationResult]()
         if number is not None:
-            judged = read_existing(self.run.iteration(number).judgements, Judgement)
-        judgements = {one.context_id: one for one in judged}
+            written = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
+        results = {one.context_id: one for one in written}
         found = _StageRecords.read(stage)
         by_draft = {parent: task for task in self.tasks.values() for parent in task.parents}
         for context in found.contexts:
             outcomes = tuple(
-                Drafted(draft, found.verdicts.get(draft.id), by_draft.get(draft.id))
+                Drafted(draft, found.verifications.get(draft.id), by_draft.get(draft.id))
                 for draft in found.drafts.get(context.id, ())
             )
             chain = Chain(
@@ -307,7 +307,7 @@ class History:
                 signal=self.signals.get(context.signal_id),
                 weak=self.tasks.get(context.task_id),
                 rollout=self.rollouts.get(context.trajectory_id),
-                judgement=judgements.get(context.id),
+                deduplication=results.get(context.id),
                 interactions=tuple(found.interactions.get(context.id, ())),
                 outcomes=outcomes,
                 failure=found.failures.get(context.id),
@@ -320,12 +320,12 @@ class History:
 
 @dataclass(frozen=True)
 class _StageRecords:
-    """The records of a stage: contexts by id, the others by context, verdicts by draft."""
+    """The records of a stage: contexts by id, the others by context, verification results by draft."""
 
     contexts: Sequence[FailureContext]
     interactions: Mapping[str, Sequence[Interaction]]
     drafts: Mapping[str, Sequence[Draft]]
-    verdicts: Mapping[str, Verdict]
+    verifications: Mapping[str, DraftVerification]
     failures: Mapping[str, Failure]
 
     @classmethod
@@ -334,13 +334,13 @@ class _StageRecords:
         contexts = read_existing(stage.contexts, FailureContext)
         if stage.verdicts.exists():
             interactions = read_existing(stage.interactions, Interaction)
-            drafts, verdicts = read_existing(stage.drafts, Draft), read_existing(stage.verdicts, Verdict)
+            drafts, verifications = read_existing(stage.drafts, Draft), read_existing(stage.verdicts, DraftVerification)
             failures = read_existing(stage.branch_failures, Failure)
         else:
             branches = [stage.branch(context.id) for context in contexts]
             interactions = [row for one in branches for row in read_existing(one.interactions, Interaction)]
             drafts = [row for one in branches for row in read_existing(one.drafts, Draft)]
-            verdicts = [row for one in branches for row in read_existing(one.verdicts, Verdict)]
+            verifications = [row for one in branches for row in read_existing(one.verdicts, DraftVerification)]
             failures = [read_json(one.failure, Failure) for one in branches if one.failure.exists()]
         interactions.sort(key=lambda one: (one.run, one.position))
         drafts.sort(key=lambda one: one.id)
@@ -348,7 +348,7 @@ class _StageRecords:
             contexts=sorted(contexts, key=lambda one: one.id),
             interactions=_by_context(interactions),
             drafts=_by_context(drafts),
-            verdicts={one.draft_id: one for one in verdicts},
+            verifications={one.draft_id: one for one in verifications},
             failures={one.id: one for one in failures},
         )
 

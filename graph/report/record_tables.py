@@ -1,4 +1,4 @@
-"""Shows the records of one chain as tables: rollout, context, exploration, drafts with verdicts; and the iterations."""
+"""Shows the records of one chain as tables: rollout, context, exploration, verified drafts; and the iterations."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from graph.report.digest import (
     exploration_words,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
 )
 from graph.report.lineage import Chain, History
 from graph.report.run_charts import ancestry, finished_iterations
 from graph.report.tables import Table, table
-from memory.failures import Judgement
+from memory.failures import DeduplicationResult
 from memory.records import FailureContext, Task, Trajectory
 
 __all__ = [
     "context_table",
     "costs_table",
+    "deduplication_table",
     "drafts_table",
     "exploration_table",
     "iterations_table",
-    "judgement_table",
     "lineage_table",
     "rollout_table",
 ]
@@ -43,8 +43,8 @@ def rollout_table(task: Task, trajectory: Trajectory) -> Table:
             answer = "" if step is None else step.observation.text
             rows.append((number, "" if expected is None else call_words(expected), done, answer))
     outcome = trajectory.outcome
-    judged = trajectory.infrastructure_error or (outcome and (outcome.failure or "success")) or "not judged"
-    return table(("turn", "reference", "rollout", "the environment answered"), rows, f"outcome: {judged}", width=400)
+    result = trajectory.infrastructure_error or (outcome and (outcome.failure or "success")) or "not evaluated"
+    return table(("turn", "reference", "rollout", "the environment answered"), rows, f"outcome: {result}", width=400)
 
 
 def context_table(context: FailureContext) -> Table:
@@ -60,13 +60,13 @@ def context_table(context: FailureContext) -> Table:
     return table(("field", "the reflector wrote"), rows)
 
 
-def judgement_table(judgement: Judgement | None) -> Table:
+def deduplication_table(result: DeduplicationResult | None) -> Table:
     """Show whether the failure memory knew a context, and which of its contexts was the nearest."""
-    if judgement is None:
+    if result is None:
         return table(("status", "nearest in memory", "cosine"), [("not asked", "", "")])
     return table(
         ("status", "nearest in memory", "cosine"),
-        [(judgement.status, judgement.nearest or "nothing with this signature", judgement.cosine)],
+        [(result.status, result.nearest or "nothing with this signature", result.cosine)],
     )
 
 
@@ -86,7 +86,7 @@ def drafts_table(chain: Chain) -> Table:
         (
             " / ".join(one.draft.turns),
             calls_words((call for turn in one.draft.reference for call in turn), 160),
-            verdict_words(one.verdict),
+            verification_words(one.verification),
             one.task.id if one.task is not None else "",
         )
         for one in chain.outcomes
@@ -95,7 +95,7 @@ def drafts_table(chain: Chain) -> Table:
 
 
 def iterations_table(history: History) -> Table:
-    """Show one row for each finished iteration: tasks, signals, contexts, verdicts, and success on held-out tasks."""
+    """Show one row per finished iteration: tasks, signals, contexts, verification, and success on held-out tasks."""
     rows = [
         (
             one.iteration,
@@ -144,7 +144,7 @@ def lineage_table(history: History, task_id: str) -> Table:
             (number, "context", context_words(chain.context, 160)),
             (number, "exploration", exploration_words(chain.interactions, 160)),
             (number, "draft", draft_words(outcome.draft, 160)),
-            (number, "verification", verdict_words(outcome.verdict, 160)),
+            (number, "verification", verification_words(outcome.verification, 160)),
             (number, "new task", f"{after}, of iteration {chain.iteration}"),
         ]
     return table(("generation", "step", "record"), rows)

@@ -103,7 +103,7 @@ def flow_chart(history: History, iteration: int, graph: Any) -> Chart:  # noqa: 
         raise InputError(f"the graph of iteration {iteration} of {history.run.root} is not done: name another")
     found = read_json(folder.extraction, ExtractionRecord)
     chains = history.chains_in(iteration)
-    new = [one for one in chains if one.judgement is None or one.judgement.status == "new"]
+    new = [one for one in chains if one.deduplication is None or one.deduplication.status == "new"]
     outcomes = [outcome for one in chains for outcome in one.outcomes]
     notes = {
         "extract": f"{sum(found.signals.values())} signals",
@@ -112,7 +112,7 @@ def flow_chart(history: History, iteration: int, graph: Any) -> Chart:  # noqa: 
         "dispatch": f"{len(new)} branches",
         "explore": f"{sum(len(one.interactions) for one in chains)} actions",
         "abstract": f"{len(outcomes)} drafts",
-        "verify": f"{sum(one.verdict is not None and one.verdict.accepted for one in outcomes)} accepted",
+        "verify": f"{sum(one.verification is not None and one.verification.accepted for one in outcomes)} accepted",
         "update": f"{sum(one.task is not None for one in outcomes)} new tasks",
     }
     failed = sum(one.failure is not None for one in chains)
@@ -302,10 +302,10 @@ def finished_iterations(history: History) -> list[Summary]:
 def refusals_chart(history: History) -> Chart:
     """Draw what became of all drafts: accepted, or the reason of the refusal. Raises InputError for a run without."""
     counts = Counter(
-        "accepted" if one.verdict.accepted else one.verdict.reason or "refused"
+        "accepted" if one.verification.accepted else one.verification.reason or "refused"
         for chain in history.chains.values()
         for one in chain.outcomes
-        if one.verdict is not None
+        if one.verification is not None
     )
     if not counts:
         raise InputError(f"{history.run.root} has no verified draft")
@@ -330,8 +330,8 @@ def _groups(history: History, iteration: int) -> list[Group]:
 
 def group_dots(group: Group, marked: Container[str] = ()) -> Dots:
     """Return a group for ``dot_chart``, its rollouts with ids in ``marked`` framed."""
-    judged = [one for one in group.rollouts if one.success is not None]
-    return Dots(group.step, group.results, tuple(n for n, one in enumerate(judged) if one.id in marked))
+    evaluated = [one for one in group.rollouts if one.success is not None]
+    return Dots(group.step, group.results, tuple(n for n, one in enumerate(evaluated) if one.id in marked))
 
 
 def task_name(history: History, task_id: str, width: int) -> str:

@@ -23,7 +23,7 @@ from graph.report.digest import (
     one_line,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
     weakness_words,
 )
 from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout
@@ -218,7 +218,7 @@ def _origin(history: History, chain: Chain) -> Iterator[Passage]:
     if chain.signal is not None:
         yield Passage(title_of("signal", chain.signal.id), [*_signal_rows(history, chain.signal, numbers_only=True)])
     rows = [Row("weakness", Text(weakness_words(context, LONG)))]
-    told = (
+    texts = (
         ("how", context.how),
         ("why", context.why),
         ("summary", context.summary),
@@ -229,11 +229,11 @@ def _origin(history: History, chain: Chain) -> Iterator[Passage]:
         ("diagnosis", " ".join(filter(None, (context.label, context.turn_cause)))),
         ("explore", ", ".join(context.explore)),
     )
-    rows += [Row(label, foreign(text)) for label, text in told if text]
-    if chain.judgement is not None:
-        known: str = chain.judgement.status
-        if chain.judgement.nearest is not None:
-            known += f", nearest {chain.judgement.nearest} (cosine {chain.judgement.cosine})"
+    rows += [Row(label, foreign(text)) for label, text in texts if text]
+    if chain.deduplication is not None:
+        known: str = chain.deduplication.status
+        if chain.deduplication.nearest is not None:
+            known += f", nearest {chain.deduplication.nearest} (cosine {chain.deduplication.cosine})"
         rows.append(Row("memory", Text(one_line(known, LONG))))
     if len(rows) > 1:  # nobody reflects where exploration has no guide
         yield Passage(title_of("reflection", context.id), rows)
@@ -285,11 +285,11 @@ def _turn(
     table.add_column("reference", ratio=2, overflow="fold")
     reference = task.reference[index] if task is not None and index < len(task.reference) else ()
     cells = [*_agent_cells(turn.steps, index, marks, full)] or [Text("  no action", style=QUIET)]
-    told = [foreign(call_words(call)) for call in reference]
-    for number in range(max(len(cells), len(told))):
+    expected = [foreign(call_words(call)) for call in reference]
+    for number in range(max(len(cells), len(expected))):
         table.add_row(
             cells[number] if number < len(cells) else "",
-            told[number] if number < len(told) else "",
+            expected[number] if number < len(expected) else "",
         )
     rows = [Row("user", foreign(turn.full_text))]
     found = trajectory.outcome.turns[index] if trajectory.outcome and index < len(trajectory.outcome.turns) else None
@@ -338,10 +338,10 @@ def _outcome_rows(outcomes: Sequence[Drafted], this: Task | None = None) -> Iter
     if not outcomes:
         yield Row("", Text("none", style=QUIET))
     for one in outcomes:
-        accepted = one.verdict is not None and one.verdict.accepted
-        label = "accepted" if accepted else "refused" if one.verdict is not None else "draft"
+        accepted = one.verification is not None and one.verification.accepted
+        label = "accepted" if accepted else "refused" if one.verification is not None else "draft"
         yield Row(label, Text(draft_words(one.draft, LONG)), GOOD if accepted else BAD)
-        words = verdict_words(one.verdict, LONG)
+        words = verification_words(one.verification, LONG)
         if one.task is not None:
             words = f"{words}: {'this task' if one.task == this else one.task.id}"
         yield Row("", Text(f"{one.draft.id}: {words}", style=QUIET))

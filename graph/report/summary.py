@@ -15,7 +15,7 @@ from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import ACCEPTED, PAPER_KINDS, SignalKind, StopReason, Trajectory, Verdict
+from memory.records import ACCEPTED, PAPER_KINDS, DraftVerification, SignalKind, StopReason, Trajectory
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from memory.tasks import load_tasks, task_set, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
@@ -123,11 +123,11 @@ class ValidationAgreement(Record):
         return words + (f"; not carried out {self.not_validated}" if self.not_validated else "")
 
 
-def agreement_of(verdicts: Iterable[Verdict]) -> ValidationAgreement | None:
-    """Return the agreement on ``verdicts``; None where replays and agent were not both asked."""
+def agreement_of(verifications: Iterable[DraftVerification]) -> ValidationAgreement | None:
+    """Return the agreement on ``verifications``; None where replays and agent were not both asked."""
     names = {(True, True): "both", (True, False): "replays_only", (False, True): "agent_only"}
     counts: Counter[str] = Counter()
-    for one in verdicts:
+    for one in verifications:
         if one.deterministic is None:
             continue
         if one.agent is None:
@@ -226,7 +226,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
 
 def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
     stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
-    return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, Verdict))
+    return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, DraftVerification))
 
 
 def _faulted(folder: IterationDirectory) -> str:
@@ -253,9 +253,9 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
             f"(training.max_new_tokens is {training.max_new_tokens})"
         )
     else:
-        lends = training.experimental.lend_reference != "none"
-        lend = "" if lends else "lend references (training.experimental.lend_reference: supervised), "
-        advice = f"{lend}start from a policy that solves some of the tasks, or give episodes more room "
+        demonstrated = training.experimental.lend_reference != "none"
+        add = "" if demonstrated else "add demonstrations (training.experimental.lend_reference: supervised), "
+        advice = f"{add}start from a policy that solves some of the tasks, or give episodes more room "
         limits = {name: getattr(training, name) for name in ("max_tokens", "max_actions", "max_episode_steps")}
         advice += f"(training.{', '.join(f'{name} is {limit}' for name, limit in limits.items() if limit is not None)})"
     return (
@@ -273,7 +273,7 @@ def _seconds(folder: IterationDirectory) -> dict[str, float]:
 def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreChange | None:
     if settings.evaluation.scored is None:
         return None
-    before, after = (read_json(path, Score) for path in (folder.panel_before, folder.panel_after))
+    before, after = (read_json(path, Score) for path in (folder.evaluation_before, folder.evaluation_after))
     return ScoreChange(before=before, after=after)
 
 

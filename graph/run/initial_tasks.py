@@ -3,7 +3,7 @@
 ``make_seeds`` explores start states without a guide, by the configured explorer, through the branch that evolved tasks
 go through. ``verify_given`` verifies each line of the user's file, without a model. ``official_tasks`` takes the
 benchmark's own training tasks as they are: verification's demands on a draft (a call in every turn, few calls, grounded
-arguments) do not apply, only that the task opens, plays, can be judged and is not held out.
+arguments) do not apply, only that the task opens, plays, can be evaluated and is not held out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graph.iteration import seed_graph
 from graph.records import Failure, KnownTasks
 from graph.run.progress import Stage
 from graph.state import SeedState
-from memory.records import Draft, FailureContext, Interaction, Task, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import (
     BranchDirectory,
     StageDirectory,
@@ -91,8 +91,8 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
         return f"environment: the run acts in {services.environment.name}, this task in {task.environment}"
     if task.split != "train":
         return f"split: only tasks of the train split may be trained on, this one is of {task.split}"
-    ruling = verify(task, services.environment, known, services.held_out, services.settings.verification)
-    return None if ruling.accepted else f"{ruling.reason}: {ruling.detail}"
+    result = verify(task, services.environment, known, services.held_out, services.settings.verification)
+    return None if result.accepted else f"{result.reason}: {result.detail}"
 
 
 async def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
@@ -113,11 +113,11 @@ def _official(services: RunServices, report: Callable[[str], None]) -> tuple[Tas
         report(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
     tasks = []
     for one in found.tasks:
-        ruling = can_train(one.spec, services.environment, (), services.held_out)
-        if ruling.accepted:
+        result = can_train(one.spec, services.environment, (), services.held_out)
+        if result.accepted:
             tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
         else:
-            report(f"tasks.initial: {one.id}: {ruling.reason}: {ruling.detail}")
+            report(f"tasks.initial: {one.id}: {result.reason}: {result.detail}")
     if not tasks:
         raise InputError("tasks.initial: none of the official tasks was accepted: see the reasons above")
     return tuple(tasks)
@@ -207,7 +207,7 @@ def _begin_again(folder: StageDirectory) -> None:
         if branch.failure.exists() and read_json(branch.failure, Failure).cause in _PASSING:
             branch.failure.unlink()
         if branch.verdicts.exists() and any(
-            one.reason == Refusal.NOT_VALIDATED for one in read_jsonl(branch.verdicts, Verdict)
+            one.reason == Refusal.NOT_VALIDATED for one in read_jsonl(branch.verdicts, DraftVerification)
         ):
             branch.verdicts.unlink()
 
@@ -258,16 +258,18 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
             append_jsonl(folder.branch_failures, [failure])
             continue
         drafts = sorted(read_jsonl(branch.drafts, Draft), key=lambda draft: draft.id)
-        ruled = {verdict.draft_id: verdict for verdict in read_jsonl(branch.verdicts, Verdict)}
-        verdicts = refuse_repeated(drafts, [ruled[draft.id] for draft in drafts], known)
-        accepted = [draft for draft, verdict in zip(drafts, verdicts, strict=True) if verdict.accepted]
+        by_draft = {
+            verification.draft_id: verification for verification in read_jsonl(branch.verdicts, DraftVerification)
+        }
+        verifications = refuse_repeated(drafts, [by_draft[draft.id] for draft in drafts], known)
+        accepted = [draft for draft, verification in zip(drafts, verifications, strict=True) if verification.accepted]
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
         seeds.drafts += len(drafts)
-        seeds.refused.update(verdict.reason for verdict in verdicts if verdict.reason is not None)
+        seeds.refused.update(verification.reason for verification in verifications if verification.reason is not None)
         append_jsonl(folder.interactions, read_jsonl(branch.interactions, Interaction))
         append_jsonl(folder.drafts, drafts)
-        append_jsonl(folder.verdicts, verdicts)
+        append_jsonl(folder.verdicts, verifications)
     refuse_mistake(failures, len(contexts))
     seeds.tasks += [task for row in zip_longest(*made) for task in row if task is not None]
 

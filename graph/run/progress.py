@@ -28,7 +28,7 @@ class Stage:
         self._bars = bars
         self._out = out
         self._task = bars.add_task(label, total=total, note="") if bars else None
-        self._started = self._told = time.monotonic()
+        self._started = self._shown_at = time.monotonic()
         if bars is None:
             _say(f"{label} ...", out=out)
 
@@ -40,8 +40,8 @@ class Stage:
         self._total = total if total is not None else self._total
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=done, total=self._total, note=note)
-        elif time.monotonic() - self._told >= PLAIN_INTERVAL:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._shown_at >= PLAIN_INTERVAL:
+            self._shown_at = time.monotonic()
             parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
             _say(", ".join(part for part in parts if part), out=self._out)
 

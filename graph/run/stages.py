@@ -209,11 +209,11 @@ def forget_branches(run: RunDirectory) -> None:
 async def score_before(run: Run, iteration: int) -> None:
     """Write panel_before.json: the last iteration's score after its round, or the initial policy's score."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.scored is None or folder.panel_before.exists():
+    if run.settings.evaluation.scored is None or folder.evaluation_before.exists():
         return
     if iteration > 0:
-        previous = run.directory.iteration(iteration - 1).panel_after
-        write_json(folder.panel_before, read_json(previous, Score))
+        previous = run.directory.iteration(iteration - 1).evaluation_after
+        write_json(folder.evaluation_before, read_json(previous, Score))
         return
     await _score(run, iteration, "before", run.settings.policy.path)
 
@@ -234,7 +234,7 @@ async def train(run: Run, iteration: int) -> None:
 async def score_after(run: Run, iteration: int) -> None:
     """Write panel_after.json: the score of the policy that the round made."""
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.scored is None or folder.panel_after.exists():
+    if run.settings.evaluation.scored is None or folder.evaluation_after.exists():
         return
     policy = read_json(folder.round, RoundRecord).policy
     await _score(run, iteration, "after", str(run.directory.root / policy))

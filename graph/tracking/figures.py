@@ -1,4 +1,4 @@
-"""What a tracker is sent of a run, read from its records: numbers by step, numbers by iteration, some rollouts.
+"""The figures of a run for a tracker, read from its records: numbers by step, numbers by iteration, some rollouts.
 
 The x axis is the global training step everywhere; an iteration's numbers are at the last step of its round.
 """

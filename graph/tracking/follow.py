@@ -32,7 +32,7 @@ Opener = Callable[[ExperimentTracker, TrackedRun], Tracker]
 
 
 class SentTo(Record):
-    """What one tracker was sent: everything up to a global ``step``, and so many ``iterations``."""
+    """The progress of one tracker: everything up to a global ``step``, and so many ``iterations``."""
 
     step: int = 0
     iterations: int = 0
@@ -46,7 +46,7 @@ class TrackingRecord(Record):
 
 
 class _Feed:
-    """What one tracker is sent, each point at most once.
+    """The updates of one tracker, each point at most once.
 
     The record is written before a point is sent: of a process that is killed in between, a point can be missing, and
     none is there twice. A step that a resumed round plays again has the same numbers, and is not sent again.

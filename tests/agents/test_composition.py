@@ -61,8 +61,8 @@ def test_both_references_are_carried_out_from_one_start(environment) -> None:
     assert one.initial_state == {**STATE, "MathAPI": {}}
     assert one.parents == ("draft-task-read", "task-add")
     assert (one.context_id, one.id != "draft-task-read") == ("context-1", True)
-    ruling = verify(one, environment, set(), HeldOut(), VerificationSettings())
-    assert ruling.accepted, ruling
+    result = verify(one, environment, set(), HeldOut(), VerificationSettings())
+    assert result.accepted, result
 
 
 def test_turns_and_orders_are_drawn_and_texts_stay(environment) -> None:
@@ -83,11 +83,11 @@ def test_turns_and_orders_are_drawn_and_texts_stay(environment) -> None:
 def test_what_the_second_needs_may_be_gone_and_verification_tells(environment) -> None:
     """After "cd archive" there is no notes.txt; before it there is: only a replay shows it."""
     made = [compose([draft(FILES[4])], [FILES[3]], settings(), environment, seed) for seed in range(12)]
-    rulings = {
+    results = {
         one.reference[0][0].name: verify(one, environment, set(), HeldOut(), VerificationSettings()).accepted
         for (one,) in made
     }
-    assert rulings == {"cat": True, "cd": False}
+    assert results == {"cat": True, "cd": False}
 
 
 @pytest.mark.parametrize(

@@ -160,13 +160,13 @@ def test_deduplication_measures_on_a_memory_that_it_keeps(tmp_path):
     assert (deduplication._folder(300, tmp_path) / "complete").read_text() != "another history"
 
 
-def test_probes_are_of_different_signatures_and_both_kinds_of_judgement(tmp_path):
+def test_probes_are_of_different_signatures_and_both_kinds_of_result(tmp_path):
     folder = deduplication._folder(480, tmp_path)
     probes = deduplication._probes(480, 24, 1)
     assert len({probe.signature() for probe in probes}) == 24
     with deduplication.FailureMemory(folder, deduplication.MemorySettings()) as memory:
-        judged = memory.judge(probes, deduplication._now(480))
-    assert {one.status for one in judged} == {"new", "known"}
+        compared = memory.compare(probes, deduplication._now(480))
+    assert {one.status for one in compared} == {"new", "known"}
 
 
 def test_iterations_of_two_sizes_are_compared(monkeypatch):

@@ -37,7 +37,7 @@ def test_the_graph_is_measured_with_hosts_and_without() -> None:
 
 
 class Service(BaseHTTPRequestHandler):
-    """Answers as the peer's service does; an episode is one of ours. It misjudges the task that ``wrong`` names."""
+    """Answers as the peer's service does; an episode is one of ours. It misreports the task that ``wrong`` names."""
 
     tasks = {f"multi_turn_base_{one.index}": one.spec for one in load_category("base")[:2]}
     wrong = next(iter(tasks))

@@ -26,15 +26,15 @@ def environment() -> BFCLEnvironment:
 
 def test_the_references_of_the_tasks_succeed_and_single_calls_do_not(environment: BFCLEnvironment) -> None:
     for task in chat_tasks():
-        verdicts = []
+        results = []
         for calls in (task.reference[0], task.reference[0][:1]):
             episode = environment.open(task)
             episode.start()
             for call in calls:
                 episode.step(call)
             episode.end_turn()
-            verdicts.append(episode.outcome().success)
-        assert verdicts == [True, False]
+            results.append(episode.outcome().success)
+        assert results == [True, False]
     assert len({task.turns for task in chat_tasks()}) == 8
 
 

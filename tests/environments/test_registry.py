@@ -77,7 +77,7 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
 
 
-def test_appworld_takes_its_official_limit_and_no_panel():
+def test_appworld_takes_its_official_limit_and_no_evaluation_set():
     plain = EnvironmentSettings(name="appworld")
     assert plain.options == {"max_steps": 30, "servers": None, "trust_agent_code": None}
     assert not plain.is_own

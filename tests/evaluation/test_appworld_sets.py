@@ -1,4 +1,4 @@
-"""AppWorld's panels: who opens them, what an opening leaves behind, and the benchmark's figures of what was scored."""
+"""AppWorld's evaluation sets: who opens them, what an access leaves behind, and the benchmark's figures of scores."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     return made
 
 
-def items_of(panel: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
+def items_of(name: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
     """As the command selects them."""
     chosen = ScoringSettings(
         environment="appworld",
         model=model,
-        evaluation_set=(panel,),
+        evaluation_set=(name,),
         limit=limit,
         access_log=ledger,
     )
@@ -73,7 +73,7 @@ def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Inst
 
 
 @pytest.mark.process
-def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Path) -> None:
+def test_each_access_to_a_test_split_is_logged(world: Installation, tmp_path: Path) -> None:
     ledger = tmp_path / "new" / "openings.jsonl"
     items = items_of("test_normal", None, ledger, MODEL)
     assert [(item.task.id, item.reference_calls, item.strata) for item in items] == [
@@ -88,7 +88,7 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("panel", "ledger", "model", "says"),
+    ("name", "ledger", "model", "says"),
     [
         ("test_normal", None, MODEL, "add --access-log FILE"),
         ("test_challenge", None, MODEL, "add --access-log FILE"),
@@ -100,9 +100,9 @@ def test_each_opening_of_a_test_split_is_noted(world: Installation, tmp_path: Pa
         ("test_normal", "", MODEL, "is a folder"),
     ],
 )
-def test_what_is_refused_is_not_noted(world, tmp_path, panel, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_refused_is_not_noted(world, tmp_path, name, ledger, model, says) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=says):
-        items_of(panel, None, None if ledger is None else tmp_path / ledger, model)
+        items_of(name, None, None if ledger is None else tmp_path / ledger, model)
     assert not (tmp_path / "l.jsonl").exists()
 
 
@@ -126,7 +126,7 @@ def official(task_id: str) -> TaskSpec:
     )
 
 
-def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> None:
+def test_only_a_evaluation_set_opens_the_worlds_of_a_test_split(world: Installation) -> None:
     """Whatever a task says of itself: the split that a world is of decides."""
     opened: list[str] = []
 
@@ -137,8 +137,11 @@ def test_only_a_panel_opens_the_worlds_of_a_test_split(world: Installation) -> N
         return SimpleNamespace(installation=world, api_docs={}, at_once=None, open=remember)
 
     world.full.joinpath("data", "api_docs").mkdir()
-    everybody, panel = AppWorldEnvironment(engine=engine()), OfficialSet(name="test_normal", ids=SPLITS["test_normal"])
-    theirs = SetEnvironment(panel, engine=engine())
+    everybody, test_set = (
+        AppWorldEnvironment(engine=engine()),
+        OfficialSet(name="test_normal", ids=SPLITS["test_normal"]),
+    )
+    theirs = SetEnvironment(test_set, engine=engine())
     everybody._reads = theirs._reads = frozenset()
     for task_id in SPLITS["test_normal"]:
         for task in (
@@ -220,14 +223,14 @@ def test_goals_stand_beside_the_success_and_its_interval() -> None:
     assert json.loads(score("dev", [attempted("a_1")], METRICS).model_dump_json())["metrics"]["tgc"] == 0.0
 
 
-def test_what_could_not_be_judged_is_in_no_figure() -> None:
+def test_what_could_not_be_evaluated_is_in_no_figure() -> None:
     outcomes = [attempted("a_1", True), attempted("a_2", cause="dead"), attempted("b_1", True), attempted("c_1")]
     found = score("dev", outcomes, METRICS)
     assert (found.n, found.infrastructure_errors) == (3, 1)
     assert (found.metrics["tgc"], found.metrics["sgc"]) == (66.7, 50.0)
     assert score("dev", [attempted("a_1", cause="dead")], METRICS).metrics == {"success": 0.0}
     part = [attempted("a_1", True), attempted("a_2", cause="dead")]
-    assert score("dev", part, METRICS).metrics == {"success": 1.0, "tgc": 100.0}, "no scenario could be judged"
+    assert score("dev", part, METRICS).metrics == {"success": 1.0, "tgc": 100.0}, "no scenario could be evaluated"
 
 
 def test_the_words_of_a_fault_are_not_written() -> None:

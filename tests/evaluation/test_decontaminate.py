@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from evaluation.decontaminate import Finding, app, audit
 from memory.jsonl import write_jsonl

@@ -1,4 +1,4 @@
-"""A served model on the official tasks and on sets: verdicts, hostile replies, faults, budgets and resumption."""
+"""A served model on the official tasks and on sets: results, hostile replies, faults, budgets and resumption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.commands import run_here
 from support.faulty_server import KEY, Answer, ChatRequest, Fault, FaultyServer, Raw, completion
-from support.official_runs import official_verdict, texts_of
+from support.official_runs import official_result, texts_of
 from support.scripted_sampler import ScriptedSampler
 from support.served_policy import Script, message, player, script_of
 
@@ -172,7 +172,7 @@ CHANGES: dict[str, Callable[[list[Any]], Script]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_verdicts_are_those_of_the_local_path_for_the_same_calls(
+async def test_results_are_those_of_the_local_path_for_the_same_calls(
     items: tuple[Item, ...], change: str, tmp_path: Path
 ) -> None:
     chosen = base(items)
@@ -183,7 +183,7 @@ async def test_verdicts_are_those_of_the_local_path_for_the_same_calls(
         assert found.model_copy(update={"sampled_tokens": 0}) == expected.model_copy(update={"sampled_tokens": 0})
         if change in ("reference", "a call is left out"):
             turns = [[call for one in turn for call in one] for turn in made[first_words(item)]]
-            official = official_verdict(item.task, texts_of(item.task.reference), texts_of(turns))
+            official = official_result(item.task, texts_of(item.task.reference), texts_of(turns))
             assert found.success == official["valid"]
     if change == "calls without end":
         assert all(one.stop_reasons == {StopReason.ACTIONS: 1} and one.calls == 20 for one in served)
@@ -268,7 +268,7 @@ async def test_what_a_model_writes_is_never_an_infrastructure_error(
                 assert len(call["function"]["name"]) <= 64
 
 
-async def test_an_episode_that_outgrows_the_models_context_is_judged(items: tuple[Item, ...]) -> None:
+async def test_an_episode_that_outgrows_the_models_context_is_evaluated(items: tuple[Item, ...]) -> None:
     (item, *_) = base(items)
     full = Raw(400, {"error": {"message": "This model's maximum context length is 4096 tokens."}})
     (found,) = await outcomes_of(first_time(called("{}", "pwd"), lambda request: full), [item])
@@ -373,7 +373,7 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
     with FaultyServer(answer) as server:
         options = (*BASE, "--output", str(output), "--json", "--max-retries", "0")
         first = evaluate(server, *options)
-        assert "could not be judged: EndpointFailed: the endpoint gave no answer" in first.stderr
+        assert "could not be evaluated: EndpointFailed: the endpoint gave no answer" in first.stderr
         assert json.loads(first.stdout)["scores"][0]["infrastructure_errors"] == 1
         works[0] = True
         second = evaluate(server, *options, "--resume")

@@ -1,4 +1,4 @@
-"""The evaluation command on the real panels and categories: what it prints, writes and refuses."""
+"""The evaluation command on the real evaluation sets and categories: what it prints, writes and refuses."""
 
 import json
 import subprocess
@@ -167,14 +167,14 @@ def test_tasks_want_the_environment_that_they_are_of(tmp_path: Path, environment
 
 
 @pytest.mark.slow
-def test_a_file_of_tasks_is_scored_and_said_to_be_no_panel(tmp_path: Path) -> None:
+def test_a_file_of_tasks_is_scored_and_said_to_be_no_evaluation_set(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     items = open_set("templated-dev", 8)
     write_jsonl(path, [item.task for item in items])
     by_file = command("--tasks", str(path), "--model", STARTER, "--json")
     by_name = command("--evaluation-set", "templated-dev", "--model", STARTER, "--limit", "8", "--json")
-    (mine,), (panel,) = (json.loads(done.stdout)["scores"] for done in (by_file, by_name))
-    assert mine == panel | {"group": "mine.jsonl"}, "tasks of a file share start states as those of a panel do"
+    (mine,), (evaluation_set,) = (json.loads(done.stdout)["scores"] for done in (by_file, by_name))
+    assert mine == evaluation_set | {"group": "mine.jsonl"}, "tasks of a file share start states as those of a set do"
     assert any("not a held-out evaluation set" in note for note in json.loads(by_file.stdout)["notes"])
 
 

@@ -13,7 +13,7 @@ from environments.appworld.evaluation_sets import METRICS
 from environments.appworld.installation import Installation
 from environments.appworld.official_tasks import official_task
 from environments.registry import open_named
-from evaluation.attempts import judge
+from evaluation.attempts import task_outcome
 from evaluation.outcomes import TaskOutcome, score
 from evaluation.selection import select
 from evaluation.settings import ScoringSettings
@@ -66,7 +66,7 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
 
 
 def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> None:
-    """The benchmark's solutions of one scenario and of one variant of the next, in the panel's own environment."""
+    """The benchmark's solutions of one scenario and of one variant of the next, in the set's own environment."""
     opened = select(
         ScoringSettings(
             environment="appworld",
@@ -82,7 +82,7 @@ def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> N
             shown = episode.start()
             solved = len(outcomes) != 4
             steps = (Step(action=solution, observation=episode.step(solution)),) if solved else ()
-            outcomes.append(judge(item, _result(item.task, shown.text, steps, episode.outcome())))
+            outcomes.append(task_outcome(item, _result(item.task, shown.text, steps, episode.outcome())))
     assert [one.success for one in outcomes] == [True, True, True, True, False]
     assert all(one.calls == one.reference_calls > 1 and one.extra_calls == 0 for one in outcomes[:4])
     assert score("dev", outcomes, METRICS).metrics == {"success": 0.8, "tgc": 80.0, "sgc": 50.0}

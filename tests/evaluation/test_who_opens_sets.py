@@ -11,12 +11,12 @@ from support import ROOT
 from support.module_shape import PACKAGES as ROOMS
 from support.module_shape import imported as imports
 
-PANEL_MODULES = ("environments.bfcl.templated.panels", "environments.appworld.evaluation_sets")
+SET_MODULES = ("environments.bfcl.templated.evaluation_sets", "environments.appworld.evaluation_sets")
 # The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
 OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
 TEST_SPLITS = {"test_normal", "test_challenge"}
-# Beside evaluation: what evaluation opens them with, and the package's data sets that a made world has, both empty.
-NAME_TEST_SPLITS = {"environments/appworld/evaluation_sets.py", "environments/appworld/made_world/tasks.py"}
+# Beside evaluation: what evaluation opens them with, and the package's data sets in a synthetic world, both empty.
+NAME_TEST_SPLITS = {"environments/appworld/evaluation_sets.py", "environments/appworld/synthetic_world/tasks.py"}
 
 
 def sources(room: str) -> list[Path]:
@@ -35,8 +35,8 @@ def within(name: str, modules: set[str]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 
 
-@pytest.mark.parametrize("module", PANEL_MODULES)
-def test_only_the_benchmark_itself_reads_its_panels(module: str) -> None:
+@pytest.mark.parametrize("module", SET_MODULES)
+def test_only_the_benchmark_itself_reads_its_evaluation_sets(module: str) -> None:
     package = module.split(".")[1]
     readers = {
         str(path.relative_to(ROOT))
@@ -52,7 +52,7 @@ def test_only_the_benchmark_itself_reads_its_panels(module: str) -> None:
         assert "load_set" not in (ROOT / maker).read_text(), "it makes sets, and reads none"
 
 
-def test_only_evaluation_opens_panels() -> None:
+def test_only_evaluation_opens_evaluation_sets() -> None:
     """Through the methods of a benchmark that open them, whether they are called or handed on."""
     openers = {
         str(path.relative_to(ROOT))

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from environments.verification.verify import Refusal
 from graph.admission import quota_of, within_quota
-from memory.records import Verdict
+from memory.records import DraftVerification
 from memory.settings import TaskSettings
 
-verdicts = st.lists(
+verifications = st.lists(
     st.builds(
-        lambda number, accepted: Verdict(
+        lambda number, accepted: DraftVerification(
             draft_id=f"draft-{number:03d}",
             context_id="context",
             accepted=accepted,
@@ -21,12 +21,14 @@ verdicts = st.lists(
         st.integers(0, 99),
         st.booleans(),
     ),
-    unique_by=lambda verdict: verdict.draft_id,
+    unique_by=lambda verification: verification.draft_id,
 )
 
 
-@given(given_=verdicts, quota=st.integers(0, 12), seed=st.integers(0, 2**40), data=st.data())
-def test_what_holds_for_every_quota(given_: list[Verdict], quota: int, seed: int, data: st.DataObject) -> None:
+@given(given_=verifications, quota=st.integers(0, 12), seed=st.integers(0, 2**40), data=st.data())
+def test_what_holds_for_every_quota(
+    given_: list[DraftVerification], quota: int, seed: int, data: st.DataObject
+) -> None:
     held = within_quota(given_, quota, seed)
     assert [one.draft_id for one in held] == [one.draft_id for one in given_]
     accepted = {one.draft_id for one in given_ if one.accepted}
@@ -44,7 +46,7 @@ def test_what_holds_for_every_quota(given_: list[Verdict], quota: int, seed: int
 
 
 def test_the_seed_decides_who_stays() -> None:
-    made = [Verdict(draft_id=f"draft-{n}", context_id="context", accepted=True) for n in range(10)]
+    made = [DraftVerification(draft_id=f"draft-{n}", context_id="context", accepted=True) for n in range(10)]
     kept = {tuple(one.draft_id for one in within_quota(made, 3, seed) if one.accepted) for seed in range(10)}
     assert len(kept) > 5
 

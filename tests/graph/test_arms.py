@@ -19,17 +19,17 @@ from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, arm_labels, summarise
 from graph.seed_tasks import app
 from graph.state import IterationState
-from memory.failures import Judgement
+from memory.failures import DeduplicationResult
 from memory.records import (
     PAPER_KINDS,
     Draft,
+    DraftVerification,
     FailureContext,
     Interaction,
     SignalKind,
     Task,
     Trajectory,
     Unsignalled,
-    Verdict,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
@@ -105,11 +105,11 @@ def test_a_later_round_remembers_random_contexts(tmp_path: Path) -> None:
     run = evolved(tmp_path, "signals.contexts=random")
     write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
     run_graph(run, 1)
-    judged = rows(run, "judgements.jsonl", Judgement, 1)
-    before = {one.context_id for one in rows(run, "judgements.jsonl", Judgement)}
-    assert len(judged) == 6
-    assert before.isdisjoint(one.context_id for one in judged)
-    assert any(one.nearest in before for one in judged)
+    compared = rows(run, "judgements.jsonl", DeduplicationResult, 1)
+    before = {one.context_id for one in rows(run, "judgements.jsonl", DeduplicationResult)}
+    assert len(compared) == 6
+    assert before.isdisjoint(one.context_id for one in compared)
+    assert any(one.nearest in before for one in compared)
 
 
 def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_unguided_exploration_makes_as_many_calls_from_start_states(tmp_path: Pa
     assert 8 * ROUNDS_AND_STEPS <= calls < 8 * ROUNDS_AND_STEPS + 14
     states = [start.initial_state for start in ENVIRONMENT.starts()]
     assert all(context.initial_state in states and not context.setup for context in contexts)
-    assert {one.status for one in rows(run, "judgements.jsonl", Judgement)} == {"new"}
+    assert {one.status for one in rows(run, "judgements.jsonl", DeduplicationResult)} == {"new"}
     assert not run.failures_path.exists() or not list(run.failures_path.iterdir())
     assert admitted(run)
     assert summary_of(run).labels == ("scripted roles", "unguided exploration")
@@ -190,7 +190,7 @@ def test_coverage_and_unsolved_share_the_contexts_with_the_papers_signals(tmp_pa
     (never,) = (context for context in contexts if context.kind is SignalKind.UNSOLVED)
     assert (never.task_id, never.tool in {call.name for call in engine.reference[0]}) == (engine.id, True)
     assert evolution.signals[SignalKind.UNSOLVED] > 0
-    statuses = {one.context_id: one for one in rows(run, "judgements.jsonl", Judgement)}
+    statuses = {one.context_id: one for one in rows(run, "judgements.jsonl", DeduplicationResult)}
     for context in contexts:
         if context.kind is Unsignalled.COVERAGE:
             assert (statuses[context.id].status, statuses[context.id].nearest) == ("new", None)
@@ -201,7 +201,7 @@ def test_coverage_and_unsolved_share_the_contexts_with_the_papers_signals(tmp_pa
     )
     write_jsonl(run.iteration(1) / "trajectories.jsonl", rollouts(first_tasks(), 1))
     run_graph(run, 1)
-    later = {one.context_id: one for one in rows(run, "judgements.jsonl", Judgement, 1)}
+    later = {one.context_id: one for one in rows(run, "judgements.jsonl", DeduplicationResult, 1)}
     seen = {context.id: context.kind for context in contexts}
     assert Unsignalled.COVERAGE not in {seen.get(one.nearest) for one in later.values() if one.nearest is not None}
 
@@ -220,7 +220,7 @@ def test_compositions_join_what_is_new_with_the_set_and_are_verified_too(tmp_pat
         assert drafts[mine].context_id == draft.context_id
         assert other in {task.id for task in first_tasks()}
     taken = {draft.id for draft in composed} & {parent for task in admitted(run) for parent in task.parents}
-    refused = {one.draft_id for one in rows(run, "verdicts.jsonl", Verdict) if not one.accepted}
+    refused = {one.draft_id for one in rows(run, "verdicts.jsonl", DraftVerification) if not one.accepted}
     assert taken
     assert taken.isdisjoint(refused)
     assert taken | refused >= {draft.id for draft in composed}
@@ -252,8 +252,8 @@ def test_a_quota_admits_exactly_so_many(tmp_path: Path) -> None:
     evolution = evolution_of(run)
     assert (len(evolution.admitted), evolution.shortfall, len(admitted(run))) == (3, 0, 3)
     assert evolution.refused["over_quota"] == evolution.drafts - 3
-    ruled = rows(run, "verdicts.jsonl", Verdict)
-    assert sum(one.accepted for one in ruled) == 3
+    by_draft = rows(run, "verdicts.jsonl", DraftVerification)
+    assert sum(one.accepted for one in by_draft) == 3
     assert summary_of(run).labels == ("scripted roles", "tasks admitted by a quota")
 
 
@@ -284,10 +284,10 @@ def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) 
     assert set(evolution.refused) <= {"duplicate", "empty_reference"}
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     known = {fingerprint(task) for task in first_tasks()}
-    sealed = held_out_fingerprints("bfcl")
-    rulings = [verify(task, ENVIRONMENT, known, sealed) for task in admitted(run)]
-    assert sum(not ruling.accepted for ruling in rulings) > len(rulings) / 2
-    assert all(ruling.reason not in ("sealed", "duplicate") for ruling in rulings)
+    held_out = held_out_fingerprints("bfcl")
+    results = [verify(task, ENVIRONMENT, known, held_out) for task in admitted(run)]
+    assert sum(not result.accepted for result in results) > len(results) / 2
+    assert all(result.reason not in ("sealed", "duplicate") for result in results)
     assert summary_of(run).labels == ("scripted roles", "verification off", "100 % of drafts perturbed")
 
 
@@ -322,7 +322,7 @@ def test_equal_runs_of_an_arm_make_equal_records_and_update_can_be_repeated(
     run, again = evolved(tmp_path / "one", *overrides), evolved(tmp_path / "two", *overrides)
     before = records(run.root)
     assert records(again.root) == before
-    new = tuple(one.context_id for one in rows(run, "judgements.jsonl", Judgement) if one.status == "new")
+    new = tuple(one.context_id for one in rows(run, "judgements.jsonl", DeduplicationResult) if one.status == "new")
     join(services_of(run), IterationState(iteration=0, new=new))
     assert records(run.root) == before
 

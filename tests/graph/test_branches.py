@@ -25,7 +25,7 @@ from agents.spending import RepeatedFailure
 from environments.base import InputError
 from graph.branches import branches_at_once, describe
 from graph.records import Evolution, Failure
-from memory.failures import Judgement
+from memory.failures import DeduplicationResult
 from memory.records import Draft
 from memory.run import RunDirectory, read_json, read_jsonl
 
@@ -35,8 +35,8 @@ DEADLINE = 4.0
 
 
 def new_contexts(run: RunDirectory) -> list[str]:
-    judged = read_jsonl(run.iteration(0) / "judgements.jsonl", Judgement)
-    return sorted(one.context_id for one in judged if one.status == "new")
+    compared = read_jsonl(run.iteration(0) / "judgements.jsonl", DeduplicationResult)
+    return sorted(one.context_id for one in compared if one.status == "new")
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from graph.run.interruption import Interruption
 from graph.run.loop import iterate
 from graph.run.progress import Progress
 from graph.run.stages import Run
-from memory.failures import Judgement
-from memory.records import Draft, FailureContext, Interaction, Verdict
+from memory.failures import DeduplicationResult
+from memory.records import Draft, DraftVerification, FailureContext, Interaction
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundSeconds, round_record
@@ -84,17 +84,17 @@ def test_drafts_are_graded_and_those_accepted_were_tried_by_the_solver(evolved) 
     run, _ = evolved
     drafts = {draft.id: draft for draft in rows(run, "drafts.jsonl", Draft)}
     assert {str(draft.difficulty) for draft in drafts.values()} >= {"easy", "hard"}
-    for verdict in rows(run, "verdicts.jsonl", Verdict):
-        tried = verdict.accepted or verdict.reason == Refusal.SOLVER
-        assert (verdict.solved, verdict.attempts) == ((0.75, 4) if tried else (None, 0))
+    for verification in rows(run, "verdicts.jsonl", DraftVerification):
+        tried = verification.accepted or verification.reason == Refusal.SOLVER
+        assert (verification.solved, verification.attempts) == ((0.75, 4) if tried else (None, 0))
 
 
 def test_no_prompt_holds_a_held_out_wording(evolved, table: FaultyServer) -> None:
     prompts = {str(message["content"]) for request in table.requests for message in request.messages}
     assert len(prompts) > 50
     assert not human_wordings() & {run for text in prompts for run in shingles(text)}
-    panels = {text for found, _, task in held_out_tasks() if found == "panel" for text in task.turns if len(text) > 40}
-    assert not [text for text in panels if any(text in prompt for prompt in prompts)]
+    sets = {text for found, _, task in held_out_tasks() if found == "panel" for text in task.turns if len(text) > 40}
+    assert not [text for text in sets if any(text in prompt for prompt in prompts)]
 
 
 def test_what_was_refused_and_repaired_stands_in_the_ledger(evolved) -> None:
@@ -162,10 +162,10 @@ async def test_a_budget_ends_the_run_after_the_iteration_and_resume_with_more_go
     assert summary.cost.model_calls == 40
     sentence = f"{run.root}: stopped after iteration 0: roles.budget.calls (40) is spent: raise it and go on with"
     assert f"{sentence} --resume --set roles.budget.calls=MORE\n" in ended.stderr
-    judged = rows(run, "judgements.jsonl", Judgement)
+    compared = rows(run, "judgements.jsonl", DeduplicationResult)
     failed = {one.id for one in rows(run, "branch_failures.jsonl", Failure)}
     finished = {one.context_id for one in rows(run, "drafts.jsonl", Draft)}
-    assert failed | finished == {one.context_id for one in judged if one.status == "new"}
+    assert failed | finished == {one.context_id for one in compared if one.status == "new"}
 
     spent = read_requests(run.spending_path)
     asked, tasks = len(table.requests), run.tasks_path.read_bytes()
@@ -215,7 +215,7 @@ def test_with_faults_in_a_fifth_of_the_requests_no_context_is_lost_and_no_task_d
     given_up = rows(run, "reflection_failures.jsonl", Failure)
     assert {one.signal_id for one in contexts} | {one.id for one in given_up} == chosen
     assert len(contexts) + len(given_up) == len(chosen)
-    new = {one.context_id for one in rows(run, "judgements.jsonl", Judgement) if one.status == "new"}
+    new = {one.context_id for one in rows(run, "judgements.jsonl", DeduplicationResult) if one.status == "new"}
     failed = {one.id for one in rows(run, "branch_failures.jsonl", Failure)}
     explored = {one.context_id for one in rows(run, "interactions.jsonl", Interaction)}
     assert explored | failed == new

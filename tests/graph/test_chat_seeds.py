@@ -30,7 +30,7 @@ from graph.run.loop import iterate
 from graph.run.progress import Progress
 from graph.run.stages import Run
 from graph.seed_tasks import app
-from memory.records import FailureContext, Interaction, Unsignalled, Verdict
+from memory.records import DraftVerification, FailureContext, Interaction, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 
 pytestmark = pytest.mark.slow
@@ -203,7 +203,7 @@ async def test_a_stopped_d_0_goes_on_without_paying_twice(
     def stopped(*args: object) -> None:
         raise RepeatedFailure("stopped here")
 
-    # As the first branch writes its verdicts, then before the abstractor of the second is asked.
+    # As the first branch writes its verifications, then before the abstractor of the second is asked.
     for module, name in ((graph.nodes.verify, "write_jsonl"), (graph.nodes.abstract, "derive_seed")):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, stopped)
@@ -258,6 +258,6 @@ def test_the_unguided_baseline_is_explored_by_the_chat_explorer_and_drafts_by_bo
     assert agreement.replays_only == summary.refused["agent"] > 0
     assert agreement.agent_only > 0
     assert agreement.words() in "".join(str(cell) for cell in iteration_table(summary).columns[1].cells)
-    for verdict in read_jsonl(run.iteration(0).verdicts, Verdict):
-        assert verdict.agent is not None
-        assert verdict.accepted <= (verdict.deterministic == "accepted" and verdict.agent.accepted)
+    for verification in read_jsonl(run.iteration(0).verdicts, DraftVerification):
+        assert verification.agent is not None
+        assert verification.accepted <= (verification.deterministic == "accepted" and verification.agent.accepted)

@@ -25,7 +25,17 @@ from graph.digests import (
 from graph.records import ExtractionRecord, Failure
 from graph.report.digest import context_words, kind_words, named_weakness, signal_words
 from graph.settings import RunSettings
-from memory.records import PAPER_KINDS, Cause, Draft, FailureContext, Signal, SignalKind, Task, Unsignalled, Verdict
+from memory.records import (
+    PAPER_KINDS,
+    Cause,
+    Draft,
+    DraftVerification,
+    FailureContext,
+    Signal,
+    SignalKind,
+    Task,
+    Unsignalled,
+)
 from training.settings import SignalSettings
 
 HOSTILE = "a\x1b[31m\u202e\ud800\x00\nb" + "c" * 1_000_000
@@ -52,11 +62,13 @@ def is_plain(line: str) -> bool:
 
 def test_hostile_text_is_plain_and_short() -> None:
     draft = hostile_draft()
-    verdict = Verdict(draft_id="draft-1", context_id="context-1", accepted=False, reason="sealed", detail=HOSTILE)
+    verification = DraftVerification(
+        draft_id="draft-1", context_id="context-1", accepted=False, reason="sealed", detail=HOSTILE
+    )
     failure = Failure(id="context-1", node="explore", cause="RoleRefused", detail=HOSTILE)
     told = [
         *of_abstract([draft]),
-        *of_verify([draft], [verdict]),
+        *of_verify([draft], [verification]),
         of_failure(HOSTILE, failure),
         progress("explore", 1, 2, "contexts explored", HOSTILE)["text"],
     ]

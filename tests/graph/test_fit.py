@@ -104,7 +104,7 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
     ("file", "key", "value"),
     [("fsdp2-4b", "fsdp_offload_params", "true"), ("zero3-4b", "offload_optimizer_device", "cpu")],
 )
-def test_a_launch_that_offloads_is_not_judged(
+def test_a_launch_that_offloads_is_not_evaluated(
     large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, key: str, value: str
 ) -> None:
     shipped = (GRPO_ALONE.parent / "launch" / f"{file}.yaml").read_text()

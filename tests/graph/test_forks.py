@@ -31,8 +31,8 @@ from graph.run_iteration import open_run
 from graph.served import asking
 from graph.state import BranchState, RunContext
 from graph.thread_names import thread_id
-from memory.failures import Judgement
-from memory.records import Draft, FailureContext, Verdict
+from memory.failures import DeduplicationResult
+from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 
@@ -257,17 +257,17 @@ def drafts_in(run: RunDirectory) -> list[Draft]:
 
 
 def new_in(run: RunDirectory) -> list[str]:
-    judged = read_jsonl(run.iteration(0) / "judgements.jsonl", Judgement)
-    return sorted(one.context_id for one in judged if one.status == "new")
+    compared = read_jsonl(run.iteration(0) / "judgements.jsonl", DeduplicationResult)
+    return sorted(one.context_id for one in compared if one.status == "new")
 
 
-def verdict_of(run: RunDirectory, draft: Draft) -> Verdict:
-    verdicts = read_jsonl(run.iteration(0) / "verdicts.jsonl", Verdict)
-    return next(one for one in verdicts if one.draft_id == draft.id)
+def result_of(run: RunDirectory, draft: Draft) -> DraftVerification:
+    verifications = read_jsonl(run.iteration(0) / "verdicts.jsonl", DraftVerification)
+    return next(one for one in verifications if one.draft_id == draft.id)
 
 
-def test_an_edited_draft_is_verified_again_in_a_copy_and_its_verdict_changes(finished: RunDirectory) -> None:
-    draft = next(one for one in drafts_in(finished) if verdict_of(finished, one).accepted)
+def test_an_edited_draft_is_verified_again_in_a_copy_and_its_result_changes(finished: RunDirectory) -> None:
+    draft = next(one for one in drafts_in(finished) if result_of(finished, one).accepted)
     edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
 
     async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
@@ -282,7 +282,7 @@ def test_an_edited_draft_is_verified_again_in_a_copy_and_its_verdict_changes(fin
     in_studio(finished, "mine", edit)
     fork = RunDirectory.open(finished.root.with_name("run@mine.2"))
     assert json.loads((fork.root / "fork.json").read_text())["edits"] == edits
-    assert not verdict_of(fork, draft).accepted
+    assert not result_of(fork, draft).accepted
     unchanged = [one for one in drafts_in(finished) if one.id != draft.id]
     assert [one for one in drafts_in(fork) if one.id != draft.id] == unchanged
     accepted = len(read_json(finished.iteration(0) / "evolution.json", Evolution).admitted)

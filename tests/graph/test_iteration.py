@@ -21,16 +21,16 @@ from graph.iteration import iteration_graph, seed_graph
 from graph.nodes.update import join
 from graph.records import Evolution
 from graph.state import BranchUpdate, IterationState, IterationUpdate
-from memory.failures import FailureMemory, Judgement
+from memory.failures import DeduplicationResult, FailureMemory
 from memory.records import (
     PAPER_KINDS,
     Draft,
+    DraftVerification,
     FailureContext,
     Interaction,
     Signal,
     Task,
     Trajectory,
-    Verdict,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks, tasks_at
@@ -110,8 +110,8 @@ def test_every_admitted_task_passes_the_official_audit(evolved: RunDirectory) ->
 def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: RunDirectory) -> None:
     folder = evolved.iteration(0)
     branches = sorted(path.name for path in (folder / "branches").iterdir())
-    judged = rows(evolved, "judgements.jsonl", Judgement)
-    assert branches == sorted(one.context_id for one in judged if one.status == "new")
+    compared = rows(evolved, "judgements.jsonl", DeduplicationResult)
+    assert branches == sorted(one.context_id for one in compared if one.status == "new")
     for name, model in [("interactions.jsonl", Interaction), ("drafts.jsonl", Draft)]:
         joined = rows(evolved, name, model)
         assert [one.id for one in joined] == sorted(one.id for one in joined)
@@ -122,15 +122,15 @@ def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: 
 
 def test_the_memory_knows_what_was_explored(evolved: RunDirectory) -> None:
     settings = services_of(evolved).settings
-    judged = rows(evolved, "judgements.jsonl", Judgement)
+    compared = rows(evolved, "judgements.jsonl", DeduplicationResult)
     with FailureMemory(evolved.failures_path, settings.memory) as memory:
-        assert memory.ids == {one.context_id for one in judged if one.status == "new"}
+        assert memory.ids == {one.context_id for one in compared if one.status == "new"}
 
 
 def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
     before, tasks = records(copied.root), copied.tasks_path.read_bytes()
-    judged = rows(copied, "judgements.jsonl", Judgement)
-    new = tuple(one.context_id for one in judged if one.status == "new")
+    compared = rows(copied, "judgements.jsonl", DeduplicationResult)
+    new = tuple(one.context_id for one in compared if one.status == "new")
     services = services_of(copied)
     join(services, IterationState(iteration=0, new=new))
     assert records(copied.root) == before
@@ -141,22 +141,22 @@ def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
 
 def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copied: RunDirectory) -> None:
     folder = copied.iteration(0)
-    new = sorted(one.context_id for one in rows(copied, "judgements.jsonl", Judgement) if one.status == "new")
+    new = sorted(one.context_id for one in rows(copied, "judgements.jsonl", DeduplicationResult) if one.status == "new")
     first, second = new[0], new[1]
     (draft, *_) = read_jsonl(folder / "branches" / first / "drafts.jsonl", Draft)
     twin = draft.model_copy(update={"id": "draft-ffffffffffffffff", "context_id": second})
-    verdict = Verdict(draft_id=twin.id, context_id=second, accepted=True)
-    first_verdict = verdict.model_copy(update={"draft_id": draft.id, "context_id": first})
+    verification = DraftVerification(draft_id=twin.id, context_id=second, accepted=True)
+    first_verification = verification.model_copy(update={"draft_id": draft.id, "context_id": first})
     write_jsonl(folder / "branches" / first / "drafts.jsonl", [draft])
-    write_jsonl(folder / "branches" / first / "verdicts.jsonl", [first_verdict])
+    write_jsonl(folder / "branches" / first / "verdicts.jsonl", [first_verification])
     write_jsonl(folder / "branches" / second / "drafts.jsonl", [twin])
-    write_jsonl(folder / "branches" / second / "verdicts.jsonl", [verdict])
+    write_jsonl(folder / "branches" / second / "verdicts.jsonl", [verification])
     write_jsonl(copied.tasks_path, first_tasks())
     join(services_of(copied), IterationState(iteration=0, new=(first, second)))
-    ruled = {one.draft_id: one for one in rows(copied, "verdicts.jsonl", Verdict)}
-    assert ruled[draft.id].accepted
-    assert ruled[twin.id].reason == "duplicate"
-    assert draft.id in ruled[twin.id].detail
+    by_draft = {one.draft_id: one for one in rows(copied, "verdicts.jsonl", DraftVerification)}
+    assert by_draft[draft.id].accepted
+    assert by_draft[twin.id].reason == "duplicate"
+    assert draft.id in by_draft[twin.id].detail
     assert len(load_tasks(copied)) == len(first_tasks()) + 1
 
 
@@ -179,7 +179,7 @@ def test_without_a_signal_the_iteration_ends_in_update(tmp_path: Path) -> None:
 
 
 def test_a_dropped_index_is_rebuilt_from_the_records(copied: RunDirectory) -> None:
-    known = {one.context_id for one in rows(copied, "judgements.jsonl", Judgement) if one.status == "new"}
+    known = {one.context_id for one in rows(copied, "judgements.jsonl", DeduplicationResult) if one.status == "new"}
     shutil.rmtree(copied.failures_path)
     later = [
         one.model_copy(update={"iteration": 1, "id": f"trajectory-{n:016x}", "step": one.step + 3})
@@ -187,8 +187,8 @@ def test_a_dropped_index_is_rebuilt_from_the_records(copied: RunDirectory) -> No
     ]
     write_jsonl(copied.iteration(1) / "trajectories.jsonl", later)
     run_graph(copied, 1)
-    judged = read_jsonl(copied.iteration(1) / "judgements.jsonl", Judgement)
-    assert any(one.status == "known" and one.nearest in known for one in judged)
+    compared = read_jsonl(copied.iteration(1) / "judgements.jsonl", DeduplicationResult)
+    assert any(one.status == "known" and one.nearest in known for one in compared)
 
 
 def test_the_checkpoints_hold_ids_and_not_payloads(evolved: RunDirectory) -> None:

@@ -38,7 +38,17 @@ from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import PAPER_SHARES, Summary, iteration_table
 from graph.settings import RunSettings
 from memory.jsonl import derive_seed
-from memory.records import Draft, FailureContext, Interaction, Signal, SignalKind, StopReason, Task, Trajectory, Verdict
+from memory.records import (
+    Draft,
+    DraftVerification,
+    FailureContext,
+    Interaction,
+    Signal,
+    SignalKind,
+    StopReason,
+    Task,
+    Trajectory,
+)
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
@@ -337,11 +347,11 @@ def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(
         assert len(explored) <= summary.contexts.new
         drafts = read_jsonl(folder.drafts, Draft)
         assert all(sum(map(len, one.reference)) >= max(least, 3) for one in drafts)
-        verdicts = read_jsonl(folder.verdicts, Verdict)
-        assert {one.draft_id for one in verdicts} == {one.id for one in drafts}
+        verifications = read_jsonl(folder.verdicts, DraftVerification)
+        assert {one.draft_id for one in verifications} == {one.id for one in drafts}
         evolution = read_json(folder.evolution, Evolution)
-        assert Counter(one.reason for one in verdicts if not one.accepted) == evolution.refused == summary.refused
-        assert len(evolution.admitted) == summary.admitted == sum(one.accepted for one in verdicts)
+        assert Counter(one.reason for one in verifications if not one.accepted) == evolution.refused == summary.refused
+        assert len(evolution.admitted) == summary.admitted == sum(one.accepted for one in verifications)
         grown = {one.id for one in tasks_at(load_tasks(made.run), iteration + 1)}
         assert grown == {one.id for one in tasks_at(load_tasks(made.run), iteration)} | set(evolution.admitted)
         assert not summary.failed

@@ -20,7 +20,7 @@ from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
@@ -30,7 +30,7 @@ from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
-from memory.records import Draft, FailureContext, Interaction, Task, Unsignalled, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 
@@ -99,8 +99,8 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     contexts = {context.id for context in read_jsonl(root / "seed" / "contexts.jsonl", FailureContext)}
     assert all(task.parents[0] in drafts and task.parents[1] in contexts for task in load_tasks(run))
     assert read_jsonl(root / "seed" / "interactions.jsonl", Interaction)
-    verdicts = read_jsonl(root / "seed" / "verdicts.jsonl", Verdict)
-    assert {verdict.draft_id for verdict in verdicts} == drafts
+    verifications = read_jsonl(root / "seed" / "verdicts.jsonl", DraftVerification)
+    assert {verification.draft_id for verification in verifications} == drafts
     assert not (root / "seed" / "branches").exists()
     directory, settings, resumed = open_run(root, None, [], None, resume=True)
     assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
@@ -286,7 +286,7 @@ def test_held_out_tasks_in_disguise_are_refused_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-async def test_a_panels_task_is_refused_as_sealed(tmp_path: Path) -> None:
+async def test_a_held_out_task_is_refused_as_sealed(tmp_path: Path) -> None:
     good, *_ = first_tasks()
     path = tmp_path / "mine.jsonl"
     path.write_text(dump_line(good))

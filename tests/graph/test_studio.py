@@ -33,7 +33,7 @@ from graph.report.summary import Summary, summarise
 from graph.run_iteration import open_run
 from graph.studio import app
 from graph.thread_names import thread_id
-from memory.records import Draft, FailureContext, Verdict
+from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
@@ -132,8 +132,8 @@ def drafts_in(run: RunDirectory) -> list[Draft]:
     return read_jsonl(run.iteration(NEWEST) / "drafts.jsonl", Draft)
 
 
-def verdicts_in(run: RunDirectory) -> dict[str, Verdict]:
-    return {one.draft_id: one for one in read_jsonl(run.iteration(NEWEST) / "verdicts.jsonl", Verdict)}
+def verifications_in(run: RunDirectory) -> dict[str, DraftVerification]:
+    return {one.draft_id: one for one in read_jsonl(run.iteration(NEWEST) / "verdicts.jsonl", DraftVerification)}
 
 
 @pytest.fixture(scope="module")
@@ -349,23 +349,23 @@ def test_a_failed_branch_is_retried_beside_its_siblings(newest: Served) -> None:
     assert (values["failed"], values["finished"]) == ([], [first])
     retried = copy_of(run, thread, 2)
     assert read_json(retried.iteration(NEWEST) / "evolution.json", Evolution).failures == {}
-    joined = {one.context_id for one in verdicts_in(retried).values()}
+    joined = {one.context_id for one in verifications_in(retried).values()}
     assert joined & set(others), "the siblings' drafts are joined, too"
 
 
-def test_an_edited_draft_changes_its_verdict(newest: Served) -> None:
+def test_an_edited_draft_changes_its_result(newest: Served) -> None:
     run, client = newest
     untouched = records(run.root)
-    verdicts = verdicts_in(run)
-    draft = next(one for one in drafts_in(run) if verdicts[one.id].accepted)
+    verifications = verifications_in(run)
+    draft = next(one for one in drafts_in(run) if verifications[one.id].accepted)
     thread = begun(client)
     edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
     changed = client.threads.update_state(
         thread, {"edits": edits}, as_node="deduplicate", checkpoint=before(client, thread, "dispatch")
     )
     client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
-    verdict = verdicts_in(copy_of(run, thread, 2))[draft.id]
-    assert (verdict.accepted, verdict.reason) == (False, "unknown_tool")
+    verification = verifications_in(copy_of(run, thread, 2))[draft.id]
+    assert (verification.accepted, verification.reason) == (False, "unknown_tool")
     assert "refused: 1 unknown_tool" in " ".join(newest_state(client, thread)["branches"])
     assert records(run.root) == untouched
 

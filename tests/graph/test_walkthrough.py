@@ -1,6 +1,6 @@
 """The run that notebooks read: a named one is only read, a folder without one is refused, a failure says why.
 
-And given actions become a rollout that the environment judged.
+And given actions become a rollout that the environment evaluated.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_a_failure_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         prepared_run()
 
 
-def test_the_reference_succeeds_and_anything_else_is_judged_too() -> None:
+def test_the_reference_succeeds_and_anything_else_is_evaluated_too() -> None:
     one = task((GATE,), (LIST,))
     right = acted_out(one, ENVIRONMENT, (GATE,), (LIST,))
     assert (right.success, right.reward) == (True, 1.0)

@@ -85,7 +85,7 @@ def test_settings_that_name_no_embedder_are_told(settings, told):
 
 
 def test_a_folder_that_is_not_there_is_told():
-    with pytest.raises(InputError, match="/no/folder is no folder"):
+    with pytest.raises(InputError, match="/no/folder is not a folder"):
         embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
 
 
@@ -121,7 +121,7 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
     assert embedder.label.startswith("all-MiniLM-L6-2-")
     with FailureMemory(tmp_path / "failures", settings) as memory:
         memory.remember([context("a")], {"a": 1}, 0)
-        assert [one.status for one in memory.judge([context("b", iteration=1)], 1)] == ["known"]
+        assert [one.status for one in memory.compare([context("b", iteration=1)], 1)] == ["known"]
     (folder / "model.safetensors").write_bytes(b"another")
     assert embedding.open_embedder(settings).label != embedder.label
     with FailureMemory(tmp_path / "failures", settings) as memory:

@@ -30,19 +30,19 @@ def memory(tmp_path):
         yield opened
 
 
-def statuses(judgements):
-    return [judgement.status for judgement in judgements]
+def statuses(results):
+    return [result.status for result in results]
 
 
 def test_an_empty_memory_knows_nothing(memory):
-    (judgement,) = memory.judge([context("a")], 0)
-    assert (judgement.context_id, judgement.status, judgement.nearest, judgement.cosine) == ("a", "new", None, None)
-    assert memory.judge([], 0) == ()
+    (result,) = memory.compare([context("a")], 0)
+    assert (result.context_id, result.status, result.nearest, result.cosine) == ("a", "new", None, None)
+    assert memory.compare([], 0) == ()
 
 
 def test_the_same_facts_are_known_and_others_are_new(memory):
     memory.remember([context("a", NOTES)], {"a": 2}, 0)
-    same, nearly, other = memory.judge([context("b", NOTES, 1), context("c", NEARLY, 1), context("d", OTHER, 1)], 1)
+    same, nearly, other = memory.compare([context("b", NOTES, 1), context("c", NEARLY, 1), context("d", OTHER, 1)], 1)
     assert (same.status, same.nearest, same.cosine) == ("known", "a", 1.0)
     assert (nearly.status, nearly.nearest) == ("known", "a")
     assert 0.9 <= nearly.cosine < 1.0
@@ -56,8 +56,8 @@ def test_the_same_facts_are_known_and_others_are_new(memory):
 )
 def test_equal_facts_under_another_signature_are_new(memory, change):
     memory.remember([context("a", NOTES)], {"a": 2}, 0)
-    (judgement,) = memory.judge([context("b", NOTES, 1, **change)], 1)
-    assert (judgement.status, judgement.nearest) == ("new", None)
+    (result,) = memory.compare([context("b", NOTES, 1, **change)], 1)
+    assert (result.status, result.nearest) == ("new", None)
 
 
 def test_facts_and_how_are_embedded_and_nothing_else():
@@ -67,7 +67,7 @@ def test_facts_and_how_are_embedded_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("explored", "admitted", "judged", "status"),
+    ("explored", "admitted", "compared", "status"),
     [
         (0, 1, 1, "known"),
         (0, 1, 2, "known"),
@@ -78,29 +78,29 @@ def test_facts_and_how_are_embedded_and_nothing_else():
         (0, 0, 2, "new"),
     ],
 )
-def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explored, admitted, judged, status):
+def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explored, admitted, compared, status):
     memory.remember([context("a", NOTES, explored)], {"a": admitted}, explored)
-    (judgement,) = memory.judge([context("b", NOTES, judged)], judged)
+    (result,) = memory.compare([context("b", NOTES, compared)], compared)
     compared = ("a", 1.0) if status == "known" else (None, None)
-    assert (judgement.status, judgement.nearest, judgement.cosine) == (status, *compared)
+    assert (result.status, result.nearest, result.cosine) == (status, *compared)
 
 
 def test_the_latest_exploration_that_admitted_something_counts(memory):
     memory.remember([context("a", NOTES, 0)], {"a": 1}, 0)
     memory.remember([context("b", NOTES, 3)], {"b": 1}, 3)
     memory.remember([context("c", NOTES, 4)], {}, 4)
-    (judgement,) = memory.judge([context("d", NOTES, 5)], 5)
-    assert (judgement.status, judgement.nearest) == ("known", "b")
-    assert statuses(memory.judge([context("d", NOTES, 6)], 6)) == ["new"]
+    (result,) = memory.compare([context("d", NOTES, 5)], 5)
+    assert (result.status, result.nearest) == ("known", "b")
+    assert statuses(memory.compare([context("d", NOTES, 6)], 6)) == ["new"]
 
 
 def test_duplicates_inside_a_batch_follow_the_order_of_ids(memory):
     batch = [context("c", NOTES), context("a", OTHER), context("b", NOTES), context("d", NOTES, tool="touch")]
-    answers = {judgement.context_id: judgement for judgement in memory.judge(batch, 0)}
-    assert [judgement.context_id for judgement in memory.judge(batch, 0)] == ["c", "a", "b", "d"]
+    answers = {result.context_id: result for result in memory.compare(batch, 0)}
+    assert [result.context_id for result in memory.compare(batch, 0)] == ["c", "a", "b", "d"]
     assert {one: answers[one].status for one in "abcd"} == {"a": "new", "b": "new", "c": "known", "d": "new"}
     assert answers["c"].nearest == "b"
-    assert answers == {judgement.context_id: judgement for judgement in memory.judge(batch[::-1], 0)}
+    assert answers == {result.context_id: result for result in memory.compare(batch[::-1], 0)}
 
 
 def test_a_context_that_is_known_makes_no_other_known(tmp_path):
@@ -112,18 +112,18 @@ def test_a_context_that_is_known_makes_no_other_known(tmp_path):
     first, second, third = embedding.HashedNgrams()([embedded_text(one) for one in contexts])
     assert min(first @ second, second @ third) >= 0.8 > first @ third
     with FailureMemory(tmp_path / "failures", MemorySettings(duplicate_above=0.8)) as memory:
-        assert statuses(memory.judge(contexts, 0)) == ["new", "known", "new"]
-        assert statuses(memory.judge(contexts[1:], 0)) == ["new", "known"]
+        assert statuses(memory.compare(contexts, 0)) == ["new", "known", "new"]
+        assert statuses(memory.compare(contexts[1:], 0)) == ["new", "known"]
 
 
-def test_judging_writes_nothing_and_ignores_the_iteration_itself(memory):
+def test_comparing_writes_nothing_and_ignores_the_iteration_itself(memory):
     batch = [context("a", NOTES), context("b", NEARLY), context("c", OTHER)]
-    before = memory.judge(batch, 0)
+    before = memory.compare(batch, 0)
     assert memory.ids == frozenset()
-    assert memory.judge(batch, 0) == before
+    assert memory.compare(batch, 0) == before
     memory.remember([batch[0], batch[2]], {"a": 1, "c": 1}, 0)
-    assert memory.judge(batch, 0) == before
-    assert statuses(memory.judge([context("d", NOTES, 1)], 1)) == ["known"]
+    assert memory.compare(batch, 0) == before
+    assert statuses(memory.compare([context("d", NOTES, 1)], 1)) == ["known"]
 
 
 def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
@@ -132,26 +132,26 @@ def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
         contexts = [context("a", NOTES), context("b", OTHER)]
         once.remember(contexts, {"a": 1, "b": 1}, 0)
         twice.remember(contexts[:1], {"a": 0}, 0)
-        assert statuses(twice.judge(later, 1)) == ["new", "new"]
+        assert statuses(twice.compare(later, 1)) == ["new", "new"]
         for _ in range(2):
             twice.remember(contexts, {"a": 1, "b": 1}, 0)
         assert twice.ids == {"a", "b"}
         assert twice._contexts.count() == 2
-        expected = once.judge(later, 1)
-        assert twice.judge(later, 1) == expected
+        expected = once.compare(later, 1)
+        assert twice.compare(later, 1) == expected
     with FailureMemory(tmp_path / "twice", SETTINGS) as reopened:
-        assert reopened.judge(later, 1) == expected
+        assert reopened.compare(later, 1) == expected
 
 
 def test_what_was_remembered_outlives_the_process(tmp_path):
     folder = tmp_path / "failures"
     with FailureMemory(folder, SETTINGS) as memory:
         memory.remember([context("a", NOTES)], {"a": 1}, 0)
-        expected = memory.judge([context("b", NEARLY, 1)], 1)
+        expected = memory.compare([context("b", NEARLY, 1)], 1)
     memory.close()
     with FailureMemory(folder, SETTINGS) as memory:
         assert memory.ids == {"a"}
-        assert memory.judge([context("b", NEARLY, 1)], 1) == expected
+        assert memory.compare([context("b", NEARLY, 1)], 1) == expected
 
 
 def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
@@ -169,7 +169,7 @@ def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
         assert memory.ids == {one.id for one in contexts}
         assert memory.holds([one.id for one in contexts])
         probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
-        answers = memory.judge(probes, 1)
+        answers = memory.compare(probes, 1)
     assert [answer.nearest for answer in answers] == [one.id for one in contexts]
     assert {answer.cosine for answer in answers} == {1.0}
 
@@ -192,7 +192,7 @@ def _history(rng, iterations, per_iteration):
     return history
 
 
-def _judged_by_hand(remembered, contexts, iteration):
+def _compared_by_hand(remembered, contexts, iteration):
     """The documented rule over everything that was remembered: (context, iteration, tasks admitted)."""
 
     def cosine(one, other):
@@ -209,14 +209,14 @@ def _judged_by_hand(remembered, contexts, iteration):
     return [statuses[context.id] for context in contexts]
 
 
-def test_judgements_are_those_of_the_rule_applied_to_everything(memory):
+def test_results_are_those_of_the_rule_applied_to_everything(memory):
     rng = np.random.default_rng(11)
     remembered = []
     seen = set()
     for iteration, (contexts, admitted) in enumerate(_history(rng, iterations=6, per_iteration=10)):
-        judged = statuses(memory.judge(contexts, iteration))
-        assert judged == _judged_by_hand(remembered, contexts, iteration)
-        seen.update(judged)
+        compared = statuses(memory.compare(contexts, iteration))
+        assert compared == _compared_by_hand(remembered, contexts, iteration)
+        seen.update(compared)
         memory.remember(contexts, admitted, iteration)
         remembered += [(one, iteration, admitted[one.id]) for one in contexts]
     assert seen == {"new", "known"}
@@ -235,7 +235,7 @@ def test_only_contexts_that_can_make_one_known_are_read(memory, monkeypatch):
         memory.remember([context(f"mkdir-{iteration}", NOTES, iteration), other], {f"mkdir-{iteration}": 1}, iteration)
     monkeypatch.setattr(memory._contexts, "get", get)
     probes = [context("x", NOTES, 6), context("y", NOTES, 6, tool="touch")]
-    assert statuses(memory.judge(probes, 6)) == ["known", "new"]
+    assert statuses(memory.compare(probes, 6)) == ["known", "new"]
     assert read == ["mkdir-4", "mkdir-5"]
 
 
@@ -250,14 +250,14 @@ def test_copies_of_one_text_hide_no_other(tmp_path):
     now = contexts[-1].iteration + 1
     with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
         memory.rebuild(contexts, admitted)
-        judged = {}
+        compared = {}
         for number, facts in enumerate(texts):
-            (judged[facts],) = memory.judge([context(f"b{number}", facts, now)], now)
-    assert len(judged) == 10
-    for facts, judgement in judged.items():
+            (compared[facts],) = memory.compare([context(f"b{number}", facts, now)], now)
+    assert len(compared) == 10
+    for facts, result in compared.items():
         same = [one.id for one in contexts if one.facts == facts and admitted[one.id] and now - one.iteration < 3]
-        expected = ("known", min(same), 1.0) if same else ("new", judgement.nearest, judgement.cosine)
-        assert (judgement.status, judgement.nearest, judgement.cosine) == expected
+        expected = ("known", min(same), 1.0) if same else ("new", result.nearest, result.cosine)
+        assert (result.status, result.nearest, result.cosine) == expected
 
 
 def test_collections_of_an_earlier_version_or_another_embedder_are_deleted(tmp_path):
@@ -267,7 +267,7 @@ def test_collections_of_an_earlier_version_or_another_embedder_are_deleted(tmp_p
     old.add(ids=["a"], embeddings=[[1.0]], metadatas=[{"iterations": "{}"}])
     client.create_collection("contexts-model-2-0000", embedding_function=unregistered()).add(ids=["a"], documents=["a"])
     client.close()
-    assert statuses(_judged_from_the_records(folder)) == ["known"]
+    assert statuses(_compared_from_the_records(folder)) == ["known"]
     with FailureMemory(folder, SETTINGS) as memory:
         assert [one.name for one in memory._client.list_collections()] == ["contexts-hashed-ngrams-1024"]
 
@@ -305,10 +305,10 @@ def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, mon
         with pytest.raises(OSError, match="no space"):
             memory.remember([context("a", NOTES)], {"a": 1}, 0)
     assert not memory.holds(["a"])
-    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["new"]
+    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
     memory.remember([context("a", NOTES)], {"a": 1}, 0)
     assert memory.holds(["a"])
-    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["known"]
+    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
 
 
 def test_what_the_records_hold_and_the_index_lacks_is_told(memory):
@@ -319,14 +319,14 @@ def test_what_the_records_hold_and_the_index_lacks_is_told(memory):
     assert not memory.holds(["a", "c"])
 
 
-def test_a_rebuilt_memory_judges_as_the_one_that_grew(tmp_path):
+def test_a_rebuilt_memory_compares_as_the_one_that_grew(tmp_path):
     rng = np.random.default_rng(5)
     history = _history(rng, iterations=5, per_iteration=12)
     (probes, _), *_ = _history(rng, iterations=1, per_iteration=30)
     with FailureMemory(tmp_path / "grown", SETTINGS) as grown, FailureMemory(tmp_path / "new", SETTINGS) as rebuilt:
         explored = []
         for iteration, (contexts, admitted) in enumerate(history):
-            answers = grown.judge(contexts, iteration)
+            answers = grown.compare(contexts, iteration)
             new = [one for one, answer in zip(contexts, answers, strict=True) if answer.status == "new"]
             grown.remember(new, admitted, iteration)
             explored += new
@@ -335,12 +335,12 @@ def test_a_rebuilt_memory_judges_as_the_one_that_grew(tmp_path):
         rebuilt.rebuild(explored[::-1], everything)
         assert rebuilt.ids == grown.ids == {one.id for one in explored}
         for iteration in range(7):
-            expected = grown.judge(probes, iteration)
-            assert rebuilt.judge(probes, iteration) == expected
-        assert {"new", "known"} == set(statuses(grown.judge(probes, 5)))
+            expected = grown.compare(probes, iteration)
+            assert rebuilt.compare(probes, iteration) == expected
+        assert {"new", "known"} == set(statuses(grown.compare(probes, 5)))
 
 
-def test_contexts_that_a_rebuilt_memory_would_judge_otherwise_are_refused(memory):
+def test_contexts_that_a_rebuilt_memory_would_compare_otherwise_are_refused(memory):
     with pytest.raises(ValueError, match="context a is of iteration 0, not 2"):
         memory.remember([context("a")], {}, 2)
     with pytest.raises(ValueError, match="context a has no iteration"):
@@ -349,15 +349,15 @@ def test_contexts_that_a_rebuilt_memory_would_judge_otherwise_are_refused(memory
 
 def test_a_context_without_facts_is_compared_too(memory):
     memory.remember([context("a", ())], {"a": 1}, 0)
-    assert statuses(memory.judge([context("b", (), 1), context("c", NOTES, 1)], 1)) == ["known", "new"]
+    assert statuses(memory.compare([context("b", (), 1), context("c", NOTES, 1)], 1)) == ["known", "new"]
 
 
 def test_a_signature_that_changed_moves_its_context(memory):
     memory.remember([context("a", NOTES)], {"a": 1}, 0)
-    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["known"]
+    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
     memory.remember([context("a", NOTES, tool="touch")], {"a": 1}, 0)
-    assert statuses(memory.judge([context("b", NOTES, 1)], 1)) == ["new"]
-    assert statuses(memory.judge([context("b", NOTES, 1, tool="touch")], 1)) == ["known"]
+    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
+    assert statuses(memory.compare([context("b", NOTES, 1, tool="touch")], 1)) == ["known"]
 
 
 def test_the_folder_has_one_owner(tmp_path, memory):
@@ -391,15 +391,15 @@ def filled(tmp_path_factory):
     return folder
 
 
-def _judged_from_the_records(folder):
+def _compared_from_the_records(folder):
     """As ``deduplicate`` uses the memory: what it does not hold is rebuilt."""
 
-    def judge(memory):
+    def compare(memory):
         if not memory.holds(["a"]):
             memory.rebuild([context("a", NOTES)], {"a": 1})
-        return memory.judge([context("b", NOTES, 1)], 1)
+        return memory.compare([context("b", NOTES, 1)], 1)
 
-    return use_memory(folder, SETTINGS, judge)
+    return use_memory(folder, SETTINGS, compare)
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
@@ -409,7 +409,7 @@ def test_a_damaged_index_is_set_aside_and_rebuilt_with_a_warning(tmp_path, fille
     database = folder / "chroma.sqlite3"
     broken = damage(database.read_bytes())
     database.write_bytes(broken)
-    assert statuses(_judged_from_the_records(folder)) == ["known"]
+    assert statuses(_compared_from_the_records(folder)) == ["known"]
     if broken:
         assert f"warning: {folder} cannot be read (" in capsys.readouterr().err
         assert (tmp_path / "failures-damaged-1" / "chroma.sqlite3").read_bytes() == broken
@@ -424,7 +424,7 @@ def test_what_stands_in_the_place_of_the_index_is_set_aside(tmp_path, capsys, na
         folder.write_text("mine")
     else:
         (tmp_path / name).mkdir(parents=True)
-    assert statuses(_judged_from_the_records(folder)) == ["known"]
+    assert statuses(_compared_from_the_records(folder)) == ["known"]
     assert "it was moved to" in capsys.readouterr().err
     assert (tmp_path / "failures-damaged-1").is_dir()
 
@@ -463,7 +463,7 @@ from support.sample_records import context
 
 with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
     memory.remember([context("a")], {"a": 1}, 0)
-    print(memory.judge([context("b", iteration=1)], 1)[0].status)
+    print(memory.compare([context("b", iteration=1)], 1)[0].status)
 """
 
 

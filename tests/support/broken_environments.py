@@ -227,21 +227,21 @@ class AlwaysSucceeds(Passing):
         return super().outcome().model_copy(update={"success": True, "failure": None, "failed_turn": None})
 
 
-class JudgesTheFirstTurnOnly(Passing):
+class EvaluatesTheFirstTurnOnly(Passing):
     def outcome(self):
         outcome = super().outcome()
         first = outcome.turns[0]
         return outcome.model_copy(update={"success": first.state is not False and first.response is not False})
 
 
-class JudgesAnswersOnly(Passing):
+class EvaluatesAnswersOnly(Passing):
     def outcome(self):
         outcome = super().outcome()
         told = all(turn.response is not False for turn in outcome.turns)
         return outcome.model_copy(update={"success": told and any(turn.calls for turn in outcome.turns)})
 
 
-class JudgingOpensTheGate(Passing):
+class EvaluatingOpensTheGate(Passing):
     def outcome(self):
         outcome = super().outcome()
         self.inner._world.run(ToolCall(name="open_gate"))
@@ -312,9 +312,9 @@ BROKEN = {
     "closes once": Broken(episodes(ClosesOnce), "test_closing_twice_is_fine"),
     "never succeeds": Broken(episodes(NeverSucceeds), "test_the_reference_succeeds"),
     "always succeeds": Broken(episodes(AlwaysSucceeds), "test_doing_nothing_fails"),
-    "judges the first turn": Broken(episodes(JudgesTheFirstTurnOnly), "test_a_task_that_was_not_finished_fails"),
-    "judges answers": Broken(episodes(JudgesAnswersOnly), "test_another_final_state_fails"),
-    "judging acts": Broken(episodes(JudgingOpensTheGate), "test_the_outcome_can_be_asked_at_any_time"),
+    "evaluates the first turn": Broken(episodes(EvaluatesTheFirstTurnOnly), "test_a_task_that_was_not_finished_fails"),
+    "evaluates answers": Broken(episodes(EvaluatesAnswersOnly), "test_another_final_state_fails"),
+    "evaluating acts": Broken(episodes(EvaluatingOpensTheGate), "test_the_outcome_can_be_asked_at_any_time"),
     "remembers all": Broken(with_world(RemembersAll), "test_episodes_of_one_task_are_equal_and_isolated"),
     "guesses": Broken(with_world(Guesses), "test_episodes_of_one_task_are_equal_and_isolated"),
     "changes its task": Broken(episodes(ChangesItsTask), "test_episodes_of_one_task_are_equal_and_isolated"),

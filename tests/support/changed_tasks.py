@@ -14,7 +14,7 @@ from environments.base import TaskSpec, ToolCall
 from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES
-from environments.bfcl.templated.panels import load_set, set_names
+from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]
@@ -337,10 +337,10 @@ def changed(task: TaskSpec, kinds: tuple[str, ...], rng: random.Random) -> TaskS
 
 @cache
 def held_out_tasks() -> tuple[tuple[str, str, TaskSpec], ...]:
-    """(set, id, task) of every panel and of the official tasks of the splits dev, test and reserved."""
-    panels = [("panel", task.id, task.spec) for name in set_names() for task in load_set(name)]
+    """(set, id, task) of every evaluation set and of the official tasks of the splits dev, test and reserved."""
+    sets = [("panel", task.id, task.spec) for name in set_names() for task in load_set(name)]
     return (
-        *panels,
+        *sets,
         *(
             (task.spec.split, task.id, task.spec)
             for name in CATEGORIES

@@ -228,7 +228,7 @@ class EnvironmentContract:
             episode.close()
             episode.close()
 
-    # Judging
+    # Evaluating
 
     def test_the_reference_succeeds(self, environment: Environment, tasks: Sequence[TaskSpec]) -> None:
         for task in (*tasks, *in_turns(tasks)):
@@ -253,10 +253,10 @@ class EnvironmentContract:
                     episode.step(call)
                 outcome = episode.outcome()
                 assert not outcome.success, "the first turn alone counts as success"
-                assert len(outcome.turns) == len(task.turns), "turns that were not reached are not judged"
+                assert len(outcome.turns) == len(task.turns), "turns that were not reached are not evaluated"
 
     def test_another_final_state_fails(self, environment: Environment, tasks: Sequence[TaskSpec]) -> None:
-        judged = 0
+        evaluated = 0
         for task in tasks:
             for call in (call for other in tasks for call in other.reference[0]):
                 with closing(environment.open(task)) as episode:
@@ -266,9 +266,9 @@ class EnvironmentContract:
                     wanted = episode.state()
                     episode.step(call)
                     if episode.state() != wanted:
-                        judged += 1
+                        evaluated += 1
                         assert not episode.outcome().success, f"{call} changed the state after the reference, unnoticed"
-        assert judged, "no call changes the state after any reference: give tasks that do"
+        assert evaluated, "no call changes the state after any reference: give tasks that do"
 
     def test_the_outcome_can_be_asked_at_any_time(self, environment: Environment, tasks: Sequence[TaskSpec]) -> None:
         for task in in_turns(tasks):
@@ -325,8 +325,8 @@ class EnvironmentContract:
         self, environment: Environment, tasks: Sequence[TaskSpec]
     ) -> None:
         for task in tasks:
-            ruling = verify(task, environment, (), ())
-            assert ruling.accepted, f"{ruling.reason}: {ruling.detail}"
+            result = verify(task, environment, (), ())
+            assert result.accepted, f"{result.reason}: {result.detail}"
         task = tasks[0]
         broken = task.model_copy(update={"tools": (*task.tools, "no_such_tool")})
         assert verify(broken, environment, (), ()).reason is Refusal.UNKNOWN_TOOL

@@ -59,7 +59,7 @@ class FaultyExplorer:
         return await self._explorer.explore(context, environment, seed)
 
     def _wait_for_others(self, own: str, others: list[str]) -> None:
-        """Until every other branch has its verdicts, and a little longer, so that it is checkpointed."""
+        """Until every other branch has its results, and a little longer, so that it is checkpointed."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
             if all(self._folder.branch(one).verdicts.exists() for one in others if one != own):

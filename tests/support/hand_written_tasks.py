@@ -1,4 +1,4 @@
-"""Tasks on the made world whose every call is needed, written by hand."""
+"""Tasks on the synthetic world whose every call is needed, written by hand."""
 
 from __future__ import annotations
 

@@ -66,9 +66,13 @@ class _Source:
         self.signals: dict[str, list[Plain]] = {kind: [] for kind in PAPER_KINDS}
         for row in rows["signals"]:
             self.signals[row["kind"]].append(row)
-        verdicts = {row["draft_id"]: row for row in rows["verdicts"]}
-        self.accepted = [(row, verdicts[row["id"]]) for row in rows["drafts"] if verdicts[row["id"]]["accepted"]]
-        self.refused = [(row, verdicts[row["id"]]) for row in rows["drafts"] if not verdicts[row["id"]]["accepted"]]
+        verifications = {row["draft_id"]: row for row in rows["verdicts"]}
+        self.accepted = [
+            (row, verifications[row["id"]]) for row in rows["drafts"] if verifications[row["id"]]["accepted"]
+        ]
+        self.refused = [
+            (row, verifications[row["id"]]) for row in rows["drafts"] if not verifications[row["id"]]["accepted"]
+        ]
         self.interactions = _rows(folder.interactions)
         self.failing = [name for name in self.contexts if self.rollouts[name][False]]
         self.round = json.loads(folder.round.read_text())
@@ -141,7 +145,7 @@ def _iteration(
         for context, old in zip(contexts, known, strict=True)
     ]
     new = [context for context, old in zip(contexts, known, strict=True) if not old]
-    drafts, verdicts, added = _drafts(source, number, new, admitted, {row["id"]: row for row in signals})
+    drafts, verifications, added = _drafts(source, number, new, admitted, {row["id"]: row for row in signals})
     interactions = [row for context in new for row in _interactions(source, context)]
     for file, rows in (
         (folder.signals, [{key: value for key, value in row.items() if key != "_of"} for row in signals]),
@@ -149,15 +153,15 @@ def _iteration(
         (folder.judgements, judgements),
         (folder.interactions, interactions),
         (folder.drafts, drafts),
-        (folder.verdicts, verdicts),
+        (folder.verdicts, verifications),
         (folder.branch_failures, []),
         (folder.reflection_failures, []),
     ):
         _write(file, rows)
     refused: dict[str, int] = {}
-    for verdict in verdicts:
-        if not verdict["accepted"]:
-            refused[verdict["reason"]] = refused.get(verdict["reason"], 0) + 1
+    for verification in verifications:
+        if not verification["accepted"]:
+            refused[verification["reason"]] = refused.get(verification["reason"], 0) + 1
     kinds = {kind: sum(row["kind"] == kind for row in signals) for kind in PAPER_KINDS}
     evolution = Evolution(
         iteration=number,
@@ -175,9 +179,9 @@ def _iteration(
     write_json(folder.round, RoundRecord.model_validate_json(json.dumps(record)))
     seconds = {"train": 30.0 + number, "evolve": 4.0}
     write_json(folder.seconds, StageSeconds(seconds=seconds))
-    panels = [_score(share) for share in scores]
-    write_json(folder.panel_before, panels[0])
-    write_json(folder.panel_after, panels[1])
+    sets = [_score(share) for share in scores]
+    write_json(folder.evaluation_before, sets[0])
+    write_json(folder.evaluation_after, sets[1])
     summary = Summary(
         iteration=number,
         tasks=len(tasks),
@@ -185,7 +189,7 @@ def _iteration(
         refused=refused,
         signals=kinds,
         contexts=Contexts(new=len(new), known=wanted - len(new), left_out=len(signals) - wanted),
-        evaluation=ScoreChange(before=panels[0], after=panels[1]),
+        evaluation=ScoreChange(before=sets[0], after=sets[1]),
         seconds=seconds,
         cost=Cost(environment_calls=3 * sizes.group * groups, sampled_tokens=60 * sizes.group * groups),
     )
@@ -249,17 +253,17 @@ def _drafts(
     source: _Source, number: int, contexts: Sequence[Plain], admitted: int, signals: dict[str, Plain]
 ) -> tuple[list[Plain], list[Plain], list[Plain]]:
     """Accepted drafts, as many as are to be admitted, over the contexts, and a refused one per context."""
-    drafts, verdicts, tasks = [], [], []
+    drafts, verifications, tasks = [], [], []
     for position in range(admitted + len(contexts)):
         context = contexts[position % len(contexts)]
         is_accepted = position < admitted
-        draft, verdict = source.draw.choice(source.accepted if is_accepted else source.refused or source.accepted)
-        if not is_accepted and verdict["accepted"]:
-            verdict = {**verdict, "accepted": False, "reason": "duplicate"}
+        draft, verification = source.draw.choice(source.accepted if is_accepted else source.refused or source.accepted)
+        if not is_accepted and verification["accepted"]:
+            verification = {**verification, "accepted": False, "reason": "duplicate"}
         row = {**draft, "id": source.id("draft"), "context_id": context["id"]}
         row["turns"] = [source.varied(text) for text in draft["turns"]]
         drafts.append(row)
-        verdicts.append({**verdict, "draft_id": row["id"], "context_id": context["id"]})
+        verifications.append({**verification, "draft_id": row["id"], "context_id": context["id"]})
         if is_accepted:
             signal = signals[context["signal_id"]]
             template = source.tasks[signal["_of"]]
@@ -267,7 +271,7 @@ def _drafts(
             parents = [row["id"], context["id"], signal["id"], signal["trajectory_id"], signal["task_id"]]
             identity = {"id": source.id("task"), "origin": "evolved", "parents": parents, "admitted_at": number}
             tasks.append({**spec, **identity, "_of": signal["_of"]})
-    return drafts, verdicts, tasks
+    return drafts, verifications, tasks
 
 
 def _interactions(source: _Source, context: Plain) -> Iterable[Plain]:

@@ -14,7 +14,7 @@ from environments.appworld.engine.world import EngineWorld
 class LostWorld(EngineWorld):
     """Executes code without a filter, a namespace, a guard of the package or a frozen clock.
 
-    The code has the name ``world``; what it puts into ``told`` is what the judge is told was saved.
+    The code has the name ``world``; what it puts into ``told`` is what the evaluator is told was saved.
     """
 
     told: Any = None

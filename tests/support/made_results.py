@@ -55,7 +55,7 @@ def figures(
 
 
 def result(study: Study, arm: str, seed: int, solved: list[bool], **header: object) -> ArmResult:
-    """One arm and seed: ``solved`` are verdicts on tasks t0, t1, ..., two in each cluster."""
+    """One arm and seed: ``solved`` are results on tasks t0, t1, ..., two in each cluster."""
     made = study.recipe.arm(arm)
     iterations = () if made.untrained else (figures(0, success=0.3), figures(1, success=0.4))
     admissions = (3, 3) if made.match_admissions else None
@@ -65,10 +65,10 @@ def result(study: Study, arm: str, seed: int, solved: list[bool], **header: obje
         "mode": "dev",
         "recipe": study.run_hash(made, seed, "dev", admissions),
         "study": study.sha256,
-        "starter": study.starter_sha256,
+        "starter": study.initial_policy_sha256,
         "initial_tasks": None if made.untrained else f"d0 of {seed}",
         "prompt_order": None if made.untrained else f"prompts of {seed}",
-        "panels": {"templated-dev": study.panels["templated-dev"]},
+        "panels": {"templated-dev": study.set_hashes["templated-dev"]},
         "limit": None,
         "labels": ("scripted roles",),
         "functions": 4,

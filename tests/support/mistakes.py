@@ -109,7 +109,7 @@ CASES = {
     "option of another environment": Case(
         "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
     ),
-    "limit of no panel": Case(
+    "limit without an evaluation set": Case(
         "graph.run_iteration", f"{SET} evaluation.set=null --set evaluation.limit=3", "'limit' is for an evaluation set"
     ),
     "count beside a file": Case(
@@ -184,10 +184,13 @@ CASES = {
         "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
     ),
     "world over a folder": Case(
-        "environments.appworld.made_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
+        "environments.appworld.synthetic_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder
     ),
     "blind root of no world": Case(
-        "environments.appworld.made_world.build", "--world {}/run --blind-only", "{}/run has no full/data", a_folder
+        "environments.appworld.synthetic_world.build",
+        "--world {}/run --blind-only",
+        "{}/run has no full/data",
+        a_folder,
     ),
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is not a run, it has no settings.yaml"),
     "round without the one before": Case("training.run_round", f"{ROUND} 2", "001/round.json is missing", a_run),
@@ -210,7 +213,7 @@ CASES = {
     "warm start with a wrong option": Case(
         "training.warm_start", "--tasks {}/none.jsonl --out {}/out --balance 2", "--balance: Input should be less"
     ),
-    "unknown panel": Case(
+    "unknown evaluation set": Case(
         "evaluation.run", "--evaluation-set nonsense --output {}/o", "--evaluation-set nonsense: no such set"
     ),
     "no choice": Case("evaluation.run", "--output {}/o", "either --evaluation-set NAME or --category NAME"),
@@ -222,5 +225,7 @@ CASES = {
     "outcomes into a folder": Case(
         "evaluation.run", "--evaluation-set templated-dev --output {}", "is a folder: name a file"
     ),
-    "panels that are there": Case("environments.bfcl.templated.panels", "", "sets are fixed, give --force"),
+    "evaluation sets that are there": Case(
+        "environments.bfcl.templated.evaluation_sets", "", "sets are fixed, give --force"
+    ),
 }

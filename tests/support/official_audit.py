@@ -1,4 +1,4 @@
-"""Audit of admitted tasks with the official executor and checker alone: nothing here uses our replays or verdicts."""
+"""Audit of admitted tasks with the official executor and checker alone: nothing here uses our replays or results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _public(instances: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _accepted(task: TaskSpec, turns: Turns) -> bool:
-    """The official verdict, with the setup run before the first turn or, more lenient, as a first turn that counts."""
+    """The official result, with the setup run before the first turn or, more lenient, as a first turn that counts."""
     reference = [[format_call(call) for call in turn] for turn in task.reference]
     if _checked(task, reference, turns, before=_setup(task)):
         return True
@@ -91,8 +91,8 @@ def _checked(task: TaskSpec, reference: Turns, turns: Turns, before: Sequence[st
     with _fresh_name() as name:
         _execute(task, before, f"{name}_eval")
         _execute(task, before, f"{name}_ground_truth_eval")
-        verdict = multi_turn_checker(steps, [list(turn) for turn in reference], entry, "multi_turn_base", name)
-    return bool(verdict["valid"])
+        result = multi_turn_checker(steps, [list(turn) for turn in reference], entry, "multi_turn_base", name)
+    return bool(result["valid"])
 
 
 def _setup(task: TaskSpec) -> list[str]:

@@ -30,7 +30,7 @@ def official_texts(spec: TaskSpec, turns: Sequence[Sequence[str]]) -> list[list[
         ]
 
 
-def official_verdict(spec: TaskSpec, reference: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> dict:
+def official_result(spec: TaskSpec, reference: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> dict:
     """The official checker's answer to call texts by turn, one call a step."""
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 

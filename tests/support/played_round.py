@@ -38,7 +38,7 @@ def play(
     from training.grpo import trainer as module
     from training.grpo.group_rollouts import GroupRollouts
     from training.rollout.in_process import InProcessSampler
-    from training.rollout.policy import load_starter
+    from training.rollout.policy import load_initial_policy
 
     torch.set_num_threads(1)
     settings: TrainingSettings = small_settings(
@@ -57,7 +57,7 @@ def play(
     with monkeypatch.context() as patched:
         patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
         stopwatch = Stopwatch()
-        initial = load_starter(chosen)
+        initial = load_initial_policy(chosen)
         rollouts = GroupRollouts(
             plan,
             initial,

@@ -1,4 +1,4 @@
-"""Programs for the made world, written by hand, and drafts made of them."""
+"""Programs for the synthetic world, written by hand, and drafts made of them."""
 
 from __future__ import annotations
 

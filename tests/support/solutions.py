@@ -1,4 +1,4 @@
-"""Code that solves the made world's tasks, read from the full root as the judge would, and code that does not."""
+"""Code that solves the synthetic world's tasks, read from the full root like the evaluator, and code that does not."""
 
 from __future__ import annotations
 

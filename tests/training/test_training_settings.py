@@ -119,7 +119,7 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ),
         (
             "training.experimental.lend_at_most=2",
-            "training.experimental: 'lend_at_most' is for lent references, lend_reference none would ignore it",
+            "training.experimental: 'lend_at_most' is for demonstrations, lend_reference none would ignore it",
         ),
         (
             "training.experimental.lend_weight=2",
@@ -163,8 +163,8 @@ def test_the_arms_settings_are_read_together() -> None:
             *("tasks.experimental.retire_above=1.0", "tasks.experimental.retest_every=2"),
         ],
     )
-    lending, drawing = recipe.training.experimental, recipe.tasks.experimental
-    assert (lending.lend_reference, drawing.sampling) == ("supervised", "learnability")
+    demonstrations, drawing = recipe.training.experimental, recipe.tasks.experimental
+    assert (demonstrations.lend_reference, drawing.sampling) == ("supervised", "learnability")
     again = type(recipe).model_validate(recipe.model_dump())
     assert again == recipe
 

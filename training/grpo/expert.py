@@ -51,7 +51,7 @@ from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Measured, Task
 from training.grpo.group_rollouts import GroupRollouts, token_row
-from training.grpo.lending import LENDABLE, TokenRow
+from training.grpo.off_policy_demonstrations import DEMONSTRABLE, TokenRow
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import play_references
 from training.settings import ExpertSettings
@@ -66,7 +66,7 @@ _LAST = 0.1
 
 @dataclass(frozen=True)
 class ExpertData:
-    """What an expert step learns from, as tokens: the references of each update, in order.
+    """The data of an expert step, as tokens: the references of each update, in order.
 
     ``references`` of new tasks are in each pass of them, ``replayed`` different ones of older tasks were drawn.
     ``left_out`` counts the references, new or drawn, that did not succeed under the limits of an episode.
@@ -84,10 +84,10 @@ def learnt_from(
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
     ``since`` is the t of the set that the round before trained on, None for the first round. Only references that are
-    verified and may be learnt from (``lending.LENDABLE``) are among them. Without ``evolved`` GRPO never draws an
+    verified and may be learnt from (``DEMONSTRABLE``) are among them. Without ``evolved`` GRPO never draws an
     evolved task (``TaskSettings.uses_evolved``), and none is learnt from here: a static D_0 stays one.
     """
-    origins = LENDABLE if evolved else LENDABLE - {"evolved"}
+    origins = DEMONSTRABLE if evolved else DEMONSTRABLE - {"evolved"}
     usable = [task for task in tasks if task.origin in origins]
     if since is None:
         return usable, []
@@ -292,7 +292,7 @@ def written_loss(
 ) -> torch.Tensor:
     """Return the sum over the rows' written tokens of -log pi(token), in nats, of logits divided by ``temperature``.
 
-    Logits are computed for these tokens alone. Padding stands behind the rows, where no token of theirs attends to it:
+    Logits are computed for these tokens alone. Padding is behind the rows, where no token of theirs attends to it:
     without a mask for it the attention is plainly causal, and cheaper. ``compact``: the model's head is TRL's, which
     has the temperature, skips what has no label, and never holds all logits at once; on a CPU it computes them all.
     """

@@ -18,7 +18,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
-from training.grpo.lending import TokenRow, groups_to_lend, place_in, written_logps
+from training.grpo.off_policy_demonstrations import TokenRow, groups_to_demonstrate, place_in, written_logps
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward
@@ -47,20 +47,20 @@ class StepBatch:
     """The hand-over of one step's rollouts to the trainer.
 
     ``rows`` are episodes as tokens, in the order of the prompts: groups of K, one after the other. ``rewards`` go with
-    them; None leaves a row out of its group's baseline. ``lent`` are the indexes of the rows that hold an off-policy
-    demonstration in place of the policy's rollout. ``references`` are demonstrations that are learnt as a loss term of
-    their own, one tuple per micro-batch of the step (empty: none).
+    them; None leaves a row out of its group's baseline. ``demonstrations`` are the indexes of the rows that hold an
+    off-policy demonstration in place of the policy's rollout. ``references`` are demonstrations that are learnt as a
+    loss term of their own, one tuple per micro-batch of the step (empty: none).
     """
 
     rows: tuple[TokenRow, ...]
     rewards: tuple[float | None, ...]
-    lent: frozenset[int] = frozenset()
+    demonstrations: frozenset[int] = frozenset()
     references: tuple[tuple[TokenRow, ...], ...] = ()
 
     def columns(self) -> dict[str, list[Any]]:
         """Return what TRL asks of a rollout function, one list item per row.
 
-        TRL hands ``reward`` on to ``verdict_reward``; the mask tells it which tokens the policy wrote.
+        TRL hands ``reward`` on to ``outcome_reward``; the mask marks the tokens that the policy wrote.
         """
         return {
             "prompt_ids": [row.prompt_ids for row in self.rows],
@@ -75,10 +75,10 @@ class GroupRollouts:
     """Plays the episodes of each step and turns each into a trajectory with its reward.
 
     Tokens are sampled by ``sampler``, in the precision that the trainer uses. ``keep`` gets the trajectories of each
-    step. With ``lend_reference`` groups without any success are lent their task's reference (see ``lending``): what the
-    policy did is kept unchanged, and ``keep_lent`` gets the references that were played. With ``dynamic_sampling``
-    groups without a signal are replaced by groups of tasks that ``redraw`` names: what was played is kept too, and
-    marked. What is lent is lent to those that are left.
+    step. With ``lend_reference`` groups without any success get their task's reference as a demonstration: what the
+    policy did is kept unchanged, and ``keep_demonstrations`` gets the references that were played. With
+    ``dynamic_sampling`` groups without a signal are replaced by groups of tasks that ``redraw`` names: what was played
+    is kept too, and marked. Demonstrations go to those that are left.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class GroupRollouts:
         environment: Environment,
         settings: TrainingSettings,
         keep: Callable[[Sequence[Trajectory]], None],
-        keep_lent: Callable[[Sequence[Trajectory]], None],
+        keep_demonstrations: Callable[[Sequence[Trajectory]], None],
         stopwatch: Stopwatch,
         seal: Seal | None = None,
         redraw: Redraw = lambda step, count, taken: (),
@@ -101,7 +101,7 @@ class GroupRollouts:
         self.environment = environment
         self.settings = settings
         self.keep = keep
-        self.keep_lent = keep_lent
+        self.keep_demonstrations = keep_demonstrations
         self.stopwatch = stopwatch
         self.seal = seal
         self.redraw = redraw
@@ -149,13 +149,13 @@ class GroupRollouts:
         filler = int(self.policy.tokenizer.eos_token_id)
         rows = [token_row(result, filler).cut_to(self.settings.max_trained_tokens) for result in results]
         rewards = [trajectory.reward for trajectory in trajectories]
-        lent = self._lend(step, trajectories, environment)
+        demonstrations = self._demonstrate(step, trajectories, environment)
         if self.settings.experimental.lend_reference == "off_policy":
-            self._replace(trainer, lent, rows, rewards)
-            batch = StepBatch(tuple(rows), tuple(rewards), lent=frozenset(lent))
+            self._replace(trainer, demonstrations, rows, rewards)
+            batch = StepBatch(tuple(rows), tuple(rewards), demonstrations=frozenset(demonstrations))
         else:
             # Dealt round, so that micro-batches differ by one reference at most.
-            references = [row for row, _ in lent.values()]
+            references = [row for row, _ in demonstrations.values()]
             parts = int(trainer.args.gradient_accumulation_steps) * self.settings.updates_per_step
             dealt = tuple(tuple(references[part::parts]) for part in range(parts))
             batch = StepBatch(tuple(rows), tuple(rewards), references=dealt)
@@ -270,7 +270,7 @@ class GroupRollouts:
         if self.seal is None or self.seal.settings.weights is None:
             return None
         turns = [TurnsOfTokens(row.mask, row.begins) for row in batch.rows]
-        return self.seal.weigh(advantages, turns, self.settings.rollouts_per_task, width, batch.lent)
+        return self.seal.weigh(advantages, turns, self.settings.rollouts_per_task, width, batch.demonstrations)
 
     def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
         """Give SEAL the step's rollouts; return the seconds that took."""
@@ -292,7 +292,7 @@ class GroupRollouts:
         self.stopwatch.seal += seconds
         return seconds
 
-    def _lend(
+    def _demonstrate(
         self, step: int, trajectories: Sequence[Trajectory], environment: Environment
     ) -> dict[int, tuple[TokenRow, float | None]]:
         """Return the references to learn from in this step, with their rewards, by the index of the row they replace.
@@ -304,17 +304,17 @@ class GroupRollouts:
             return {}
         size = self.settings.rollouts_per_task
         seed = derive_seed(self.plan.run_seed, "lend", step)
-        numbers = groups_to_lend(trajectories, self.tasks, size, self.settings.experimental.lend_at_most, seed)
+        numbers = groups_to_demonstrate(trajectories, self.tasks, size, self.settings.experimental.lend_at_most, seed)
         places = [n * size + place_in(trajectories[n * size : (n + 1) * size]) for n in numbers]
         began = time.perf_counter()
         tasks = [self.tasks[trajectories[place].task_id] for place in places]
         results = play_references(self.policy, environment, tasks, self.limits)
         seconds = (time.perf_counter() - began) / max(1, len(results))
         played = [
-            self._trajectory(result, step, trajectories[place].sample, seconds, lent=True)
+            self._trajectory(result, step, trajectories[place].sample, seconds, demonstration=True)
             for place, result in zip(places, results, strict=True)
         ]
-        self.keep_lent(played)
+        self.keep_demonstrations(played)
         return {
             place: (token_row(result, filler=0).cut_to(self.settings.max_trained_tokens), trajectory.reward)
             for place, result, trajectory in zip(places, results, played, strict=True)
@@ -324,21 +324,21 @@ class GroupRollouts:
     def _replace(
         self,
         trainer: GRPOTrainer,
-        lent: Mapping[int, tuple[TokenRow, float | None]],
+        demonstrations: Mapping[int, tuple[TokenRow, float | None]],
         rows: list[TokenRow],
         rewards: list[float | None],
     ) -> None:
         """Put references into their places, with the log-probabilities that the policy gives them."""
-        if not lent:
+        if not demonstrations:
             return
         model = self.policy.model
         was_training = model.training
         # Without dropout, as rollouts are sampled: both kinds of rows then report log-probabilities of one policy.
         model.train(False)
         with torch.no_grad(), self._precision(trainer):
-            logps, mask = written_logps(trainer, model, [row for row, _ in lent.values()])
+            logps, mask = written_logps(trainer, model, [row for row, _ in demonstrations.values()])
         model.train(was_training)
-        for (place, (row, worth)), scored in zip(lent.items(), (logps * mask).tolist(), strict=True):
+        for (place, (row, worth)), scored in zip(demonstrations.items(), (logps * mask).tolist(), strict=True):
             rows[place] = replace(row, logprobs=scored[: len(row.mask)])
             rewards[place] = worth
 
@@ -347,12 +347,12 @@ class GroupRollouts:
         return torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16))
 
     def _trajectory(
-        self, result: EpisodeResult, step: int, sample: int, seconds: float, lent: bool = False
+        self, result: EpisodeResult, step: int, sample: int, seconds: float, demonstration: bool = False
     ) -> Trajectory:
         task = result.task
         actions = sum(len(turn.steps) for turn in result.turns)
-        sampled = 0 if lent else sum(result.mask)
-        kind = ("lent",) if lent else ()
+        sampled = 0 if demonstration else sum(result.mask)
+        kind = ("lent",) if demonstration else ()
         return Trajectory(
             id=record_id("traj", task.id, step, sample, self.plan.run_seed, *kind),
             task_id=task.id,
@@ -366,7 +366,7 @@ class GroupRollouts:
             else reward(result.outcome, actions, sum(map(len, task.reference)), self.settings),
             infrastructure_error=result.infrastructure_error,
             sampled_tokens=sampled,
-            lent=lent,
+            lent=demonstration,
             measured=Measured(
                 seconds=seconds,
                 prompt_tokens=len(result.prompt_ids) + len(result.completion_ids) - sampled,
@@ -424,6 +424,6 @@ def token_row(result: EpisodeResult, filler: int) -> TokenRow:
     return TokenRow(prompt_ids, ids, logprobs, mask, result.turn_begins, result.withheld)
 
 
-def verdict_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
+def outcome_reward(*, reward: list[float | None], **_: object) -> list[float | None]:
     """Return, as TRL's reward function, what the rollouts computed. None leaves a row out of its group's baseline."""
     return reward

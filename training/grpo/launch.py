@@ -264,7 +264,7 @@ class Ended(NamedTuple):
 
     rank: int
     status: int
-    told: object
+    failure: object
 
 
 def failure_of(ended: Sequence[Ended]) -> Exception:
@@ -272,22 +272,22 @@ def failure_of(ended: Sequence[Ended]) -> Exception:
 
     A process that only lost the others is not the cause while another one is known.
     """
-    told = [one for one in ended if isinstance(one.told, Mapping)]
-    for one in told:
-        assert isinstance(one.told, Mapping)
-        sentence = str(one.told.get("message"))
-        if one.told.get("lost"):
+    failed = [one for one in ended if isinstance(one.failure, Mapping)]
+    for one in failed:
+        assert isinstance(one.failure, Mapping)
+        sentence = str(one.failure.get("message"))
+        if one.failure.get("lost"):
             continue
         if storage_refusal(sentence):
             return StorageError(sentence)
         return InputError(sentence) if one.status == MISTAKE else RoundFailure(sentence)
     # The launcher ends the others with SIGTERM, and lists them, too.
     killed = sorted((one for one in ended if one.status < 0), key=lambda one: one.status == -signal.SIGTERM)
-    if killed and not (told and killed[0].status == -signal.SIGTERM):
+    if killed and not (failed and killed[0].status == -signal.SIGTERM):
         rank, status, _ = killed[0]
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return RoundFailure(f"rank {rank} was ended by {name}, and the others with it: go on with --resume")
-    if told:
-        assert isinstance(told[0].told, Mapping)
-        return RoundFailure(str(told[0].told.get("message")))
+    if failed:
+        assert isinstance(failed[0].failure, Mapping)
+        return RoundFailure(str(failed[0].failure.get("message")))
     return RoundFailure(f"rank {ended[0].rank} ended with status {ended[0].status}: its reason is above, in the log")

@@ -98,9 +98,9 @@ def _tell(error: Exception) -> None:
     file = os.environ.get(ERROR_FILE)
     if file and file != os.devnull:
         lost = isinstance(error, LostRanks) or lost_in_a_collective(error)
-        told = {"message": sentence, "lost": lost, "extraInfo": {"timestamp": int(time.time())}}
+        failure = {"message": sentence, "lost": lost, "extraInfo": {"timestamp": int(time.time())}}
         with suppress(OSError):
-            Path(file).write_text(json.dumps({"message": told}))
+            Path(file).write_text(json.dumps({"message": failure}))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class LostRanks(RoundFailure):
 
 @dataclass(frozen=True)
 class _Failure:
-    """What one rank raised, as it is exchanged."""
+    """The exception of one rank, as it is exchanged."""
 
     rank: int
     kind: str

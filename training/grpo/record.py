@@ -66,7 +66,7 @@ class StepRecord(Record):
     in vain, and ``discarded`` is the number of their rollouts; the keys are written where there are any. All means and
     counts include them: they are of what was played, not of what was learnt from.
 
-    ``lent`` counts the groups that were lent their reference; the key is written where there are any. References are in
+    ``lent`` counts the groups that got a demonstration; the key is written where there are any. References are in
     no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
 
     ``measured``: how far the engine was from the trainer; written where importance sampling corrects for it.
@@ -263,8 +263,8 @@ class StepLog(Record):
     largest_gap: float | None = None
 
 
-def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, lent: int = 0) -> StepRecord:
-    """Return the record of a global step from the policy's trajectories; ``lent`` groups were lent their reference.
+def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, demonstrations: int = 0) -> StepRecord:
+    """Return the record of a global step from the policy's trajectories; ``demonstrations`` groups had one.
 
     Raises ValueError when no trajectory has an outcome.
     """
@@ -280,13 +280,13 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, len
         infrastructure_errors=len(trajectories) - len(scored),
         success=_mean(float(trajectory.success) for trajectory in scored),
         reward=_mean(trajectory.reward for trajectory in scored if trajectory.reward is not None),
-        mixed_groups=_mean(float(len(verdicts) == 2) for verdicts in groups.values()),
+        mixed_groups=_mean(float(len(outcomes) == 2) for outcomes in groups.values()),
         sampled_tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
         kl=log.kl,
         loss=log.loss,
         grad_norm=log.grad_norm,
         clipped=log.clipped,
-        lent=lent,
+        lent=demonstrations,
         discarded=sum(trajectory.discarded for trajectory in trajectories),
         discarded_tasks=tuple(dict.fromkeys(one.task_id for one in trajectories if one.discarded)),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
@@ -302,20 +302,20 @@ def round_record(
     trajectories: Sequence[Trajectory],
     logs: Mapping[int, StepLog],
     measured: RoundSeconds,
-    lent: Sequence[Trajectory] = (),
+    demonstrations: Sequence[Trajectory] = (),
     seal: SealFigures | None = None,
     expert: ExpertRecord | None = None,
     task_set: int | None = None,
 ) -> RoundRecord:
-    """Return the record of a round from all of its trajectories, the trainer's log by global step, lent references.
+    """Return the record of a round from all of its trajectories, the trainer's log by global step, demonstrations.
 
-    Only references that succeeded count as lent: the others were played and not learnt from. ``task_set``: the t of the
+    Only demonstrations that succeeded count: the others were played and not learnt from. ``task_set``: the t of the
     D_t that was trained on, the iteration's own where None.
     """
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_step[trajectory.step].append(trajectory)
-    learnt = Counter(trajectory.step for trajectory in lent if trajectory.success)
+    learnt = Counter(trajectory.step for trajectory in demonstrations if trajectory.success)
     steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog()), learnt[step]) for step in sorted(by_step))
     kls = [step.kl for step in steps if step.kl is not None]
     return RoundRecord(

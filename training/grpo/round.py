@@ -136,7 +136,7 @@ class _Round:
         self.iteration = iteration
         self.report = report
         self.log = run.iteration(iteration).trajectories
-        self.lent_log = run.iteration(iteration).lent
+        self.demonstrations_log = run.iteration(iteration).lent
         self.expert_path = run.iteration(iteration).expert
         self.seal_log = run.iteration(iteration).seal
         self.metrics_log = run.iteration(iteration).metrics
@@ -181,7 +181,7 @@ class _Round:
             trajectories=read_jsonl(self.log, Trajectory),
             logs=_trainer_log(checkpoint, settings.updates_per_step),
             measured=mark.seconds,
-            lent=read_jsonl(self.lent_log, Trajectory) if self.lent_log.exists() else (),
+            demonstrations=read_jsonl(self.demonstrations_log, Trajectory) if self.demonstrations_log.exists() else (),
             seal=self._seal_figures(),
             expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
             task_set=self.task_set,
@@ -209,7 +209,7 @@ class _Round:
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
             check_written_by(Path(start.checkpoint), self.ranks)
-        self._cut(self.lent_log, Trajectory, start.done)
+        self._cut(self.demonstrations_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
         self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -227,7 +227,7 @@ class _Round:
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trainer import RoundCallback, train, trainer_config
             from training.rollout.engines import open_sampler, weights_folder
-            from training.rollout.policy import load_starter
+            from training.rollout.policy import load_initial_policy
 
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
@@ -236,10 +236,10 @@ class _Round:
         check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
-        policy = load_starter(settings.policy.model_copy(update={"device": device}))
+        policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
-        lent: list[Trajectory] = []
+        demonstrations: list[Trajectory] = []
         bfloat16 = settings.policy.dtype == "bfloat16"
         sampler = open_sampler(
             settings.sampling,
@@ -258,11 +258,11 @@ class _Round:
         def keep(trajectories: Sequence[Trajectory]) -> None:
             append_jsonl(self.log, trajectories)
             latest[:] = trajectories
-            lent.clear()
+            demonstrations.clear()
 
-        def keep_lent(references: Sequence[Trajectory]) -> None:
-            self._keep_lent(references)
-            lent.extend(references)
+        def keep_demonstrations(references: Sequence[Trajectory]) -> None:
+            self._keep_demonstrations(references)
+            demonstrations.extend(references)
 
         rollouts = GroupRollouts(
             plan,
@@ -271,7 +271,7 @@ class _Round:
             environment,
             settings.training,
             keep,
-            keep_lent,
+            keep_demonstrations,
             stopwatch,
             seal,
             draw.others,
@@ -281,7 +281,7 @@ class _Round:
         def on_step(step: int) -> None:
             if not self.ranks.first:
                 return
-            done = step_record(step, latest, StepLog(), sum(reference.success for reference in lent))
+            done = step_record(step, latest, StepLog(), sum(reference.success for reference in demonstrations))
             append_jsonl(self.metrics_log, [step_metrics(done, callback.numbers)])
             self.report(
                 RoundProgress(
@@ -351,9 +351,9 @@ class _Round:
         success = success_in(self.run, range(self.iteration), self.tasks, rollouts.played_in)
         return failure_weights(old, success, tools_of(old, rollouts.played_in))
 
-    def _keep_lent(self, references: Sequence[Trajectory]) -> None:
+    def _keep_demonstrations(self, references: Sequence[Trajectory]) -> None:
         if references:
-            append_jsonl(self.lent_log, references)
+            append_jsonl(self.demonstrations_log, references)
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
         """Return SEAL in its state after the last step that is kept, of this round or the one before."""
@@ -403,7 +403,7 @@ class _Round:
 
 
 class _LoggedUpdate(BaseModel):
-    """What the trainer logged of one update, which it calls a step."""
+    """The trainer's log of one update, which it calls a step."""
 
     step: int
     kl: float | None = None

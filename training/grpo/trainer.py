@@ -36,7 +36,8 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
                          failed rollout is one of the N: it shrinks the update by its share.
             ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
-Lending     ``off_policy``: a reference takes the place of a row in a group without success (``training.grpo.lending``).
+Demonstrate ``off_policy``: a reference takes the place of a row in a group without success
+            (``training.grpo.off_policy_demonstrations``).
             ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
 Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
 Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
@@ -67,7 +68,7 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 - Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
 - The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
   averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default), ``dynamic_sampling``, lending and the expert step are ours.
+- ``length_cost`` (off by default), ``dynamic_sampling``, off-policy demonstrations and the expert step are ours.
 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
 - Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
@@ -100,8 +101,8 @@ from environments.base import EnvironmentFault, InputError
 from environments.command import writing
 from memory.jsonl import derive_seed
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, StepBatch, step_seed, verdict_reward
-from training.grpo.lending import TokenRow, written_logps
+from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward, step_seed
+from training.grpo.off_policy_demonstrations import TokenRow, written_logps
 from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.withheld import Withheld
@@ -143,14 +144,14 @@ class RoundTrainer(GRPOTrainer):
         self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._withheld: Withheld | None = None
-        """What was withheld from the rows that are scored next."""
+        """The ids withheld from the rows that are scored next."""
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         super().__init__(rollout_func=self._roll_out, **given)
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
-            # TRL corrects for the sampler where it believes that vLLM samples. It would start an engine of its own: the
-            # rollouts have theirs, and load its weights themselves.
+            # TRL corrects for the sampler only where it is configured as if vLLM sampled. It would start an engine of
+            # its own: the rollouts have theirs, and load its weights themselves.
             self.use_vllm = True
             engine: Any = _LoadedByRollouts()
             self.vllm_generation = engine
@@ -211,7 +212,7 @@ class RoundTrainer(GRPOTrainer):
         if place == 0:
             scored = self._generate_and_score_completions(generation_batch)
             size = self.rollouts.settings.rollouts_per_task
-            # Tasks of one kind stand together in a plan: the order of groups is drawn, by the step's random state.
+            # Tasks of one kind are adjacent in a plan: the order of groups is drawn, by the step's random state.
             order = torch.randperm(len(scored["advantages"]) // size)
             if self.rollouts.ranks.count > 1:
                 order = torch.arange(len(order))  # they were played in the order of drawn_order
@@ -349,7 +350,7 @@ class RoundTrainer(GRPOTrainer):
 
 
 class _LoadedByRollouts:
-    """What TRL asks for the engine's weights before each step."""
+    """The object that TRL calls to load the engine's weights before each step."""
 
     def sync_weights(self) -> None:
         """Do nothing: the rollouts load them, and know whether they arrived."""
@@ -557,7 +558,7 @@ def train(
         rollouts,
         model=rollouts.policy.model,
         args=config,
-        reward_funcs=[verdict_reward],
+        reward_funcs=[outcome_reward],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=rollouts.policy.tokenizer,
         callbacks=[callback],

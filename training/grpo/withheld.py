@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from training.grpo.lending import TokenRow
+from training.grpo.off_policy_demonstrations import TokenRow
 
 OUT = -1e4
 """The logit of a withheld id: its probability is 0 in every float type, and its log-probability stays finite, so that
@@ -27,7 +27,7 @@ entropies and masked positions never become NaN."""
 
 @dataclass(frozen=True)
 class Withheld:
-    """What may not be sampled at each position of a batch's completions: ``sets[places[row, position]]``.
+    """The ids that may not be sampled at each position of a batch's completions: ``sets[places[row, position]]``.
 
     ``places`` is (rows, positions); ``sets`` is (sets, ids of the model), True where an id is withheld. Set 0 is empty:
     it belongs to what the policy did not write.

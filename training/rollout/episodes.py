@@ -36,7 +36,7 @@ from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 
 _Played = Sequence[Observation] | UserTurn | None
-"""What the environment answered to a message: None when the episode is over."""
+"""The environment's answer to a message: None when the episode is over."""
 
 
 class EpisodeLimits(Record):
@@ -211,7 +211,7 @@ class _Rollout(EpisodeDriver):
         self._over = over
         self._overlap = overlap
         self.entering: Future[UserTurn] | None = None
-        """What ``enter`` returns, where that is called before the sampler asks for it."""
+        """The result of ``enter``, where that is called before the sampler asks for it."""
         self._playing: tuple[Sampled, Future[_Played]] | None = None
         self._closing = False
         self.seed = request.seed

@@ -195,7 +195,7 @@ class _Row:
         self.driver.act(Sampled(self.ids, self.logprobs, self.context, reason))
         return True
 
-    def hear(self) -> bool:
+    def append_answer(self) -> bool:
         """Append the answer to the message that has ended; return False when the episode is over."""
         prompt = self.driver.observe()
         if prompt is not None:
@@ -368,7 +368,7 @@ class InProcessSampler(Sampler):
         drawn = zip(ready, tokens.tolist(), chosen, strict=True)
         ended = [i for i, token, logprob in drawn if live[i].take(token, logprob)]
         # All messages are handed over before the first answer is waited for: other machines play them at a time.
-        return [i for i in ended if not live[i].hear()]
+        return [i for i in ended if not live[i].append_answer()]
 
 
 def _out(withheld: Sequence[tuple[int, ...]], logits: torch.Tensor) -> torch.Tensor:

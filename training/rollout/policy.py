@@ -105,7 +105,7 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinkin
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
 
 
-def load_starter(settings: PolicySettings) -> Policy:
+def load_initial_policy(settings: PolicySettings) -> Policy:
     """Load the initial policy of a run, with its weights in the type in which training keeps them.
 
     Raises InputError like ``load_policy``, and for a path that is an adapter.

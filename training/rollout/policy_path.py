@@ -28,7 +28,7 @@ def policy_folder(path: str) -> str:
 
     Policies that ship with the project (``recipes/starter``) have their name in every working directory; any other
     relative path is looked up in the working directory, and in the checkout where it begins with one of its folders.
-    Raises InputError for a path that is none of these. A hub id is only believed where it is no mistyped folder.
+    Raises InputError for a path that is none of these. A hub id is accepted only where it is not a mistyped folder.
     """
     folder, shipped = Path(path), shipped_policy(path)
     if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):

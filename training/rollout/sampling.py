@@ -71,7 +71,7 @@ class Sampled:
 
 
 class EngineFigures(Record):
-    """What an engine beside the trainer did so far, in messages, tokens, nats and wall seconds.
+    """The work of an engine beside the trainer so far, in messages, tokens, nats and wall seconds.
 
     ``resampled`` messages were sampled again: the engine gave them up, failed, or had other weights. ``reloads`` are
     the servers that were found with other weights and loaded again. ``gap`` is the largest difference of a

@@ -107,7 +107,7 @@ class ServerSettings(Section):
 
 @dataclass(frozen=True)
 class ServedPolicy:
-    """What servers serve: ``path`` is a folder or hub id, ``max_model_len`` tokens of an episode (None: the model's).
+    """The servers' model: ``path`` is a folder or hub id, ``max_model_len`` tokens of an episode (None: the model's).
 
     ``lora_rank``: largest rank of adapters that are loaded by name; None: none are.
     """

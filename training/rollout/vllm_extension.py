@@ -1,4 +1,4 @@
-"""What a vLLM worker does for us that it cannot do itself (``--worker-extension-cls``).
+"""Extensions of a vLLM worker (``--worker-extension-cls``).
 
 Imported inside vLLM's own environment, which has none of this project's dependencies: nothing of ours is imported here.
 The methods are called on every worker by ``POST /collective_rpc {"method": ..., "kwargs": {...}}``.

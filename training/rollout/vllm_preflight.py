@@ -54,8 +54,12 @@ def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: T
         return
     releases = asyncio.run(_check_all(sampling, way, training.max_tokens))
     if len(set(releases)) > 1:
-        told = ", ".join(f"{url} is {release}" for url, release in zip(sampling.addresses, releases, strict=True))
-        raise InputError(f"sampling.servers: the servers are of several releases of vLLM ({told}): start equal ones")
+        releases_by_url = ", ".join(
+            f"{url} is {release}" for url, release in zip(sampling.addresses, releases, strict=True)
+        )
+        raise InputError(
+            f"sampling.servers: the servers are of several releases of vLLM ({releases_by_url}): start equal ones"
+        )
 
 
 def _check_nccl() -> None:

@@ -105,7 +105,7 @@ class VersionSpan(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """What an engine answered. ``versions`` and ``prompt_tokens`` are None where the engine does not say."""
+    """The answer of an engine. ``versions`` and ``prompt_tokens`` are None where the engine does not say."""
 
     token_ids: list[int]
     logprobs: list[float]

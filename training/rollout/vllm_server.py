@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class _Loaded(NamedTuple):
-    """What one process loaded."""
+    """The weights that one process loaded."""
 
     want: str
     servers: tuple[ServerState, ...]

@@ -121,7 +121,7 @@ class InterfaceSettings(Section):
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:
         if not (self.schema_cues or self.recovery_hints or self.constraint_cues):
-            raise ValueError("every cue is off, which is no interface: turn one on, or set the interface to null")
+            raise ValueError("every cue is off, which is not an interface: turn one on, or set the interface to null")
         return self
 
     @model_validator(mode="after")
@@ -149,7 +149,7 @@ class SealSettings(Section):
     unreached: Unreached = Field(
         "padded",
         description="labels of user turns that the episode did not reach: those of turns without a call, as in the "
-        "released code (the paper has no rule), or none, so that a turn that was not played is no abstention (ours)",
+        "released code (the paper has no rule), or none, so that an unplayed turn is not an abstention (ours)",
     )
 
     @model_validator(mode="after")

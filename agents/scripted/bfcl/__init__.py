@@ -1,1 +1,1 @@
-"""What BFCL needs of the scripted roles: tasks of exploration for its evaluation sets."""
+"""BFCL's use of the scripted roles: tasks of exploration for its evaluation sets."""

@@ -25,7 +25,7 @@ from environments.base import Environment, StartState
 from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
-from environments.bfcl.templated.panels import (
+from environments.bfcl.templated.evaluation_sets import (
     FAMILIES,
     describe,
     family_of,
@@ -113,16 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of exploration, sample, order and wordings (default 0)"
     )
-    parser.add_argument("--panel", action="append", choices=names, help="this one only; may be repeated")
+    parser.add_argument("--set", action="append", dest="sets", choices=names, help="this one only; may be repeated")
     parser.add_argument("--folder", type=Path, default=sets_folder("bfcl"), help="where to write")
     options = parser.parse_args(arguments)
     with exit_statuses():
         environment = BFCLEnvironment()
-        for name in options.panel or names:
+        for name in options.sets or names:
             set_paths(options.folder, name, force=options.force)  # before exploration, which takes minutes
-        for split in dict.fromkeys(map(split_of_set, options.panel or names)):
+        for split in dict.fromkeys(map(split_of_set, options.sets or names)):
             found = found_tasks(environment, split, options.seed)
-            for name in options.panel or names:
+            for name in options.sets or names:
                 if split_of_set(name) == split:
                     family = name.rpartition("-")[0]
                     file, tasks = make_set(name, environment, options.seed, found[family])

@@ -10,7 +10,7 @@ _ACCIDENTAL_ENDINGS = ("_at", "_code", "_code_expiry")  # the (frozen) clock, an
 _DEPTH = 3  # of added records that refer to added records
 
 
-def told_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def serialized_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
     """Return how two of the package's ``ModelCollection`` differ, with the status and answer of the task in ``end``.
 
     ``end_home`` is the folder that ``end`` was loaded to.

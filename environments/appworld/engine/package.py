@@ -56,4 +56,4 @@ def settle() -> None:
         raise RuntimeError(f"threads are left that a forked process would lack: {threading.enumerate()}")
     gc.collect()
     gc.freeze()
-    gc.enable()  # a worker and the judge start without it
+    gc.enable()  # a worker and the evaluator start without it

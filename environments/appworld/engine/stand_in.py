@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from environments.appworld.engine.evaluation_results import without_traces
 from environments.appworld.engine.protocol import said
-from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.world import EngineWorld
 
 
@@ -67,7 +67,7 @@ class StandIn:
         return self._world.adopt(self._appworld, instruction)
 
     def _evaluate(self) -> dict[str, Any]:
-        return told(self._appworld.evaluate(suppress_errors=True))
+        return without_traces(self._appworld.evaluate(suppress_errors=True))
 
 
 def stand_in(episode: str) -> None:

@@ -1,6 +1,6 @@
 """Isolate the process that agents' code runs in: the kernel confines it, even when the code breaks out of Python.
 
-``environments.appworld.sandbox`` starts the worker and the judge under bubblewrap, which gives them file systems of
+``environments.appworld.sandbox`` starts the worker and the evaluator under bubblewrap, which gives them file systems of
 their own (programs, the package and one root, all read-only), no network and no view of other processes. Inside it
 every episode is enclosed once more, so that episodes of one worker cannot reach each other or the worker either:
 
@@ -63,7 +63,7 @@ _DEVICE_REQUESTS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 
 
 class Wall:
-    """The isolation of a worker's or a judge's children; made once per parent. Raises OSError, ImportError."""
+    """The isolation of a worker's or an evaluator's children; made once per parent. Raises OSError, ImportError."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

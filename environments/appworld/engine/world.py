@@ -9,7 +9,7 @@ from typing import Any
 
 from environments.appworld.engine.api_calls import ApiCallRecorder
 from environments.appworld.engine.code_filter import refusal
-from environments.appworld.engine.differences import told_difference
+from environments.appworld.engine.differences import serialized_difference
 from environments.appworld.engine.memory_limit import MemoryLimit
 from environments.appworld.engine.namespace import restrict
 from environments.appworld.engine.protocol import encodable, said
@@ -99,7 +99,7 @@ class EngineWorld:
             from_db_home_path=world.output_db_home_path_on_disk,
             load_apps=world.task.allowed_apps,
         )
-        return told_difference(start, end, memory)
+        return serialized_difference(start, end, memory)
 
     def _run(self, code: str) -> tuple[str, str]:
         self._results.clear()

@@ -76,9 +76,9 @@ def serve(
     status = 0
     try:
         while True:
-            heard = poll.poll(_REAP_EVERY * 1000)
+            readable = poll.poll(_REAP_EVERY * 1000)
             _reap(children)
-            if heard:
+            if readable:
                 _obey(control, receive(control, _MESSAGE_SECONDS), children, lambda c, p: _live(c, p, wall, operations))
     except ConnectionEnded:
         pass

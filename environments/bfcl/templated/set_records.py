@@ -81,7 +81,7 @@ class SetFile(Record):
 
 
 def packed(spec: TaskSpec) -> str:
-    """Return setup and reference of a task as compressed text, which nobody reads by accident."""
+    """Return setup and reference of a task as compressed text, which is not read by accident."""
     calls = [[call.name, call.arguments] for call in (*spec.setup, *(call for turn in spec.reference for call in turn))]
     return base64.b85encode(zlib.compress(json.dumps(calls, separators=(",", ":")).encode("ascii"), 9)).decode("ascii")
 

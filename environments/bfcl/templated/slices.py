@@ -53,7 +53,7 @@ def human_slices(
     indices: Sequence[int],
     seed: int = 0,
     lengths: Sequence[int] = (1, 2, 3),
-    wordings: Wordings = "panel",
+    wordings: Wordings = "evaluation",
     classes: Sequence[str] = TEMPLATED_CLASSES,
 ) -> tuple[HumanSlice, ...]:
     """Return every slice of the base tasks at ``indices`` that verifies, by index, start and length.
@@ -76,7 +76,7 @@ def human_pairs(
     indices: Sequence[int],
     seed: int = 0,
     longest: int = 4,
-    wordings: Wordings = "panel",
+    wordings: Wordings = "evaluation",
     classes: Sequence[str] = TEMPLATED_CLASSES,
 ) -> tuple[HumanSlice, ...]:
     """Return the slices across the end of one human user turn that verify as tasks of two user turns.
@@ -110,7 +110,7 @@ def explored_slices(
         _Cut(one.base, number, explored_task(official[one.base], one, classes), f"{seed}-{one.base}-explored-{number}")
         for number, one in enumerate(found)
     )
-    return _verified(environment, cuts, "panel", explored=True)
+    return _verified(environment, cuts, "evaluation", explored=True)
 
 
 def base_tasks(indices: Sequence[int]) -> tuple[CategoryTask, ...]:

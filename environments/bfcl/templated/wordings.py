@@ -37,7 +37,7 @@ from environments.bfcl.templated import (
 from environments.bfcl.templated.shapes import Case, Suffix
 from environments.task_text import Spec
 
-Wordings = Literal["train", "panel"]
+Wordings = Literal["train", "evaluation"]
 
 CASES = {
     **file_wordings.CASES,
@@ -75,7 +75,7 @@ def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
     cores = [
         opening.replace("{it}", it) if "{it}" in opening else f"{opening} {it}"
         for (i, opening), (j, it) in product(enumerate(case.openings), enumerate(case.objects))
-        if ((i + j) % len(case.objects) == 0) == (wordings == "panel")
+        if ((i + j) % len(case.objects) == 0) == (wordings == "evaluation")
     ]
     return tuple(" ".join(parts) for parts in product(cores, *(suffix.phrases for suffix in suffixes)))
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML file that tells a run's story: `coevolve report`."""
+"""One self-contained HTML file with a run's story: `coevolve report`."""
 
 from graph.report.page.page import Page, make_page
 

@@ -22,7 +22,7 @@ from graph.report.digest import (
     one_line,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
     weakness_words,
 )
 from graph.report.lineage import Group, History
@@ -95,7 +95,7 @@ def overview(history: History) -> Json:
 def _iteration(history: History, settings: RunSettings, number: int, summary: Summary | None) -> Json:
     folder = history.run.iteration(number)
     groups, chains = history.groups_in(number), history.chains_in(number)
-    verdicts = [one.verdict for chain in chains for one in chain.outcomes if one.verdict is not None]
+    verifications = [one.verification for chain in chains for one in chain.outcomes if one.verification is not None]
     results = [result for group in groups for result in group.results]
     round_ = read_json(folder.round, RoundRecord) if folder.round.exists() else None
     signals = Counter(one.kind for one in history.signals.values() if one.iteration == number)
@@ -104,7 +104,7 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "finished": summary is not None,
         "tasks": len(tasks_at(history.tasks.values(), task_set(number, settings.evolution.concurrent))),
         "admitted": sum(len(chain.admitted) for chain in chains),
-        "refused": dict(Counter(reason_of(one) for one in verdicts if not one.accepted)),
+        "refused": dict(Counter(reason_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in settings.signals.found},
         "evaluation": _evaluation(history.run, number),
         "success": fmean(results) if results else None,
@@ -147,7 +147,7 @@ def _evaluation(run: RunDirectory, number: int) -> Json | None:
     folder = run.iteration(number)
     found = {
         when: read_json(path, Score)
-        for when, path in (("before", folder.panel_before), ("after", folder.panel_after))
+        for when, path in (("before", folder.evaluation_before), ("after", folder.evaluation_after))
         if path.exists()
     }
     return {
@@ -185,25 +185,25 @@ def _flow(history: History, number: int | None) -> list[list[Any]]:
         for kind in SignalKind:
             edges[f"signals:{kind}", "contexts:left out"] += max(0, signals[kind] - followed[kind])
     for chain in chains:
-        judged = "new" if chain.judgement is None else chain.judgement.status
-        source = f"contexts:{judged}"
+        status = "new" if chain.deduplication is None else chain.deduplication.status
+        source = f"contexts:{status}"
         if chain.signal is not None:
             edges[f"signals:{chain.signal.kind}", source] += 1
         elif number is not None:
             edges["signals:no signal", source] += 1
         if chain.failure is not None:
             edges[source, "drafts:branch failed"] += 1
-        elif judged == "new" and not chain.outcomes:
+        elif status == "new" and not chain.outcomes:
             edges[source, "drafts:none made"] += 1
         for one in chain.outcomes:
             edges[source, "drafts:drafts"] += 1
-            if one.verdict is None:
-                edges["drafts:drafts", "verdicts:not verified"] += 1
+            if one.verification is None:
+                edges["drafts:drafts", "verifications:not verified"] += 1
                 continue
-            verdict = "accepted" if one.verdict.accepted else reason_of(one.verdict)
-            edges["drafts:drafts", f"verdicts:{verdict}"] += 1
-            if one.verdict.accepted:
-                edges["verdicts:accepted", "tasks:admitted" if one.task is not None else "tasks:not admitted"] += 1
+            verification = "accepted" if one.verification.accepted else reason_of(one.verification)
+            edges["drafts:drafts", f"verifications:{verification}"] += 1
+            if one.verification.accepted:
+                edges["verifications:accepted", "tasks:admitted" if one.task is not None else "tasks:not admitted"] += 1
     return [[source, target, count] for (source, target), count in edges.items() if count]
 
 
@@ -211,13 +211,13 @@ def _nodes(history: History, number: int | None) -> list[Json]:
     """Return the nodes of an iteration's graph with a digest each: lines, with the kind and id of their record."""
     chains = history.chains_in(number)
     outcomes = [one for chain in chains for one in chain.outcomes]
-    new = [chain for chain in chains if chain.judgement is None or chain.judgement.status == "new"]
-    known = [chain for chain in chains if chain.judgement is not None and chain.judgement.status == "known"]
+    new = [chain for chain in chains if chain.deduplication is None or chain.deduplication.status == "new"]
+    known = [chain for chain in chains if chain.deduplication is not None and chain.deduplication.status == "known"]
     signals = Counter(
         str(one.kind) for one in history.signals.values() if number is not None and one.iteration == number
     )
-    refused = [one for one in outcomes if one.verdict is not None and not one.verdict.accepted]
-    reasons = Counter(reason_of(one.verdict) for one in refused if one.verdict is not None)
+    refused = [one for one in outcomes if one.verification is not None and not one.verification.accepted]
+    reasons = Counter(reason_of(one.verification) for one in refused if one.verification is not None)
     admitted = [one.task for one in outcomes if one.task is not None]
     explored = sum(len(chain.interactions) for chain in chains)
     drafted = Counter(str(one.draft.difficulty) for one in outcomes if one.draft.difficulty is not None)
@@ -254,7 +254,11 @@ def _nodes(history: History, number: int | None) -> list[Json]:
             f"{len(outcomes) - len(refused)} accepted, {len(refused)} refused"
             + (f": {counts_words(reasons.items())}" if reasons else ""),
             [
-                [f"{verdict_words(one.verdict)} ({task_words(one.draft, 60)})", "context", one.draft.context_id]
+                [
+                    f"{verification_words(one.verification)} ({task_words(one.draft, 60)})",
+                    "context",
+                    one.draft.context_id,
+                ]
                 for one in refused
             ],
         ),
@@ -283,7 +287,7 @@ def effect(history: History) -> Json:
 
     A pair is a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t, pairs
     taken as independent); None for a single pair. A weak task was chosen because it failed, so that it rises by
-    regression to the mean alone: only the difference to tasks of the same weakness could speak for the new tasks.
+    regression to the mean alone: only the difference to tasks of the same weakness is evidence for the new tasks.
     """
     followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
     marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)

@@ -178,7 +178,7 @@ function signalCard(chain, list) {
 }
 
 function contextCard(chain, current) {
-  const [status, nearest, cosine] = chain.judgement || [];
+  const [status, nearest, cosine] = chain.deduplication || [];
   return card(
     chain.cause || chain.how ? "Reflection" : "Context",
     chain.name,
@@ -258,7 +258,7 @@ function explorationCard(chain) {
 function draftsCard(chain, current) {
   if (!chain.drafts.length) return null;
   return card(
-    "Drafts and verdicts",
+    "Drafts and verification",
     plural(chain.drafts.length, "draft"),
     chain.drafts.map((draft) =>
       $.article(
@@ -266,7 +266,7 @@ function draftsCard(chain, current) {
         said(draft.turns),
         calls(draft.reference),
         $.p(
-          { class: draft.accepted ? "verdict good" : "verdict bad" },
+          { class: draft.accepted ? "result good" : "result bad" },
           draft.accepted === null
             ? "Not verified."
             : draft.accepted

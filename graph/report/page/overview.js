@@ -176,7 +176,7 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
       picture.append(svg("text", { class: "tick", x: x(i), y: HIGH - 6, "text-anchor": "middle" }, String(name)));
     }
     if (name === "start") return;
-    const told = series
+    const values = series
       .filter(
         (one) =>
           one.name &&
@@ -190,7 +190,7 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
       svg(
         "a",
         { href: address({}, String(name) === chosenName ? null : String(name)), tabindex: -1 },
-        svg("title", {}, `Iteration ${name}\n${told.join("\n")}`),
+        svg("title", {}, `Iteration ${name}\n${values.join("\n")}`),
         svg("rect", { class: "slot", x: LEFT + slot * i, y: TOP, width: slot, height: HIGH - TOP }),
       ),
     );
@@ -302,7 +302,7 @@ function drawCharts() {
   );
   const reasons = [...new Set(rows.flatMap((one) => Object.keys(one.refused)))];
   charts.push(
-    chart("Drafts by verdict", "admitted, and refused by cause", names, [
+    chart("Drafts by verification result", "admitted, and refused by cause", names, [
       bar("admitted", "good", (one) => one.admitted),
       ...reasons.map((reason, i) =>
         bar(spoken(reason), COLORS[i % COLORS.length], (one) => own(one.refused, reason, 0)),
@@ -412,7 +412,7 @@ const FLOW = [
   ["signals", "Signals"],
   ["contexts", "Contexts"],
   ["drafts", "Drafts"],
-  ["verdicts", "Verdicts"],
+  ["verifications", "Verification"],
   ["tasks", "Tasks"],
 ];
 const BAD = new Set([
@@ -423,8 +423,8 @@ const BAD = new Set([
   "tasks:not admitted",
 ]);
 const tone = (node) => {
-  if (node === "verdicts:accepted" || node === "tasks:admitted") return "good";
-  return BAD.has(node) || node.startsWith("verdicts:") ? "quiet" : "plain";
+  if (node === "verifications:accepted" || node === "tasks:admitted") return "good";
+  return BAD.has(node) || node.startsWith("verifications:") ? "quiet" : "plain";
 };
 
 function drawFlow() {

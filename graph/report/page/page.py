@@ -65,18 +65,20 @@ def make_page(run: RunDirectory, other: RunDirectory | None = None, *, largest: 
     stages, length = _stages_within(history, int(STAGES_SHARE * largest))
     parts |= stages
     left = max(int(ROLLOUTS_SHARE * largest), largest - sum(map(len, parts.values())))
-    told = overview(history)
-    turns, kept = _turns(history, left, diagnosed=told["seal"])
-    told["kept"] = {"rollouts": kept, "of": len(history.rollouts), "length": length}
+    page_data = overview(history)
+    turns, kept = _turns(history, left, diagnosed=page_data["seal"])
+    page_data["kept"] = {"rollouts": kept, "of": len(history.rollouts), "length": length}
     if other is not None:
-        told["other"] = _beside(overview(History.read(other)))
-        told["name"], told["other"]["name"] = map(one_line, names_apart(run.root.resolve(), other.root.resolve()))
-        told["differing"] = differing_settings(load_recipe(run.settings_path), load_recipe(other.settings_path))
-    return Page(_document(told, parts | turns), kept, len(history.rollouts), told["unpublishable"])
+        page_data["other"] = _beside(overview(History.read(other)))
+        page_data["name"], page_data["other"]["name"] = map(
+            one_line, names_apart(run.root.resolve(), other.root.resolve())
+        )
+        page_data["differing"] = differing_settings(load_recipe(run.settings_path), load_recipe(other.settings_path))
+    return Page(_document(page_data, parts | turns), kept, len(history.rollouts), page_data["unpublishable"])
 
 
 def names_apart(one: Path, other: Path) -> tuple[str, str]:
-    """Return names of two runs' folders, with as many of the folders above as tell them apart."""
+    """Return names of two runs' folders, with as many of the folders above as make them differ."""
     if one == other:
         return one.name, other.name
     for parts in itertools.count(1):
@@ -86,10 +88,13 @@ def names_apart(one: Path, other: Path) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _beside(told: Json) -> Json:
+def _beside(page_data: Json) -> Json:
     """Return what the page shows of the run that another one is compared with: no records, no digests."""
-    iterations = [{key: row[key] for key in row if key not in ("flow", "nodes")} for row in told["iterations"]]
-    return {**{key: told[key] for key in ("name", "labels", "counts", "effect", "asked")}, "iterations": iterations}
+    iterations = [{key: row[key] for key in row if key not in ("flow", "nodes")} for row in page_data["iterations"]]
+    return {
+        **{key: page_data[key] for key in ("name", "labels", "counts", "effect", "asked")},
+        "iterations": iterations,
+    }
 
 
 def _stages_within(history: History, limit: int) -> tuple[dict[str, bytes], int]:
@@ -164,7 +169,7 @@ def _packed(value: Any) -> bytes:  # noqa: ANN401 - as above
     return base64.b64encode(packer.compress(_json(value).encode()) + packer.flush())
 
 
-def _document(told: Json, parts: Mapping[str, bytes]) -> bytes:
+def _document(page_data: Json, parts: Mapping[str, bytes]) -> bytes:
     """Return the HTML. Its policy allows this one script and style by their hashes, and nothing else."""
     style = _asset("page.css")
     script = "".join(map(_asset, _SCRIPTS))
@@ -172,9 +177,9 @@ def _document(told: Json, parts: Mapping[str, bytes]) -> bytes:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    blocks = {"run": _packed(told), **parts}
+    blocks = {"run": _packed(page_data), **parts}
     text = _asset("page.html")
-    text = text.replace("{{policy}}", policy).replace("{{title}}", html.escape(told["name"]))
+    text = text.replace("{{policy}}", policy).replace("{{title}}", html.escape(page_data["name"]))
     before, after = text.replace("{{style}}", style).replace("{{script}}", script).split("{{parts}}")
     named = [
         f'<script type="text/plain" id="part-{name}">'.encode() + data + b"</script>\n" for name, data in blocks.items()

@@ -19,7 +19,7 @@ from graph.report.digest import (
     weakness_words,
 )
 from graph.report.lineage import Chain, Drafted, History, Rollout
-from memory.records import Signal, Task, Trajectory, TrajectoryTurn, Verdict
+from memory.records import DraftVerification, Signal, Task, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import turn_label
 
 Json = dict[str, Any]
@@ -44,9 +44,9 @@ class Pool:
         return self._numbers[key]
 
 
-def reason_of(verdict: Verdict) -> str:
+def reason_of(verification: DraftVerification) -> str:
     """Return the reason of a refusal in one line."""
-    return one_line(verdict.reason or "refused")
+    return one_line(verification.reason or "refused")
 
 
 def cut(text: str, length: int = LONGEST_TEXT) -> str:
@@ -86,12 +86,14 @@ def _task_row(history: History, task: Task, tools: Pool) -> list[Any]:
 def _context_row(chain: Chain, tools: Pool, reasons: Pool) -> list[Any]:
     """Return id, iteration, kind, words, status, drafts, admitted, reasons, tools, task."""
     context = chain.context
-    refused = [reason_of(one.verdict) for one in chain.outcomes if one.verdict and not one.verdict.accepted]
+    refused = [
+        reason_of(one.verification) for one in chain.outcomes if one.verification and not one.verification.accepted
+    ]
     drafted = [name for one in chain.outcomes for name in _named(one.draft.reference)]
     if chain.failure is not None:
         status = "failed"
     else:
-        status = "explored" if chain.judgement is None else chain.judgement.status
+        status = "explored" if chain.deduplication is None else chain.deduplication.status
     return [
         context.id,
         chain.iteration,
@@ -138,7 +140,7 @@ def _state(state: Json) -> Json | str:
 
 
 def _chain(chain: Chain, pool: Pool, length: int) -> Json:
-    context, judged = chain.context, chain.judgement
+    context, compared = chain.context, chain.deduplication
     return {
         "name": weakness_words(context),
         "iteration": chain.iteration,
@@ -156,7 +158,7 @@ def _chain(chain: Chain, pool: Pool, length: int) -> Json:
         "explore": list(context.explore),
         "setup": _calls(context.setup),
         "state": pool.number(_state(context.initial_state)),
-        "judgement": None if judged is None else [judged.status, judged.nearest, judged.cosine],
+        "deduplication": None if compared is None else [compared.status, compared.nearest, compared.cosine],
         "interactions": [
             [one.id, one.run, one.position, *_act(one.action, one.observation, length), one.changed]
             for one in chain.interactions
@@ -176,20 +178,24 @@ def _signal(signal: Signal) -> Json:
 
 
 def _draft(outcome: Drafted) -> Json:
-    draft, verdict = outcome.draft, outcome.verdict
-    reason = None if verdict is None else verdict.reason
+    draft, verification = outcome.draft, outcome.verification
+    reason = None if verification is None else verification.reason
     return {
         "id": draft.id,
         "difficulty": None if draft.difficulty is None else str(draft.difficulty),
         "turns": [cut(turn) for turn in draft.turns],
         "reference": [_calls(turn) for turn in draft.reference],
         "parents": list(draft.parents),
-        "accepted": None if verdict is None else verdict.accepted,
+        "accepted": None if verification is None else verification.accepted,
         "reason": reason,
         "meaning": REASONS.get(reason or "", ""),
-        "detail": "" if verdict is None else cut(verdict.detail),
-        "solved": None if verdict is None or verdict.solved is None else [verdict.solved, verdict.attempts],
-        "agent": None if verdict is None or verdict.agent is None else verdict.agent.model_dump(mode="json"),
+        "detail": "" if verification is None else cut(verification.detail),
+        "solved": None
+        if verification is None or verification.solved is None
+        else [verification.solved, verification.attempts],
+        "agent": None
+        if verification is None or verification.agent is None
+        else verification.agent.model_dump(mode="json"),
         "task": None if outcome.task is None else outcome.task.id,
     }
 

@@ -283,8 +283,8 @@ async def test_the_abstractor_makes_drafts_of_what_ran(table, say, environment, 
     assert [c.name for c in drafts[0].reference[0]] == ["fillFuelTank", "displayCarStatus"]
     assert drafts[0].parents == (interactions[2].id, interactions[3].id)
     for draft in drafts:
-        ruling = verify(draft, environment, (), held_out_fingerprints("bfcl"))
-        assert ruling.accepted, ruling
+        result = verify(draft, environment, (), held_out_fingerprints("bfcl"))
+        assert result.accepted, result
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The solver on a table of replies: it acts in real episodes, which judge it."""
+"""The solver on a table of replies: it acts in real episodes, which evaluate it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_what_does_not_solve_it_counts_as_a_failure(table, say, draft, env
     assert fake.replies == []
 
 
-async def test_the_limit_of_actions_judges_what_was_done_by_then(table, say, draft, environment) -> None:
+async def test_the_limit_of_actions_evaluates_what_was_done_by_then(table, say, draft, environment) -> None:
     _, model = table(act(say, "fillFuelTank", **FUEL), act(say), act(say, "lockDoors", **LOCK))
     assert (await ChatSolver(model, attempts=1, actions=2).solve(draft, environment, 0)).rate == 1.0
 
@@ -80,7 +80,7 @@ async def test_attempts_differ_in_their_prompt_and_are_averaged(table, say, draf
     assert len(first) == 3
 
 
-async def test_a_reply_that_stays_unusable_ends_an_attempt_which_is_judged(table, say, draft, environment) -> None:
+async def test_a_reply_that_stays_unusable_ends_an_attempt_which_is_evaluated(table, say, draft, environment) -> None:
     bad = say("NextAction", tool=3)
     fake, model = table(act(say, "fillFuelTank", **FUEL), act(say), bad, bad)
     solved = await ChatSolver(model, attempts=1, actions=5).solve(draft, environment, 0)

@@ -1,4 +1,4 @@
-"""Chat roles where programs are the actions: exploring, drafting, solving and verification in the made world."""
+"""Chat roles where programs are the actions: exploring, drafting, solving and verification in the synthetic world."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ async def test_a_whole_chain_from_exploring_to_accepted_tasks(table, say, appwor
     )
     assert drafts[0].parents == tuple(one.id for one in (seen[2], seen[3]))
     for draft in drafts:
-        ruling = verify(draft, appworld, (), (), VerificationSettings())
-        assert ruling.accepted, ruling
+        result = verify(draft, appworld, (), (), VerificationSettings())
+        assert result.accepted, result
 
 
 async def test_a_solver_acts_by_programs_and_reads_the_preface(table, say, appworld, context) -> None:

@@ -27,8 +27,8 @@ def drafts_of(environment, context, explorer, settings=SETTINGS):
 
 
 def accepted(environment, drafts) -> list:
-    sealed = held_out_fingerprints("bfcl")
-    return [draft for draft in drafts if verify(draft, environment, (), sealed).accepted]
+    held_out = held_out_fingerprints("bfcl")
+    return [draft for draft in drafts if verify(draft, environment, (), held_out).accepted]
 
 
 def test_most_guided_drafts_verify_and_hold_their_tool(environment, make_context) -> None:

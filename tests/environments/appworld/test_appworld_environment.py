@@ -1,4 +1,4 @@
-"""AppWorld episodes on the real engine: the contract, both ways to act, and both ways to be judged."""
+"""AppWorld episodes on the real engine: the contract, both ways to act, and both ways to be evaluated."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_code_tells_what_it_prints_and_which_calls_the_apps_accepted(environment
     ],
     ids=["nothing", "wrong", "collateral", "not completed", "answered", "given up", "right"],
 )
-def test_a_task_of_ours_is_judged_against_its_reference(environment, actions, failure) -> None:  # type: ignore[no-untyped-def]
+def test_a_task_of_ours_is_evaluated_against_its_reference(environment, actions, failure) -> None:  # type: ignore[no-untyped-def]
     outcome = replay(environment, NOTE_TASK, (actions,)).outcome
     assert (outcome.failure, outcome.success) == (failure, failure is None)
 
@@ -156,7 +156,7 @@ def test_turns_that_were_not_reached_fail(environment: AppWorldEnvironment) -> N
         assert episode.outcome().failure == NOT_REACHED
 
 
-def test_an_official_task_is_judged_by_the_benchmarks_checks(environment, installation) -> None:  # type: ignore[no-untyped-def]
+def test_an_official_task_is_evaluated_by_the_benchmarks_checks(environment, installation) -> None:  # type: ignore[no-untyped-def]
     task = official_task(installation, WORLD, "train")
     assert task.tools == ("python",)
     solved = replay(environment, task).outcome

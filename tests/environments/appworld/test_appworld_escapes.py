@@ -260,7 +260,7 @@ def test_whatever_a_world_answers_is_its_agents_failure(lost: Lost, reply: str) 
     ],
     ids=str,
 )
-def test_a_state_that_is_made_up_is_its_agents_failure_and_the_judge_goes_on(lost: Lost, state: object) -> None:
+def test_a_state_that_is_made_up_is_its_agents_failure_and_the_evaluator_goes_on(lost: Lost, state: object) -> None:
     with lost.engine.open("made01_1") as world:
         assert world.execute(f"world.told = {state!r}").output == ""
         with pytest.raises(WorldLost):
@@ -269,7 +269,7 @@ def test_a_state_that_is_made_up_is_its_agents_failure_and_the_judge_goes_on(los
         assert not world.evaluate().success
 
 
-def test_solutions_are_judged_as_before(engine: AppWorldEngine) -> None:
+def test_solutions_are_evaluated_as_before(engine: AppWorldEngine) -> None:
     with engine.open(SECRET) as world:
         solve(engine, world)
         assert world.evaluate().success

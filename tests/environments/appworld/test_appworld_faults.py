@@ -1,4 +1,4 @@
-"""What a world, the worker or the judge dies of costs one episode, and the next one opens.
+"""What a world, the worker or the evaluator dies of costs one episode, and the next one opens.
 
 Tests of what becomes of processes start a light worker (``support.light_worker``); a real one is replaced once.
 """
@@ -34,7 +34,7 @@ SWALLOWING = "while True:\n    try:\n        for _ in itertools.count(): pass\n 
 WAIT = 20.0  # seconds within which what must happen has happened
 LIGHT = "tests.support.light_worker"
 QUICK = EngineLimits(execute=2, grace=2.0)
-EPISODES = ("none", "none", "none", "none", "world", "world", "judge", "worker")
+EPISODES = ("none", "none", "none", "none", "world", "world", "evaluator", "worker")
 """What is killed at random in episodes in a row; the worker last, as what replaces it takes long to start."""
 
 
@@ -129,12 +129,12 @@ def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(light: AppWorldEngin
     assert eventually(lambda: all(map(gone, pids)))
 
 
-def test_a_killed_judge_is_replaced(quick: AppWorldEngine) -> None:
+def test_a_killed_evaluator_is_replaced(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
         assert not world.evaluate().success
-        judge = quick._judge
-        assert judge is not None
-        pid = judge.pid
+        evaluator = quick._evaluator
+        assert evaluator is not None
+        pid = evaluator.pid
         os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: gone(pid))
         assert not world.evaluate().success
@@ -294,7 +294,7 @@ def played(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str
     try:
         with engine.open(task_id) as world:
             process = {"world": lambda: world.pid, "worker": lambda: world.process.pid}
-            process["judge"] = lambda: engine._judge.pid if engine._judge else world.pid
+            process["evaluator"] = lambda: engine._evaluator.pid if engine._evaluator else world.pid
             if kind != "none":
                 timer = threading.Timer(after, _kill, (process[kind](),))
                 timer.start()

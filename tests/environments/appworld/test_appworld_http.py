@@ -84,12 +84,12 @@ def test_a_server_answers_as_the_worker_does(engine: AppWorldEngine, backend: Ap
         for code in actions:
             assert served.execute(code) == own.execute(code), code
         assert served.state() == own.state()
-        assert served.judged_diff() == own.judged_diff()
+        assert served.evaluated_diff() == own.evaluated_diff()
         assert served.evaluate() == own.evaluate()
         assert not served.evaluate().success
 
 
-def test_an_official_task_is_judged_by_the_servers_evaluation(installation, backend) -> None:  # type: ignore[no-untyped-def]
+def test_an_official_task_is_evaluated_by_the_servers_evaluation(installation, backend) -> None:  # type: ignore[no-untyped-def]
     environment = AppWorldEnvironment(engine=backend)
     task = official_task(installation, WORLD, "train")
     solved = replay(environment, task).outcome
@@ -114,7 +114,7 @@ def test_the_apps_show_the_tasks_own_instruction(backend: AppWorldServers) -> No
     with backend.open(WORLD, "Water the plants.") as world:
         assert world.opening.instruction == "Water the plants."
         assert world.execute(show).output == "Water the plants.\n"
-        assert world.judged_diff().changes == {}
+        assert world.evaluated_diff().changes == {}
 
 
 def test_one_server_is_enough_for_tasks_of_ours(installation, servers) -> None:  # type: ignore[no-untyped-def]
@@ -150,7 +150,7 @@ def test_a_server_that_hangs_costs_its_episode_and_is_used_again_when_it_answers
             hasty.open(WORLD)
         assert time.monotonic() - began < 30
         with either.open(WORLD) as other:
-            assert other._loan.server.url == spare
+            assert other._lease.server.url == spare
     finally:
         os.kill(pid, signal.SIGCONT)
     world.close()
@@ -183,17 +183,17 @@ def test_a_server_that_another_client_takes_over_is_noticed(quick, servers, task
             answer = httpx.post(f"{servers[0].url}/execute", json=show, timeout=60, trust_env=False).json()
             assert answer == {"output": "0\n"}
     with quick.open(WORLD) as world:
-        assert world.judged_diff().changes == {}
+        assert world.evaluated_diff().changes == {}
 
 
 def test_a_second_project_that_takes_a_server_over_is_noticed(quick: AppWorldServers) -> None:
     with quick.open(WORLD) as world:
-        world._loan.give_back()  # as if it were on another machine
+        world._lease.release()  # as if it were on another machine
         with quick.open(WORLD) as other:
             other.execute(note("Shelf", "oak"))
             with pytest.raises(EnvironmentFault, match="another client opened a world there"):
-                world.judged_diff()
-            assert len(other.judged_diff().changes["simple_note.Note"].added) == 1
+                world.evaluated_diff()
+            assert len(other.evaluated_diff().changes["simple_note.Note"].added) == 1
 
 
 def test_an_episode_that_was_abandoned_leaves_nothing_to_the_next(quick: AppWorldServers) -> None:
@@ -202,7 +202,7 @@ def test_an_episode_that_was_abandoned_leaves_nothing_to_the_next(quick: AppWorl
     world.execute("kept = 1")
     world._give_up()
     with quick.open(WORLD) as fresh:
-        assert fresh.judged_diff().changes == {}
+        assert fresh.evaluated_diff().changes == {}
         assert fresh.execute("print(kept)").status is ExecutionStatus.FAILED
 
 
@@ -250,7 +250,7 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
     survivor, doomed = servers
     both = AppWorldServers([doomed.url, survivor.url], installation, LIMITS)
     world = both.open(WORLD)
-    assert world._loan.server.url == doomed.url
+    assert world._lease.server.url == doomed.url
     timer = threading.Timer(0.5, os.kill, (doomed.pid, signal.SIGKILL))
     timer.start()
     with pytest.raises(EnvironmentFault, match=rf"^AppWorld's server {doomed.url}: /execute failed: "):
@@ -261,7 +261,7 @@ def test_a_server_that_is_killed_costs_its_episode_and_the_others_go_on(installa
     world.close()
     for _ in range(2):
         with both.open(WORLD) as other:
-            assert other._loan.server.url == survivor.url
+            assert other._lease.server.url == survivor.url
     with pytest.raises(
         InputError, match=f"environment.options.servers: AppWorld's server {doomed.url}: .*leave it out"
     ):

@@ -1,4 +1,4 @@
-"""TGC and SGC against hand-made tables; ``test_made_world.py`` compares the package's command with the judge."""
+"""TGC and SGC against hand-made tables; ``test_synthetic_world.py`` compares the package's command."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_one_variant_a_scenario_makes_them_equal_and_all_or_nothing_too(successe
         assert task_goal_completion(alike) == scenario_goal_completion(alike) == 100.0 * value
 
 
-def test_a_scenario_with_a_variant_that_could_not_be_judged_counts_in_tgc_alone() -> None:
-    part = [one._replace(group_judged=False) for one in attempts({"a_1": True, "a_2": True})]
+def test_a_scenario_with_a_variant_that_could_not_be_evaluated_counts_in_tgc_alone() -> None:
+    part = [one._replace(group_evaluated=False) for one in attempts({"a_1": True, "a_2": True})]
     assert task_goal_completion([*part, *attempts({"b_1": False})]) == 66.7
     assert scenario_goal_completion([*part, *attempts({"b_1": False})]) == 0.0
     assert math.isnan(scenario_goal_completion(part))

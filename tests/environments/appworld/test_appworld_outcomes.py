@@ -1,4 +1,4 @@
-"""Verdicts as a pure function of what was done: tables of turns, differences, answers and checks."""
+"""Results as a pure function of what was done: tables of turns, differences, answers and checks."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_the_same_program_gives_equal_diffs_in_fresh_episodes(environment, text:
     ],
     ids=["wrong", "nothing", "no-op", "collateral", "answered", "another way"],
 )
-def test_an_agents_program_is_judged_by_what_it_changed(environment, code: str, failure: str | None) -> None:  # type: ignore[no-untyped-def]
+def test_an_agents_program_is_evaluated_by_what_it_changed(environment, code: str, failure: str | None) -> None:  # type: ignore[no-untyped-def]
     outcome = replay(environment, program_draft(NOTE_TEXT, NOTE), ((run(code),),)).outcome
     assert (outcome.failure, outcome.success) == (failure, failure is None)
 
@@ -67,7 +67,7 @@ def test_an_agents_program_is_judged_by_what_it_changed(environment, code: str, 
     ],
     ids=["wrong", "nothing", "collateral", "as text"],
 )
-def test_an_agents_answer_is_judged_with_what_it_changed(environment, code: str, failure: str | None) -> None:  # type: ignore[no-untyped-def]
+def test_an_agents_answer_is_evaluated_with_what_it_changed(environment, code: str, failure: str | None) -> None:  # type: ignore[no-untyped-def]
     outcome = replay(environment, program_draft(LINES_TEXT, LINES), ((run(code),),)).outcome
     assert (outcome.failure, outcome.success) == (failure, failure is None)
 
@@ -82,7 +82,7 @@ ACCOUNT_TEXT = 'Make a Simple Note account for "Olga" "Birk" with "o.birk@exampl
         (
             program_draft("Look at my profile.", "x = apis.supervisor.show_profile()"),
             Refusal.NO_EFFECT,
-            "tells nothing",
+            "returns nothing informative",
         ),
         (program_draft("Be done.", "apis.supervisor.complete_task()"), Refusal.TRIVIAL_POLICY, "complete_task()"),
         (program_draft(NOTE_TEXT, f"print('oak')\n{NOTE}"), Refusal.SUPERFLUOUS_CALL, "Turn 1, call 1, python"),
@@ -99,9 +99,9 @@ ACCOUNT_TEXT = 'Make a Simple Note account for "Olga" "Birk" with "o.birk@exampl
     ids=["idle", "no-op", "superfluous", "wrong key", "wrong parameter", "forbidden", "untold value", "after the end"],
 )
 def test_a_bad_program_is_refused_with_its_reason(environment, draft: TaskSpec, reason: Refusal, detail: str) -> None:  # type: ignore[no-untyped-def]
-    ruling = verify(draft, environment, (), (), SETTINGS)
-    assert ruling.reason is reason, ruling
-    assert detail in ruling.detail
+    result = verify(draft, environment, (), (), SETTINGS)
+    assert result.reason is reason, result
+    assert detail in result.detail
 
 
 def test_what_only_the_preface_or_the_world_itself_tells_may_not_be_written_down(environment) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""A world on the real engine: executing, recording, saving and restoring, differences, and the official verdict."""
+"""A world on the real engine: executing, recording, saving and restoring, differences, and the official result."""
 
 from collections.abc import Iterator
 
@@ -81,10 +81,10 @@ def test_every_reference_passes_and_its_saved_changes_are_what_changed(engine: A
         with engine.open(task_id) as world:
             assert not world.evaluate().success
             assert solve(engine, world).completed
-            verdict = world.evaluate()
-            assert verdict.success, (task_id, verdict.failures)
-            assert {check.label for check in verdict.passes} <= {"no_op_fail", "no_op_pass"}
-            assert world.diff() == world.judged_diff()
+            result = world.evaluate()
+            assert result.success, (task_id, result.failures)
+            assert {check.label for check in result.passes} <= {"no_op_fail", "no_op_pass"}
+            assert world.diff() == world.evaluated_diff()
             assert world.diff().answer == answer(engine, task_id)
             assert bool(world.diff().changes) == (world.diff().answer is None)
 
@@ -122,9 +122,9 @@ def test_three_fresh_episodes_of_one_solution_give_equal_states(engine: AppWorld
 def test_no_op_wrong_and_collateral_are_refused(world: World, code: str, failed: str) -> None:
     executed = world.execute(code)
     assert executed.status is ExecutionStatus.OK, executed.output
-    verdict = world.evaluate()
-    assert not verdict.success
-    assert failed in {check.requirement for check in verdict.failures}
+    result = world.evaluate()
+    assert not result.success
+    assert failed in {check.requirement for check in result.failures}
 
 
 def test_collateral_changes_show_in_the_difference(engine: AppWorldEngine) -> None:
@@ -183,7 +183,7 @@ def test_whatever_code_raises_prints_or_answers_is_told_as_its_failure(tried: Wo
     assert not executed.completed
     executed.model_dump_json().encode()
     assert tried.execute("print(1)").output == "1\n"
-    assert tried.diff() == tried.judged_diff()
+    assert tried.diff() == tried.evaluated_diff()
 
 
 def test_an_instruction_of_ones_own_replaces_the_tasks(engine: AppWorldEngine) -> None:

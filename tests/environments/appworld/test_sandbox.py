@@ -81,7 +81,7 @@ def test_trusted_code_plays_without_the_wall_and_leaves_nothing(installation: In
             assert scratch is not None
             solve(engine, world)
             assert world.evaluate().success
-            assert world.diff() == world.judged_diff()
+            assert world.diff() == world.evaluated_diff()
     assert not scratch.exists()
 
 

@@ -1,4 +1,4 @@
-"""Servers are lent to one episode at a time, and nobody waits for one for ever."""
+"""Servers are used by one episode at a time, and nobody waits for one for ever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 HOLDER = """
 import sys
 from environments.appworld.servers import ServerPool
-loan = ServerPool(sys.argv[1:]).lend(10, 10)
+lease = ServerPool(sys.argv[1:]).acquire(10, 10)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -33,63 +33,63 @@ def urls() -> Iterator[tuple[str, str]]:
         yield one, other
 
 
-def test_every_server_is_lent_once_and_again_when_it_was_given_back(urls: tuple[str, str]) -> None:
+def test_every_server_is_used_once_and_again_when_it_was_released(urls: tuple[str, str]) -> None:
     pool = ServerPool(urls)
     assert len(pool) == 2
-    loans = [pool.lend(5, 5), pool.lend(5, 5)]
-    assert {loan.server.url for loan in loans} == {*urls}
-    loans[0].give_back()
-    loans[0].give_back()
-    again = pool.lend(5, 5)
-    assert again.server.url == loans[0].server.url
-    for loan in (again, loans[1]):
-        loan.give_back()
+    leases = [pool.acquire(5, 5), pool.acquire(5, 5)]
+    assert {lease.server.url for lease in leases} == {*urls}
+    leases[0].release()
+    leases[0].release()
+    again = pool.acquire(5, 5)
+    assert again.server.url == leases[0].server.url
+    for lease in (again, leases[1]):
+        lease.release()
 
 
 def test_who_holds_all_of_them_does_not_wait_for_itself(urls: tuple[str, str]) -> None:
     pool = ServerPool(urls)
-    loans = [pool.lend(5, 5) for _ in urls]
+    leases = [pool.acquire(5, 5) for _ in urls]
     began = time.monotonic()
     with pytest.raises(
         InputError, match=r"environment\.options\.servers names 2, and more AppWorld episodes than that"
     ):
-        pool.lend(60, 60)
+        pool.acquire(60, 60)
     with pytest.raises(InputError):  # another pool of this process knows it too
-        ServerPool(urls[:1]).lend(60, 60)
+        ServerPool(urls[:1]).acquire(60, 60)
     assert time.monotonic() - began < 5
-    for loan in loans:
-        loan.give_back()
+    for lease in leases:
+        lease.release()
 
 
 def test_a_thread_waits_for_another_until_the_deadline(urls: tuple[str, str]) -> None:
     pool = ServerPool(urls[:1])
-    loan = pool.lend(5, 5)
-    heard: list[str] = []
+    lease = pool.acquire(5, 5)
+    readable: list[str] = []
 
     def wait() -> None:
         with pytest.raises(EnvironmentFault) as caught:
-            pool.lend(0.2, 0.2)
-        heard.append(str(caught.value))
-        later = pool.lend(20, 20)
-        heard.append(later.server.url)
-        later.give_back()
+            pool.acquire(0.2, 0.2)
+        readable.append(str(caught.value))
+        later = pool.acquire(20, 20)
+        readable.append(later.server.url)
+        later.release()
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     time.sleep(0.6)
-    loan.give_back()
+    lease.release()
     waiting.join(30)
-    assert heard == [f"no server of AppWorld was free within 0.2 s: {urls[0]} plays another episode", urls[0]]
+    assert readable == [f"no server of AppWorld was free within 0.2 s: {urls[0]} plays another episode", urls[0]]
 
 
 def test_who_waits_for_an_episode_is_more_patient_than_who_waits_for_an_answer(urls: tuple[str, str]) -> None:
     pool = ServerPool(urls[:1])
-    loan = pool.lend(5, 5)
+    lease = pool.acquire(5, 5)
     with ThreadPoolExecutor(1) as thread:
-        later = thread.submit(pool.lend, 1.0, 30)
+        later = thread.submit(pool.acquire, 1.0, 30)
         time.sleep(2.0)
-        loan.give_back()
-        later.result(30).give_back()
+        lease.release()
+        later.result(30).release()
 
 
 @pytest.mark.process
@@ -101,31 +101,31 @@ def test_another_process_keeps_its_server_until_it_ends(urls: tuple[str, str]) -
         assert holder.stdout.readline() == "held\n"
         pool = ServerPool(urls[:1])
         with pytest.raises(EnvironmentFault, match="plays another episode"):
-            pool.lend(0.2, 0.2)
+            pool.acquire(0.2, 0.2)
         holder.kill()
-    pool.lend(10, 10).give_back()
+    pool.acquire(10, 10).release()
 
 
 def test_a_server_that_fails_is_left_out_while_another_answers(urls: tuple[str, str]) -> None:
     with scripted() as ended:
         pool = ServerPool([ended, urls[0]])
     for _ in range(3):
-        loan = pool.lend(5, 5)
-        assert loan.server.url == urls[0]
-        loan.give_back()
-    held = pool.lend(5, 5)
+        lease = pool.acquire(5, 5)
+        assert lease.server.url == urls[0]
+        lease.release()
+    held = pool.acquire(5, 5)
     began = time.monotonic()
     with pytest.raises(EnvironmentFault, match="plays another episode"):
-        pool.lend(0.2, 60)  # the one that is left is this thread's own
+        pool.acquire(0.2, 60)  # the one that is left is this thread's own
     assert time.monotonic() - began < 10
-    held.give_back()
+    held.release()
     with scripted({"/": said("starting", 503)}) as failing, pytest.raises(EnvironmentFault, match="503: starting"):
-        ServerPool([failing]).lend(2, 2)
+        ServerPool([failing]).acquire(2, 2)
     with scripted() as ending:
         pool = ServerPool([ending])
     for _ in range(2):  # also while it is left out
         with pytest.raises(EnvironmentFault, match=f"free within 0.1 s: AppWorld's server {ending}: / failed"):
-            pool.lend(0.1, 0.1)
+            pool.acquire(0.1, 0.1)
 
 
 def test_what_is_no_server_is_refused_at_once_and_one_at_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,4 +136,4 @@ def test_what_is_no_server_is_refused_at_once_and_one_at_work_is_not(monkeypatch
         ServerPool([url])
     monkeypatch.setattr(server_pool, "_GREETING", 0.2)
     with scripted({"/openapi.json": lambda _: time.sleep(1)}) as url:
-        ServerPool([url]).lend(5, 5).give_back()
+        ServerPool([url]).acquire(5, 5).release()

@@ -119,11 +119,11 @@ def test_tasks_that_differ_in_setup_alone_have_references_of_their_own():
     assert not checker.reference_turns(prepared)[0].error
 
 
-def test_no_judgement_of_turns_beyond_the_first_failure_is_lost():
+def test_no_check_of_turns_beyond_the_first_failure_is_lost():
     turns = (
         TurnOutcome(calls=0, reference_calls=1, instances=False, state=True, response=True),
         TurnOutcome(calls=1, reference_calls=1, instances=True, state=False, response=False),
     )
-    outcome = checker.judge(turns, reached=2, terminated=None)
+    outcome = checker.official_outcome(turns, reached=2, terminated=None)
     assert (outcome.failure, outcome.failed_turn) == ("multi_turn:empty_turn_model_response", 0)
     assert outcome.turns == turns

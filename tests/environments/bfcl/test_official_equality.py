@@ -1,4 +1,4 @@
-"""Result texts and verdicts against the official executor and checker, on every task and on corrupted attempts.
+"""Result texts and results against the official executor and checker, on every task and on corrupted attempts.
 
 This is the one place that opens the reserved indices.
 """
@@ -8,7 +8,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.official_runs import official_texts, official_verdict, replayed, texts_of, without_set_order
+from support.official_runs import official_result, official_texts, replayed, texts_of, without_set_order
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.checker import FORCE_TERMINATED, RESPONSE_MISMATCH
@@ -44,12 +44,12 @@ def official(category: str) -> tuple[tuple[CategoryTask, list[list[str]]], ...]:
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_every_reference_gives_the_official_texts_and_verdict(category):
+def test_every_reference_gives_the_official_texts_and_result(category):
     assert len(official(category)) == 200
     for task, reference in official(category):
         observed, outcome = replayed(task.spec, task.spec.reference)
         assert observed == official_texts(task.spec, reference), task.id
-        assert outcome.success == official_verdict(task.spec, reference, reference)["valid"], task.id
+        assert outcome.success == official_result(task.spec, reference, reference)["valid"], task.id
         assert outcome.success, task.id
 
 
@@ -143,7 +143,7 @@ CORRUPTIONS = (
 )
 
 
-def assert_official_verdict(spec: TaskSpec, reference: list[list[str]], turns: Turns, label: str) -> bool:
+def assert_official_result(spec: TaskSpec, reference: list[list[str]], turns: Turns, label: str) -> bool:
     observed, outcome = replayed(spec, turns)
     texts = texts_of(turns)
     assert without_set_order(observed) == without_set_order(official_texts(spec, texts)), label
@@ -151,17 +151,17 @@ def assert_official_verdict(spec: TaskSpec, reference: list[list[str]], turns: T
         # The official runner compares the numbers of turns before it asks the checker.
         assert (outcome.success, outcome.failure) == (False, FORCE_TERMINATED), label
         return False
-    verdict = official_verdict(spec, reference, texts)
-    assert outcome.success == verdict["valid"], label
-    assert outcome.failure == verdict.get("error_type"), label
-    executed = verdict.get("details", verdict).get("execution_result") or verdict.get("execution_result")
+    result = official_result(spec, reference, texts)
+    assert outcome.success == result["valid"], label
+    assert outcome.failure == result.get("error_type"), label
+    executed = result.get("details", result).get("execution_result") or result.get("execution_result")
     if executed is not None:
         assert outcome.failed_turn == len(executed) - 1, label
     return outcome.success
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_corrupted_attempts_get_the_official_verdict(category):
+def test_corrupted_attempts_get_the_official_result(category):
     """200 tasks x 3 attempts in each category, each attempt corrupted once to three times."""
     successes = 0
     for task, reference in official(category):
@@ -175,7 +175,7 @@ def test_corrupted_attempts_get_the_official_verdict(category):
                     corruption(turns, task.spec, draw)
                     applied.append(corruption.__name__)
             label = f"{task.id} {applied} {texts_of(turns)}"
-            successes += assert_official_verdict(task.spec, reference, turns, label)
+            successes += assert_official_result(task.spec, reference, turns, label)
     assert 30 < successes < 570, "corruptions that always or never fail compare nothing"
 
 
@@ -204,9 +204,9 @@ def test_a_setup_is_a_hidden_first_turn_whose_results_do_not_count():
         draw.choice((drop, perturb_argument, empty_turn))(turns, spec, draw)
         _, outcome = replayed(with_setup, turns)
         texts = texts_of(turns)
-        verdict = official_verdict(spec, reference, [reference[0], *texts])
+        result = official_result(spec, reference, [reference[0], *texts])
         compared += 1
-        if (outcome.success, outcome.failure) == (verdict["valid"], verdict.get("error_type")):
+        if (outcome.success, outcome.failure) == (result["valid"], result.get("error_type")):
             continue
         # The official checker accepts a result of the setup in place of one that the agent never got.
         assert outcome.failure == RESPONSE_MISMATCH, task.id

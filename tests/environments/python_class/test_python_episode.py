@@ -1,4 +1,4 @@
-"""Worlds and episodes of a plain class: statuses, canonical state, faults, and each way in which a turn is judged."""
+"""Worlds and episodes of a plain class: statuses, canonical state, faults, and each way a turn is evaluated."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -222,7 +222,7 @@ WORK = task((PUT,), (LOOK,))
         (((PUT, call("crash_not"), call("hide")), (LOOK,)), None, None),
     ],
 )
-def test_each_turn_is_judged_by_state_and_answers(played, failure, turn):
+def test_each_turn_is_evaluated_by_state_and_answers(played, failure, turn):
     outcome = attempt(ENVIRONMENT, WORK, played)
     assert (outcome.success, outcome.failure, outcome.failed_turn) == (failure is None, failure, turn)
 
@@ -237,7 +237,7 @@ def test_a_turn_that_was_not_reached_fails():
     assert [(t.calls, t.malformed) for t in episode.outcome().turns] == [(1, 1), (0, 0)]
 
 
-def test_a_turn_without_reference_is_not_judged():
+def test_a_turn_without_reference_is_not_evaluated():
     outcome = replay(ENVIRONMENT, task((), (PUT,))).outcome
     assert outcome.success
     assert (outcome.turns[0].state, outcome.turns[0].response) == (None, None)

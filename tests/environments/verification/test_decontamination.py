@@ -12,7 +12,7 @@ from support.installed_appworld import installed_appworld
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination
@@ -150,11 +150,11 @@ def test_tasks_of_an_own_environment_are_compared_by_content(own: HeldOut) -> No
         ),
     ]
     for task in honest:
-        ruling = can_train(task, DEPOT, (), own)
-        assert ruling.accepted, ruling
-        assert ruling.nearest is not None
-        assert ruling.nearest.text == 1.0
-        assert ruling.nearest.calls < 1
+        result = can_train(task, DEPOT, (), own)
+        assert result.accepted, result
+        assert result.nearest is not None
+        assert result.nearest.text == 1.0
+        assert result.nearest.calls < 1
 
 
 def test_a_task_that_cannot_be_compared_is_refused(own: HeldOut) -> None:
@@ -165,9 +165,9 @@ def test_a_task_that_cannot_be_compared_is_refused(own: HeldOut) -> None:
 def test_a_turn_of_a_held_out_task_is_known_wherever_it_is_asked() -> None:
     held = next(task for task in load_category("base", ("test",)) if len(task.spec.turns[0].split()) > 15)
     told = f"  {held.spec.turns[0].upper()}!"
-    ruling = verify(cars(LOCK, turns=(told,)), BFCL, (), held_out("bfcl"))
-    assert ruling.reason is Refusal.HELD_OUT
-    assert "user turn" in ruling.detail
+    result = verify(cars(LOCK, turns=(told,)), BFCL, (), held_out("bfcl"))
+    assert result.reason is Refusal.HELD_OUT
+    assert "user turn" in result.detail
 
 
 def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
@@ -190,20 +190,20 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
         ),
         reference=((call("ls"),),),
     )
-    ruling = verify(task, BFCL, (), held_out("bfcl"))
-    assert ruling.reason is Refusal.HELD_OUT
-    assert "setup" in ruling.detail
+    result = verify(task, BFCL, (), held_out("bfcl"))
+    assert result.reason is Refusal.HELD_OUT
+    assert "setup" in result.detail
 
 
 def test_the_nearest_held_out_tasks_are_reported() -> None:
-    panel = load_set("templated-dev")[0]
-    nearest = held_out("bfcl").nearest(BFCL, panel.spec)
+    evaluation_set = load_set("templated-dev")[0]
+    nearest = held_out("bfcl").nearest(BFCL, evaluation_set.spec)
     assert nearest is not None
     assert (nearest.text, nearest.calls) == (1.0, 1.0)
-    ruling = verify(cars(LOCK, turns=("lock all car doors",)), BFCL, (), held_out("bfcl"))
-    if ruling.accepted:
-        assert ruling.nearest is not None
-        assert ruling.nearest.calls == 1.0
+    result = verify(cars(LOCK, turns=("lock all car doors",)), BFCL, (), held_out("bfcl"))
+    if result.accepted:
+        assert result.nearest is not None
+        assert result.nearest.calls == 1.0
 
 
 @pytest.mark.appworld
@@ -260,7 +260,7 @@ def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
         held_out("bfcl")
 
 
-def test_the_committed_record_is_of_the_panels_and_official_tasks() -> None:
+def test_the_committed_record_is_of_the_evaluation_sets_and_official_tasks() -> None:
     record = read_record(sets_folder("bfcl") / "held-out.json")
     ids = {task.id for task in record.tasks}
     assert record.environment == "bfcl"
@@ -269,7 +269,7 @@ def test_the_committed_record_is_of_the_panels_and_official_tasks() -> None:
     assert not any(f"base-{index}" in ids for index in (0, 50, 100, 150))
 
 
-def test_an_environment_without_panels_holds_nothing_out() -> None:
+def test_an_environment_without_evaluation_sets_holds_nothing_out() -> None:
     sets = benchmark_of(depot()).held_out()
     with pytest.raises(InputError, match="depot"):  # asked by name, it is not silently open
         held_out("depot")

@@ -1,4 +1,4 @@
-"""What panels publish: complete, disjoint from what training paths give, and refused when altered."""
+"""What evaluation sets publish: complete, disjoint from what training paths give, and refused when altered."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ import pytest
 
 from environments.base import InputError
 from environments.bfcl.official import indices
-from environments.bfcl.templated.panels import load_set, set_names
+from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.bfcl.templated.slices import base_tasks, slice_task
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
@@ -24,7 +24,7 @@ from environments.verification.fingerprints import (
 
 
 def sequences(environment):
-    return {sequence for panel in published_sets(environment) for sequence in panel.call_sequences}
+    return {sequence for evaluation_set in published_sets(environment) for sequence in evaluation_set.call_sequences}
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_panel_task_is_sealed():
+def test_every_evaluation_set_task_is_held_out():
     tasks = [task for name in set_names() for task in load_set(name)]
     assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
     assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
-    assert {panel.panel for panel in published_sets("bfcl")} == set(set_names())
+    assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(set_names())
 
 
-def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
+def test_no_slice_of_a_training_path_is_held_out_though_call_sequences_overlap():
     train = []
     for task in base_tasks(indices("train")):
         for start, length in product(range(12), (1, 2, 3)):
@@ -53,7 +53,7 @@ def test_no_slice_of_a_training_path_is_sealed_though_call_sequences_overlap():
     assert {call_sequence(spec) for spec in train} & sequences("bfcl")
 
 
-def test_reading_what_is_published_opens_no_panel():
+def test_reading_what_is_published_opens_no_evaluation_set():
     source = Path(fingerprints.__file__).read_text()
     assert "from environments.base import" in source
     assert "environments.bfcl" not in source
@@ -61,8 +61,8 @@ def test_reading_what_is_published_opens_no_panel():
 
 def test_publications_of_a_folder_are_joined(folder):
     for name, own in (("one", "aa"), ("two", "bb")):
-        panel = publication(name, "bfcl", {own}, {("cat", "cd")})
-        (folder / f"{name}.fingerprints.json").write_text(panel.model_dump_json())
+        evaluation_set = publication(name, "bfcl", {own}, {("cat", "cd")})
+        (folder / f"{name}.fingerprints.json").write_text(evaluation_set.model_dump_json())
     assert held_out_fingerprints("bfcl") == {"aa", "bb"}
     assert sequences("bfcl") == {("cat", "cd")}
 
@@ -96,14 +96,14 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
             read("bfcl")
 
 
-def test_an_environment_of_ones_own_has_no_panel_and_nothing_sealed():
+def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
     assert list(benchmark_of(depot()).held_out()) == []
     assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):
         published_sets("depot")
 
 
-def test_every_folder_of_panels_belongs_to_a_benchmark_that_publishes_them():
+def test_every_folder_of_evaluation_sets_belongs_to_a_benchmark_that_publishes_them():
     rooms = Path(fingerprints.__file__).parents[1]
     publishing = {name for name in packaged_names() if packaged(name).published_sets()}
     assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing

@@ -74,11 +74,11 @@ def test_no_changed_held_out_task_is_accepted(capsys: pytest.CaptureFixture[str]
     passed = []
     tried = attacks()
     for kind, task_id, task in tried:
-        ruling = can_train(task, ENVIRONMENT, (), sets)
-        if ruling.reason is Refusal.HELD_OUT:
+        result = can_train(task, ENVIRONMENT, (), sets)
+        if result.reason is Refusal.HELD_OUT:
             refused[kind] += 1
         else:
-            passed.append(f"{kind}: {task_id}: {ruling.reason}: {ruling.detail}")
+            passed.append(f"{kind}: {task_id}: {result.reason}: {result.detail}")
     with capsys.disabled():
         print(
             f"\n{len(tried)} changed held-out tasks, {len(passed)} not refused as held out; by change:", dict(refused)
@@ -92,8 +92,8 @@ def test_no_changed_held_out_task_is_accepted(capsys: pytest.CaptureFixture[str]
 def test_verification_refuses_what_training_refuses() -> None:
     sets = held_out("bfcl")
     for _, _, task in attacks()[::40]:
-        ruling = verify(task, ENVIRONMENT, (), sets)
-        assert not ruling.accepted
+        result = verify(task, ENVIRONMENT, (), sets)
+        assert not result.accepted
 
 
 def honest() -> list[TaskSpec]:
@@ -158,8 +158,8 @@ def test_no_explorer_starts_in_a_held_out_state() -> None:
 
 
 def test_texts_of_honest_drafts_hold_no_held_out_wording() -> None:
-    panels = {" ".join(words(text)) for found, _, task in held_out_tasks() if found == "panel" for text in task.turns}
+    sets = {" ".join(words(text)) for found, _, task in held_out_tasks() if found == "panel" for text in task.turns}
     texts = [text for draft in honest() for text in draft.turns]
     assert len(human_wordings()) > 5000
-    assert not panels & {" ".join(words(text)) for text in texts}
+    assert not sets & {" ".join(words(text)) for text in texts}
     assert not human_wordings() & {run for text in texts for run in shingles(text)}

@@ -45,7 +45,7 @@ def test_initial_is_the_state_after_the_setup_and_the_setup_is_not_shown():
     assert played.outcome.success
 
 
-def test_attempts_and_replays_judge_alike_and_leave_nothing_behind():
+def test_attempts_and_replays_evaluate_alike_and_leave_nothing_behind():
     alone = (TWO_TURNS.reference[0], ())
     for calls in (TWO_TURNS.reference, alone, ((), ()), TWO_TURNS.reference):
         assert attempt(ENVIRONMENT, TWO_TURNS, calls) == replay(ENVIRONMENT, TWO_TURNS, calls).outcome

@@ -125,18 +125,18 @@ REFUSED: list[tuple[Refusal, str, TaskSpec]] = [
 
 @pytest.mark.parametrize("task", GOOD.values(), ids=GOOD.keys())
 def test_good_drafts_are_accepted(task):
-    ruling = verify(task, ENVIRONMENT, (), ())
-    assert ruling.accepted, ruling.detail
-    assert ruling.detail == ""
+    result = verify(task, ENVIRONMENT, (), ())
+    assert result.accepted, result.detail
+    assert result.detail == ""
 
 
 @pytest.mark.parametrize(
     ("reason", "words", "task"), REFUSED, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_each_refusal_names_its_reason_and_place(reason, words, task):
-    ruling = verify(task, ENVIRONMENT, (), ())
-    assert ruling.reason is reason, ruling
-    assert words in ruling.detail
+    result = verify(task, ENVIRONMENT, (), ())
+    assert result.reason is reason, result
+    assert words in result.detail
 
 
 def test_a_value_may_not_come_from_a_later_turn():
@@ -145,12 +145,12 @@ def test_a_value_may_not_come_from_a_later_turn():
         ("make a file", [("touch", {"file_name": "log.txt"})]),
         ('write "done" into "log.txt"', [("echo", {"content": "done", "file_name": "log.txt"})]),
     )
-    ruling = verify(task, ENVIRONMENT, (), ())
-    assert ruling.reason is Refusal.UNGROUNDED_ARGUMENT
-    assert "turn 1, call 1: file_name='log.txt'" in ruling.detail
+    result = verify(task, ENVIRONMENT, (), ())
+    assert result.reason is Refusal.UNGROUNDED_ARGUMENT
+    assert "turn 1, call 1: file_name='log.txt'" in result.detail
 
 
-def test_known_and_sealed_fingerprints_are_refused_and_sealed_comes_first():
+def test_known_and_held_out_fingerprints_are_refused_and_held_out_comes_first():
     task = GOOD["a change"]
     own = {fingerprint(task)}
     assert verify(task, ENVIRONMENT, own, ()).reason is Refusal.DUPLICATE
@@ -223,9 +223,9 @@ def broken(episode, number):
     ],
 )
 def test_what_the_real_simulators_never_do_is_refused_too(method, alter, reason, words):
-    ruling = verify(GOOD["a change"], Altered(method, alter), (), (), VerificationSettings(replays=4))
-    assert ruling.reason is reason
-    assert words in ruling.detail
+    result = verify(GOOD["a change"], Altered(method, alter), (), (), VerificationSettings(replays=4))
+    assert result.reason is reason
+    assert words in result.detail
 
 
 def test_a_broken_environment_is_no_refusal():
@@ -236,8 +236,8 @@ def test_a_broken_environment_is_no_refusal():
 def test_every_reason_is_tested():
     tabled = {reason for reason, _, _ in REFUSED}
     apart = {Refusal.HELD_OUT, Refusal.DUPLICATE, Refusal.NONDETERMINISTIC, Refusal.NOT_SOLVED}
-    rulings_of_others = {Refusal.SOLVER, Refusal.OVER_QUOTA, Refusal.AGENT, Refusal.NOT_VALIDATED}
-    assert tabled | apart | rulings_of_others == set(Refusal)
+    reasons_of_others = {Refusal.SOLVER, Refusal.OVER_QUOTA, Refusal.AGENT, Refusal.NOT_VALIDATED}
+    assert tabled | apart | reasons_of_others == set(Refusal)
 
 
 @pytest.mark.slow
@@ -245,12 +245,12 @@ def test_human_references_are_refused_for_no_reason_that_depends_on_documentatio
     never = {Refusal.UNKNOWN_TOOL, Refusal.BAD_ARGUMENTS, Refusal.CANNOT_OPEN, Refusal.NONDETERMINISTIC}
     never |= {Refusal.UNSTABLE_STATE, Refusal.NOT_SOLVED, Refusal.TRIVIAL_POLICY, Refusal.EMPTY_REFERENCE}
     settings = VerificationSettings(max_calls=20)
-    rulings = [
+    results = [
         verify(with_placeholder_text(task.spec), ENVIRONMENT, (), (), settings)
         for task in load_category("base", ("train",))
     ]
-    assert not never & {ruling.reason for ruling in rulings}
-    assert sum(ruling.accepted for ruling in rulings) >= 0.8 * len(rulings)
+    assert not never & {result.reason for result in results}
+    assert sum(result.accepted for result in results) >= 0.8 * len(results)
 
 
 CYCLE = draft(FILES, ('move "drafts" into itself', [("mv", {"source": "drafts", "destination": "drafts"})]))
@@ -266,9 +266,9 @@ UNTRAINABLE: list[tuple[Refusal, TaskSpec]] = [
 
 @pytest.mark.parametrize(("reason", "task"), UNTRAINABLE)
 def test_what_nobody_can_be_trained_on_is_refused_without_verification_too(reason: Refusal, task: TaskSpec) -> None:
-    ruling = can_train(task, ENVIRONMENT, (), ())
-    assert ruling.reason is reason
-    assert ruling.detail
+    result = can_train(task, ENVIRONMENT, (), ())
+    assert result.reason is reason
+    assert result.detail
 
 
 PLAYABLE = [
@@ -279,13 +279,13 @@ PLAYABLE = [
 
 
 @pytest.mark.parametrize("task", [*GOOD.values(), *PLAYABLE, CYCLE])
-def test_without_verification_whatever_can_be_played_and_judged_is_accepted(task: TaskSpec) -> None:
+def test_without_verification_whatever_can_be_played_and_evaluated_is_accepted(task: TaskSpec) -> None:
     assert can_train(task, ENVIRONMENT, (), ()).accepted
     for calls in (task.reference, ((),) * len(task.reference)):
         assert attempt(ENVIRONMENT, task, calls).success in (True, False)
 
 
-def test_panels_and_duplicates_are_refused_without_verification_too() -> None:
+def test_evaluation_sets_and_duplicates_are_refused_without_verification_too() -> None:
     task = GOOD["a change"]
     assert can_train(task, ENVIRONMENT, {fingerprint(task)}, ()).reason is Refusal.DUPLICATE
     assert can_train(task, ENVIRONMENT, (), {fingerprint(task)}).reason is Refusal.HELD_OUT

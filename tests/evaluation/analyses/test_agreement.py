@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from environments.base import InputError
 from evaluation.analyses.agreement import CELLS, agreement, agreements, mcnemar
-from evaluation.analyses.recorded import JudgedTask
+from evaluation.analyses.recorded import EvaluatedTask
 
 
-def attempts(solved: list[bool], group: str = "base", judged: bool = True) -> list[JudgedTask]:
+def attempts(solved: list[bool], group: str = "base", evaluated: bool = True) -> list[EvaluatedTask]:
     return [
-        JudgedTask(group=group, task=f"{group}-{n}", cluster=str(n // 2), shape=("f",), success=one, judged=judged)
+        EvaluatedTask(
+            group=group, task=f"{group}-{n}", cluster=str(n // 2), shape=("f",), success=one, evaluated=evaluated
+        )
         for n, one in enumerate(solved)
     ]
 
@@ -79,7 +81,7 @@ def test_equal_evaluations_differ_by_exactly_nothing_though_their_rates_are_unce
 
 def test_tasks_of_one_file_and_infrastructure_errors_are_left_out_and_counted() -> None:
     left = attempts([True, True, False, False])
-    right = [*attempts([True, False, True])[:2], *attempts([False] * 3, judged=False)[2:]]
+    right = [*attempts([True, False, True])[:2], *attempts([False] * 3, evaluated=False)[2:]]
     found = agreement("base", left, right)
     assert (found.pairs, found.unpaired, found.unjudged) == (2, 1, 1)
     assert (found.first, found.second) == (1.0, 0.5)
@@ -99,5 +101,5 @@ def test_a_task_that_occurs_twice_is_refused() -> None:
 
 
 def test_no_common_task_is_refused() -> None:
-    with pytest.raises(InputError, match="no task was judged in both files"):
-        agreement("base", attempts([True]), attempts([True], judged=False))
+    with pytest.raises(InputError, match="no task was evaluated in both files"):
+        agreement("base", attempts([True]), attempts([True], evaluated=False))

@@ -12,7 +12,7 @@ from support import ROOT
 from support.commands import run_here
 from support.made_run import make_run
 
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from evaluation.outcomes import Score, TaskOutcome, score
 from evaluation.test_access import SplitAccess
 from graph.records import Evolution
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     )
     write_json(run.iteration(0).evolution, evolution)
     write_json(run.iteration(0).seconds, run_seconds())
-    for path, solved in ((run.iteration(0).panel_before, 1), (run.iteration(0).panel_after, 3)):
+    for path, solved in ((run.iteration(0).evaluation_before, 1), (run.iteration(0).evaluation_after, 3)):
         write_json(path, made_score(solved))
     return run
 

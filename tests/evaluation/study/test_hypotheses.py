@@ -1,4 +1,4 @@
-"""Hypotheses of a study: which are refused, how one is judged, and what a report says of them."""
+"""Hypotheses of a study: which are refused, how one is evaluated, and what a report says of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.made_results import RECIPE, made_study, result
 
 from environments.base import InputError
-from evaluation.study.hypotheses import MOST, Hypothesis, Verdict, findings_of, verdict
+from evaluation.study.hypotheses import MOST, Conclusion, Hypothesis, conclusion, findings_of
 from evaluation.study.plan import Place
 from evaluation.study.recipe import Study
 from evaluation.study.records import ArmResult
@@ -43,7 +43,10 @@ def land(place: Place, *results: ArmResult) -> None:
 @pytest.mark.parametrize(
     ("hypotheses", "says"),
     [
-        ([GAIN | {"arm": "ful"}], "hypotheses name 'ful', which is no arm: choose from grpo, full, random, starter"),
+        (
+            [GAIN | {"arm": "ful"}],
+            "hypotheses name 'ful', which is not an arm: choose from grpo, full, random, starter",
+        ),
         ([GAIN | {"against": "full"}], "hypotheses compare 'full' with itself"),
         ([GAIN, CHOICE, GAIN | {"expected": 2}], "hypotheses state 'full' against 'grpo' twice"),
         ([GAIN, GAIN | {"arm": "grpo", "against": "full"}], "'grpo' against 'full' twice, in one order or the other"),
@@ -97,14 +100,14 @@ def test_hypotheses_are_part_of_a_recipes_hash_and_of_no_results(tmp_path: Path)
         (0.1, 0.2, (0.05, 0.3), None, "not shown"),
     ],
 )
-def test_a_verdict_takes_a_corrected_p_and_an_interval_on_one_side(
+def test_a_result_takes_a_corrected_p_and_an_interval_on_one_side(
     expected: float,
     found: float,
     interval: tuple[float, float] | None,
     corrected: float | None,
-    reached: Verdict,
+    reached: Conclusion,
 ) -> None:
-    assert verdict(expected, found, interval, corrected) == reached
+    assert conclusion(expected, found, interval, corrected) == reached
 
 
 def landed(place: Place, study: Study) -> None:
@@ -173,13 +176,13 @@ def test_without_call_shapes_success_is_tested_and_a_mean_over_shapes_is_not_kno
     assert (found.verdict, found.seeds, found.found, found.p) == ("no call shapes", 3, None, None)
 
 
-def test_results_and_openings_of_another_text_of_the_recipe_are_told(
+def test_results_and_accesses_of_another_text_of_the_recipe_are_told(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hypotheses that are added or changed after a test set was opened were not written down before."""
     monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: {})
     opened_by = made_study(tmp_path, ARMS)
-    held = {"mode": "test", "panels": {"templated-test": opened_by.panels["templated-test"]}}
+    held = {"mode": "test", "panels": {"templated-test": opened_by.set_hashes["templated-test"]}}
     for seed in (0, 1, 2):
         for arm, solved in (("full", [YES] * 4), ("grpo", [NO] * 4)):
             own = {"recipe": opened_by.run_hash(opened_by.recipe.arm(arm), seed, "test", None)}
@@ -191,12 +194,14 @@ def test_results_and_openings_of_another_text_of_the_recipe_are_told(
     assert "ypothes" not in write_report(opened_by, "test", place)
     assert "hypotheses" not in json.loads((place.output / "summary.json").read_text())["study"]
     table = write_report(stating(tmp_path, GAIN), "test", place)
-    assert "**Written down before?** 6 results were made, and the test panels opened 1 times, by another text" in table
+    assert (
+        "**Written down before?** 6 results were made, and the held-out sets accessed 1 times, by another text" in table
+    )
     facts = json.loads((place.output / "summary.json").read_text())["study"]["hypotheses"]
     assert facts["other_results"] == ["full-0", "full-1", "full-2", "grpo-0", "grpo-1", "grpo-2"]
     assert facts["findings"][0]["verdict"] == "shown"
 
 
-def test_nothing_run_is_no_verdict() -> None:
+def test_nothing_run_is_no_result() -> None:
     (found,) = findings_of([Hypothesis(**GAIN)], [None], [3], by_shape=True)
     assert (found.verdict, found.found, found.seeds, found.holm) == ("not run yet", None, 0, None)

@@ -1,4 +1,4 @@
-"""The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test panels."""
+"""The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test sets."""
 
 import hashlib
 import json
@@ -331,7 +331,7 @@ def repository(tmp_path: Path) -> Path:
     return made_recipe(tmp_path / "recipes")
 
 
-def test_the_test_panel_opens_for_a_committed_recipe_only(repository: Path) -> None:
+def test_the_test_evaluation_set_opens_for_a_committed_recipe_only(repository: Path) -> None:
     for prepare in ("leave", "stage", "change"):
         if prepare == "stage":
             git(repository.parent, "add", ".")
@@ -365,14 +365,14 @@ def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         committed([recipe])
 
 
-def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None:
+def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path) -> None:
     assert [held_out(name) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
     ledger = tmp_path / "openings.jsonl"
     for place in (None, ledger):
         with pytest.raises(InputError, match="held out"):
             open_set("templated-test", 1, place)
     opening = {"date": "2026-01-01T00:00:00+00:00", "commit": "c", "recipe": "r", "seeds": {"full": (0, 1)}}
-    log_study_access(ledger, StudyAccess(panels={"templated-test": "of another panel"}, **opening))
+    log_study_access(ledger, StudyAccess(panels={"templated-test": "of another set"}, **opening))
     with pytest.raises(InputError, match="held out"):
         open_set("templated-test", 1, ledger)
     log_study_access(ledger, StudyAccess(panels={"templated-test": set_hash("templated-test")}, **opening))
@@ -382,7 +382,7 @@ def test_a_held_out_panel_needs_an_opening_that_is_noted(tmp_path: Path) -> None
         open_set("longer-test", 1, ledger)
 
 
-def test_evaluating_a_held_out_panel_by_hand_is_refused() -> None:
+def test_evaluating_a_held_out_evaluation_set_by_hand_is_refused() -> None:
     done = run_here("evaluation.run", "--evaluation-set", "templated-test", "--limit", "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "evaluation.study" in done.stderr
@@ -411,7 +411,7 @@ def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest
     starters = [study.shared.pop("policy") for study in (shipped, other)]
     assert shipped.shared == other.shared, "budget and settings are those of the other study"
     assert starters == [{"path": "recipes/starter-seal"}, {"path": "recipes/starter"}]
-    assert shipped.panels == other.panels
+    assert shipped.set_hashes == other.set_hashes
     for arm in shipped.recipe.arms:
         if not arm.untrained:
             settings = shipped.settings_of(arm, 100, None)

@@ -254,7 +254,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("match_admissions: full", "match_admissions: starter", "'starter'"),
         ("seeds: 2", "seeds: 4", "more seeds than 'full'"),
         ("untrained: true", "untrained: true, overrides: {signals.experimental.novelty: true}", "would ignore"),
-        ("[[full, random]]", "[[full, other]]", "'other', which is no arm"),
+        ("[[full, random]]", "[[full, other]]", "'other', which is not an arm"),
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
         ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
         ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
@@ -411,7 +411,7 @@ def test_arms_change_what_the_recipe_says_that_it_varies(tmp_path):
         "iterations": 4, "policy": {"path": "recipes/starter-seal"}, "tasks": {"initial_count": 50}, "seed": 7,
     }  # fmt: skip
     assert other.policy_of(full) == "recipes/starter-seal"
-    assert other.policies["recipes/starter-seal"] != other.starter_sha256
+    assert other.policies["recipes/starter-seal"] != other.initial_policy_sha256
     hashes = {
         arm: {study.run_hash(study.recipe.arm(arm), 100, "dev", None) for study in (plain, other)}
         for arm in ("grpo", "full", "starter")
@@ -449,7 +449,7 @@ def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place
     own, other = study.sets("dev")
     assert (own.environment, own.name, own.prefix) == ("bfcl", "templated-dev", "")
     assert (other.environment, other.name, other.prefix) == (LAMPS, "dev", f"{LAMPS}:")
-    assert study.panels[other.key] == other.sha256
+    assert study.set_hashes[other.key] == other.sha256
     assert study.sets("test")[0].held_out
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)

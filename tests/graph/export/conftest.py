@@ -20,8 +20,8 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     run = make_run(tmp_path_factory.mktemp("exported") / "my-run", "evaluation.set=templated-dev")
     run_graph(run)
     folder = run.iteration(0)
-    write_json(folder.panel_before, BEFORE)
-    write_json(folder.panel_after, AFTER)
+    write_json(folder.evaluation_before, BEFORE)
+    write_json(folder.evaluation_after, AFTER)
     record = read_json(folder.round, RoundRecord)
     write_json(folder.round, record.model_copy(update={"policy": "policy/checkpoint-3"}))
     policy = run.policy_path / "checkpoint-3"

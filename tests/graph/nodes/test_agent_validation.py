@@ -22,7 +22,7 @@ from graph.records import KnownTasks
 from graph.report.summary import ValidationAgreement, agreement_of
 from graph.settings import RunSettings
 from graph.state import BranchState
-from memory.records import AgentVerdict, Draft, Verdict
+from memory.records import AgentValidation, Draft, DraftVerification
 from memory.run import RunDirectory, iteration_stage, read_jsonl, write_json, write_jsonl
 
 TASK = first_tasks()[0]
@@ -35,26 +35,26 @@ HELD_OUT = Draft(
     context_id="context-1",
 )
 CONTEXT = weakness_at(TASK)
-YES = AgentVerdict(accepted=True, completed=True, success=True, reward=1.0, actions=1)
-NO = AgentVerdict(accepted=False, completed=False, success=False, reward=0.0, actions=1, detail="Nothing was made.")
+YES = AgentValidation(accepted=True, completed=True, success=True, reward=1.0, actions=1)
+NO = AgentValidation(accepted=False, completed=False, success=False, reward=0.0, actions=1, detail="Nothing was made.")
 
 
 class Agent:
     """Gives the same result of every run, or raises it; keeps which drafts it was asked about."""
 
-    def __init__(self, result: AgentVerdict | Exception) -> None:
+    def __init__(self, result: AgentValidation | Exception) -> None:
         self._result = result
         self.asked: list[str] = []
 
-    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentVerdict:
+    async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentValidation:
         self.asked.append(draft.id)
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
 
 
-async def verdicts(folder: Path, mode: Any, agent: Agent, **verification: Any) -> dict[str, Verdict]:
-    """The verdicts on the three drafts, by the name of each."""
+async def verifications(folder: Path, mode: Any, agent: Agent, **verification: Any) -> dict[str, DraftVerification]:
+    """The verifications on the three drafts, by the name of each."""
     run = RunDirectory(folder)
     settings = RunSettings(
         verification=VerificationSettings(mode=mode, **verification),
@@ -76,7 +76,7 @@ async def verdicts(folder: Path, mode: Any, agent: Agent, **verification: Any) -
     write_json(stage.branch(CONTEXT.id).context, CONTEXT)
     write_jsonl(stage.branch(CONTEXT.id).drafts, [GOOD, LOOSE, HELD_OUT])
     await verify(BranchState(stage=iteration_stage(0), context_id=CONTEXT.id), Runtime(context=services))
-    found = read_jsonl(stage.branch(CONTEXT.id).verdicts, Verdict)
+    found = read_jsonl(stage.branch(CONTEXT.id).verdicts, DraftVerification)
     return {one.draft_id.removeprefix("draft-"): one for one in found}
 
 
@@ -94,11 +94,11 @@ async def verdicts(folder: Path, mode: Any, agent: Agent, **verification: Any) -
 )
 async def test_who_decides_and_for_which_reason(tmp_path: Path, mode, result, good, loose) -> None:
     agent = Agent(result)
-    found = await verdicts(tmp_path, mode, agent)
+    found = await verifications(tmp_path, mode, agent)
     assert (found["good"].reason, found["loose"].reason, found["held-out"].reason) == (good, loose, "sealed")
     assert found["good"].accepted is (good is None)
     assert agent.asked == ["draft-good", "draft-loose"], "a held-out task is shown to no model"
-    run = result if isinstance(result, AgentVerdict) else None
+    run = result if isinstance(result, AgentValidation) else None
     assert found["good"].agent == found["loose"].agent == run
     compared = ("accepted", "ungrounded_argument") if mode == "both" else (None, None)
     assert (found["good"].deterministic, found["loose"].deterministic) == compared
@@ -106,34 +106,34 @@ async def test_who_decides_and_for_which_reason(tmp_path: Path, mode, result, go
         assert found["good"].detail == "The validator did not complete it: Nothing was made."
 
 
-async def test_a_run_that_was_judged_is_not_paid_for_again(tmp_path: Path) -> None:
-    first = await verdicts(tmp_path, "both", Agent(YES))
+async def test_a_run_that_was_evaluated_is_not_paid_for_again(tmp_path: Path) -> None:
+    first = await verifications(tmp_path, "both", Agent(YES))
     again = Agent(NO)
-    assert await verdicts(tmp_path, "both", again) == first
+    assert await verifications(tmp_path, "both", again) == first
     assert again.asked == []
 
 
 async def test_with_verification_off_no_agent_is_asked(tmp_path: Path) -> None:
     agent = Agent(NO)
-    found = await verdicts(tmp_path, "agent", agent, enabled=False)
+    found = await verifications(tmp_path, "agent", agent, enabled=False)
     assert found["good"].accepted
     assert agent.asked == []
 
 
-async def test_without_an_agent_a_verdict_is_written_as_ever(tmp_path: Path) -> None:
-    plain = Verdict(draft_id="d", context_id="c", accepted=True)
+async def test_without_an_agent_a_result_is_written_as_ever(tmp_path: Path) -> None:
+    plain = DraftVerification(draft_id="d", context_id="c", accepted=True)
     assert {"agent", "deterministic"}.isdisjoint(plain.model_dump())
 
 
 def test_agreement_is_counted_over_what_both_were_asked_about() -> None:
-    def verdict(deterministic: str | None, agent: AgentVerdict | None) -> Verdict:
-        return Verdict(draft_id="d", context_id="c", accepted=False, deterministic=deterministic, agent=agent)
+    def verification(deterministic: str | None, agent: AgentValidation | None) -> DraftVerification:
+        return DraftVerification(draft_id="d", context_id="c", accepted=False, deterministic=deterministic, agent=agent)
 
     pairs = [("accepted", YES), ("accepted", YES), ("accepted", NO), ("no_effect", YES), ("no_effect", NO)]
-    found = [verdict(*pair) for pair in (*pairs, ("accepted", None), (None, None))]
+    found = [verification(*pair) for pair in (*pairs, ("accepted", None), (None, None))]
     counted = ValidationAgreement(both=2, replays_only=1, agent_only=1, neither=1, not_validated=1)
     assert agreement_of(found) == counted
     assert counted.words() == (
         "accepted by both 2, by the replays alone 1, by the agent alone 1, by neither 1; not carried out 1"
     )
-    assert agreement_of([verdict(None, YES)]) is None
+    assert agreement_of([verification(None, YES)]) is None

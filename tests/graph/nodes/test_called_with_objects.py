@@ -26,7 +26,7 @@ from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.settings import RunSettings
 from graph.state import BranchState, IterationState
 from memory.jsonl import derive_seed
-from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind, Verdict
+from memory.records import Draft, DraftVerification, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
 from training.settings import SignalSettings
@@ -169,8 +169,8 @@ async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: 
     assert update["finished"] == [CONTEXT.id]
     told = "accepted" if reason is None else f"refused, {reason}: "
     assert f"'make one new directory called \"reports\"': {told}" in update["digest"]["verify"][1]
-    (verdict,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, Verdict)
-    assert (verdict.accepted, verdict.reason) == (reason is None, reason)
+    (verification,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, DraftVerification)
+    assert (verification.accepted, verification.reason) == (reason is None, reason)
 
 
 def test_only_forks_resolve_a_path_to_services() -> None:

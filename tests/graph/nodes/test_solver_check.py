@@ -1,4 +1,4 @@
-"""The solver's rate in a verdict, and the gate: tables and properties, without a model."""
+"""The solver's rate in a verification, and the gate: tables and properties, without a model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from agents.settings import RoleSettings, RolesSettings
 from agents.spending import BudgetReached
 from environments.base import Environment
 from graph.nodes.verify import with_solver
-from memory.records import Draft, Verdict
+from memory.records import Draft, DraftVerification
 
 CHAT = RoleSettings(kind="chat", model="some-model")
 RATES = st.floats(min_value=0.0, max_value=1.0)
-ACCEPTED = Verdict(draft_id="draft-1", context_id="context-1", accepted=True)
-REFUSED = Verdict(draft_id="draft-1", context_id="context-1", accepted=False, reason="no_effect", detail="Nothing.")
+ACCEPTED = DraftVerification(draft_id="draft-1", context_id="context-1", accepted=True)
+REFUSED = DraftVerification(
+    draft_id="draft-1", context_id="context-1", accepted=False, reason="no_effect", detail="Nothing."
+)
 
 
 class Solver:
@@ -38,10 +40,10 @@ def settings(lowest: float | None = None, highest: float | None = None) -> Roles
     return RolesSettings(solver=CHAT, solver_min=lowest, solver_max=highest)
 
 
-async def check(solver: Solver, verdict: Verdict, roles: RolesSettings) -> Verdict:
+async def check(solver: Solver, verification: DraftVerification, roles: RolesSettings) -> DraftVerification:
     task = first_tasks()[0].model_dump(exclude={"id", "origin", "parents", "admitted_at"})
     draft = Draft(**task, id="draft-1", context_id="context-1")
-    return await with_solver(solver, draft, verdict, ENVIRONMENT, 0, roles)
+    return await with_solver(solver, draft, verification, ENVIRONMENT, 0, roles)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +57,11 @@ async def check(solver: Solver, verdict: Verdict, roles: RolesSettings) -> Verdi
     ],
 )
 async def test_the_rate_is_recorded_and_gates_where_a_gate_is_set(rate, lowest, highest, told) -> None:
-    ruled = await check(Solver(Solved(rate=rate, attempts=4)), ACCEPTED, settings(lowest, highest))
-    assert (ruled.solved, ruled.attempts) == (rate, 4)
-    assert ruled.accepted is (told is None)
-    assert ruled.reason == (None if told is None else "solver")
-    assert (told or "") in ruled.detail
+    checked = await check(Solver(Solved(rate=rate, attempts=4)), ACCEPTED, settings(lowest, highest))
+    assert (checked.solved, checked.attempts) == (rate, 4)
+    assert checked.accepted is (told is None)
+    assert checked.reason == (None if told is None else "solver")
+    assert (told or "") in checked.detail
 
 
 async def test_a_refused_draft_is_not_tried() -> None:
@@ -80,5 +82,5 @@ async def test_without_a_rate_a_gate_does_not_pass_and_a_record_says_why(refusal
 
 @given(rate=RATES, bounds=st.tuples(RATES, RATES).map(sorted))
 async def test_what_passes_lies_between_the_bounds(rate: float, bounds: list[float]) -> None:
-    ruled = await check(Solver(Solved(rate=rate, attempts=1)), ACCEPTED, settings(*bounds))
-    assert ruled.accepted is (bounds[0] <= rate <= bounds[1])
+    checked = await check(Solver(Solved(rate=rate, attempts=1)), ACCEPTED, settings(*bounds))
+    assert checked.accepted is (bounds[0] <= rate <= bounds[1])

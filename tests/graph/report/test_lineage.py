@@ -18,11 +18,11 @@ from graph.report.digest import (
     one_line,
     signal_words,
     task_words,
-    verdict_words,
+    verification_words,
     weakness_words,
 )
 from graph.report.lineage import Course, History
-from memory.records import PAPER_KINDS, Draft, FailureContext, Interaction, Trajectory, Verdict
+from memory.records import PAPER_KINDS, Draft, DraftVerification, FailureContext, Interaction, Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import load_tasks
 
@@ -57,9 +57,9 @@ def test_nothing_is_lost_and_refusals_are_kept(evolved: RunDirectory, history: H
     assert set(history.chains) == {one.id for one in read_jsonl(folder.contexts, FailureContext)}
     outcomes = [one for chain in history.chains.values() for one in chain.outcomes]
     assert {one.draft.id for one in outcomes} == {one.id for one in read_jsonl(folder.drafts, Draft)}
-    verdicts = {one.draft_id: one for one in read_jsonl(folder.verdicts, Verdict)}
-    assert all(one.verdict == verdicts[one.draft.id] for one in outcomes)
-    assert all((one.task is None) == (not verdicts[one.draft.id].accepted) for one in outcomes)
+    verifications = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
+    assert all(one.verification == verifications[one.draft.id] for one in outcomes)
+    assert all((one.task is None) == (not verifications[one.draft.id].accepted) for one in outcomes)
     explored = sum(len(chain.interactions) for chain in history.chains.values())
     assert explored == len(read_jsonl(folder.interactions, Interaction))
 
@@ -127,7 +127,7 @@ def test_every_record_has_one_line(history: History) -> None:
             weakness_words(chain.context),
             exploration_words(chain.interactions),
             *(draft_words(one.draft) for one in chain.outcomes),
-            *(verdict_words(one.verdict) for one in chain.outcomes),
+            *(verification_words(one.verification) for one in chain.outcomes),
             *(task_words(task) for task in chain.admitted),
             *(calls_words(turn) for task in chain.admitted for turn in task.reference),
         ]
@@ -135,9 +135,9 @@ def test_every_record_has_one_line(history: History) -> None:
         assert lines[0].startswith(chain.signal.kind)
         if chain.context.tool:
             assert chain.context.tool in lines[2]
-    refused = [one.verdict for chain in history.chains.values() for one in chain.outcomes if one.task is None]
-    assert all(one is not None and verdict_words(one).startswith(f"refused, {one.reason}") for one in refused)
-    assert verdict_words(None) == "not verified"
+    refused = [one.verification for chain in history.chains.values() for one in chain.outcomes if one.task is None]
+    assert all(one is not None and verification_words(one).startswith(f"refused, {one.reason}") for one in refused)
+    assert verification_words(None) == "not verified"
     assert set(REASONS) >= {one.reason for one in refused if one is not None}
     assert {chain.signal.kind for chain in history.chains.values() if chain.signal} <= set(PAPER_KINDS)
 

@@ -28,7 +28,7 @@ from graph.report.page import make_page
 from graph.report.page.data import effect, overview
 from graph.report.page.page import names_apart
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory, written
-from memory.records import Draft, FailureContext, Interaction, Measured, Signal, Trajectory, Verdict
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
 from memory.run import RunDirectory, append_jsonl, read_jsonl
 from memory.tasks import load_tasks
 from training.seal.diagnosis import turn_label
@@ -65,10 +65,10 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
     assert set(parts["stage-000"]["tasks"]) == {task.id for task in tasks if task.admitted_at == 0}
     shown = {one["id"]: one for chain in chains.values() for one in chain["drafts"]}
     assert set(shown) == {one.id for one in read_jsonl(folder.drafts, Draft)}
-    verdicts = read_jsonl(folder.verdicts, Verdict)
+    verifications = read_jsonl(folder.verdicts, DraftVerification)
     assert all(
         (shown[one.draft_id]["accepted"], shown[one.draft_id]["reason"]) == (one.accepted, one.reason)
-        for one in verdicts
+        for one in verifications
     )
     acts = {act[0] for chain in chains.values() for act in chain["interactions"]}
     assert acts == {one.id for one in read_jsonl(folder.interactions, Interaction)}
@@ -121,15 +121,15 @@ def test_figures_agree_with_the_records(evolved: RunDirectory, parts: dict[str, 
     assert sum(told["groups"][name] for name in ("none", "mixed", "solved", "faulted")) == len(groups)
     signals = read_jsonl(evolved.iteration(0).signals, Signal)
     assert {kind: count for kind, count in told["signals"].items() if count} == Counter(one.kind for one in signals)
-    verdicts = read_jsonl(evolved.iteration(0).verdicts, Verdict)
-    assert told["admitted"] == sum(one.accepted for one in verdicts)
-    assert sum(told["refused"].values()) == sum(not one.accepted for one in verdicts)
+    verifications = read_jsonl(evolved.iteration(0).verdicts, DraftVerification)
+    assert told["admitted"] == sum(one.accepted for one in verifications)
+    assert sum(told["refused"].values()) == sum(not one.accepted for one in verifications)
     edges = {(source, target): count for source, target, count in told["flow"]}
     for kind, count in Counter(one.kind for one in signals).items():
         assert sum(n for (source, _), n in edges.items() if source == f"signals:{kind}") == count
-    assert sum(n for (_, target), n in edges.items() if target == "drafts:drafts") == len(verdicts)
-    assert sum(n for (source, _), n in edges.items() if source == "drafts:drafts") == len(verdicts)
-    assert edges["verdicts:accepted", "tasks:admitted"] == told["admitted"]
+    assert sum(n for (_, target), n in edges.items() if target == "drafts:drafts") == len(verifications)
+    assert sum(n for (source, _), n in edges.items() if source == "drafts:drafts") == len(verifications)
+    assert edges["verifications:accepted", "tasks:admitted"] == told["admitted"]
     names = ["extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"]
     assert [node["name"] for node in told["nodes"]] == names
     ids = {
@@ -331,7 +331,7 @@ def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
 
 def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:
     told = overview(History.read(grown_run))["iterations"][0]["evaluation"]["after"]
-    score = Score.model_validate_json(grown_run.iteration(0).panel_after.read_text())
+    score = Score.model_validate_json(grown_run.iteration(0).evaluation_after.read_text())
     assert (told["success"], tuple(told["interval"]), told["n"]) == (score.success, score.widest, score.n)
 
 

@@ -156,7 +156,15 @@ def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) 
     assert chain.rollout is not None
     assert chain.signal is not None
     cards = page.evaluate("[...document.querySelectorAll('#drawer .card h3')].map((one) => one.textContent)")
-    order = ["Failed rollout", "Signal", "Reflection", "Exploration", "Drafts and verdicts", "The task", "Its groups"]
+    order = [
+        "Failed rollout",
+        "Signal",
+        "Reflection",
+        "Exploration",
+        "Drafts and verification",
+        "The task",
+        "Its groups",
+    ]
     assert [one for one in cards if one in order] == order
     told = text(page, "#drawer")
     for part in (first, chain.signal.id, chain.context.id, *(one.draft.id for one in chain.outcomes)):

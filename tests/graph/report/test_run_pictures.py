@@ -16,10 +16,10 @@ from graph.report.lineage import History
 from graph.report.record_tables import (
     context_table,
     costs_table,
+    deduplication_table,
     drafts_table,
     exploration_table,
     iterations_table,
-    judgement_table,
     lineage_table,
     rollout_table,
 )
@@ -167,8 +167,8 @@ def test_many_steps_share_points(history: History, monkeypatch: pytest.MonkeyPat
 
 
 def test_refusals_and_seconds_are_counted(history: History) -> None:
-    verdicts = [one.verdict for chain in history.chains.values() for one in chain.outcomes]
-    accepted = sum(one is not None and one.accepted for one in verdicts)
+    verifications = [one.verification for chain in history.chains.values() for one in chain.outcomes]
+    accepted = sum(one is not None and one.accepted for one in verifications)
     assert f"accepted: {accepted}" in refusals_chart(history).words
     assert "train: 12 s" in seconds_chart(history).words
 
@@ -200,8 +200,8 @@ def test_tables_of_a_chain_hold_its_records(history: History) -> None:
     assert all(call.name in shown for call in chain.weak.reference[0])
     assert chain.weak.turns[0] in shown
     assert chain.context.signature() in repr(context_table(chain.context))
-    assert "new" in repr(judgement_table(chain.judgement))
-    assert "not asked" in repr(judgement_table(None))
+    assert "new" in repr(deduplication_table(chain.deduplication))
+    assert "not asked" in repr(deduplication_table(None))
     assert len(drafts_table(chain).rows) == len(chain.outcomes)
     assert len(exploration_table(chain, limit=3).rows) == 3
     assert f"the first 3 of {len(chain.interactions)} actions" in exploration_table(chain, limit=3).caption

@@ -45,7 +45,7 @@ REPORT = Report(environment="bfcl", model="m", rendering="compact", scores=(AFTE
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of a compact policy whose graph has run and whose panel was scored, its first 40 tasks."""
+    """A run of a compact policy whose graph has run and whose evaluation set was scored, its first 40 tasks."""
     root = tmp_path_factory.mktemp("scored") / "run"
     run = make_run(root, "evaluation.set=templated-dev", "evaluation.limit=40")
     run_graph(run)
@@ -60,7 +60,7 @@ def summary_of(run: RunDirectory) -> Summary:
     return summarise(run, load_recipe(run.settings_path), 0)
 
 
-def test_the_panel_and_the_labels_of_what_was_scored(scored: RunDirectory) -> None:
+def test_the_evaluation_set_and_the_labels_of_what_was_scored(scored: RunDirectory) -> None:
     summary = summary_of(scored)
     assert summary.evaluation == ScoreChange(before=BEFORE, after=AFTER)
     assert summary.evaluation.words() == "0.250 -> 0.350, 95 %: 0.22-0.50, templated-dev, n=40"

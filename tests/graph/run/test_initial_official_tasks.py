@@ -48,13 +48,13 @@ def test_all_categories_have_the_training_indices_and_no_other(every_class: RunS
     assert sum(bool(task.withheld) for task in tasks) == sum(task.long_context for task in tasks) == 45
 
 
-def test_what_is_on_a_panel_is_refused_and_told(every_class: RunServices) -> None:
-    (sealed, *_) = load_category("miss_func", ("train",))
+def test_what_is_on_a_evaluation_set_is_refused_and_told(every_class: RunServices) -> None:
+    (held_out, *_) = load_category("miss_func", ("train",))
     told: list[str] = []
-    guarded = dataclasses.replace(every_class, held_out=frozenset({fingerprint(sealed.spec)}))
+    guarded = dataclasses.replace(every_class, held_out=frozenset({fingerprint(held_out.spec)}))
     tasks = _official(guarded, told.append)
-    assert sealed.id not in {task.id for task in tasks}
-    assert any(line.startswith(f"tasks.initial: {sealed.id}: sealed: ") for line in told)
+    assert held_out.id not in {task.id for task in tasks}
+    assert any(line.startswith(f"tasks.initial: {held_out.id}: sealed: ") for line in told)
 
 
 def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:

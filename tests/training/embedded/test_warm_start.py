@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.panels import load_set
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint
 from memory.records import Measured, Task
 from memory.run import write_jsonl
@@ -196,7 +196,7 @@ def test_refuses_a_held_out_task_in_disguise(tmp_path: Path) -> None:
         refuse_held_out(tmp_path / "tasks.jsonl", learnt, BFCLEnvironment())
 
 
-def test_the_panels_that_are_published_are_asked(tmp_path: Path) -> None:
+def test_the_evaluation_sets_that_are_published_are_asked(tmp_path: Path) -> None:
     assert read_tasks(tasks_file(tmp_path, made_tasks())) == list(made_tasks())
     published = demonstrations._held_out("bfcl")
     assert fingerprint(load_set("templated-dev")[0].spec) in published

@@ -66,7 +66,7 @@ def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch
         written = [token for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
         assert played.policy.tokenizer.decode(written) == "A @pwd\nA end\n"
         assert [logprob for logprob, own in zip(row.logprobs, row.mask, strict=True) if own] == [-1.0] * len(written)
-    assert (played.batch.lent, played.weights) == (frozenset(), None)
+    assert (played.batch.demonstrations, played.weights) == (frozenset(), None)
     assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
 
 
@@ -89,7 +89,7 @@ def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> N
 
 
 def test_a_turn_that_begins_past_the_limit_has_no_token() -> None:
-    from training.grpo.lending import TokenRow
+    from training.grpo.off_policy_demonstrations import TokenRow
 
     row = TokenRow([1], [5, 6, 7, 8], [-1.0] * 4, [1, 0, 1, 1], (0, 1, 3))
     assert row.cut_to(2) == TokenRow([1], [5, 6], [-1.0] * 2, [1, 0], (0, 1, 2))
@@ -104,7 +104,7 @@ def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
     assert step(starter, "A end\n").batch.references == ((),) * PARTS
 
 
-def test_an_episode_stops_at_its_limit_of_messages_and_is_judged_by_what_was_done(starter: Path) -> None:
+def test_an_episode_stops_at_its_limit_of_messages_and_is_evaluated_by_what_was_done(starter: Path) -> None:
     cut = step(starter, "A @pwd\n", "A end\n", max_episode_steps=1).trajectories
     assert {turn.stop_reason for one in cut for turn in one.turns} == {StopReason.EPISODE_STEPS}
     assert [one.reward for one in cut] == [1.0] * K + [0.0] * K

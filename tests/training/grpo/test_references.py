@@ -1,4 +1,4 @@
-"""References said in a policy's own format: ids, masks and verdicts, in the compact and in chat renderings."""
+"""References said in a policy's own format: ids, masks and results, in the compact and in chat renderings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_chat_template_says_every_call_and_every_end(chat: Policy, make) -> No
 
 
 def _runs(ids, mask):
-    """Stretches of ids with equal mask. No two messages touch: something is always heard between them."""
+    """Stretches of ids with equal mask. No two messages touch: something is always readable between them."""
     stretches: list[tuple[list[int], int]] = []
     for token, written in zip(ids, mask, strict=True):
         if not stretches or stretches[-1][1] != written:

@@ -1,4 +1,4 @@
-"""Reward: verdict first, length cost second."""
+"""Reward: result first, length cost second."""
 
 import struct
 from pathlib import Path

@@ -60,10 +60,10 @@ def test_weights_are_bounded_and_know_no_order(attempts, newest, floor, data):
     assert weights == learnability(data.draw(st.permutations(IDS)), data.draw(st.permutations(attempts)), newest, floor)
 
 
-def ruling(attempts, iteration, ids=("a", "spare", "other"), **changes):
+def status(attempts, iteration, ids=("a", "spare", "other"), **changes):
     given = {"newest": 2, "above": 1.0, "retest_every": 3, "at_least": 1} | changes
-    ruled = retire(ids, attempts, iteration=iteration, **given)
-    return next(name for name in ("active", "retested", "resting") if "a" in getattr(ruled, name))
+    retired = retire(ids, attempts, iteration=iteration, **given)
+    return next(name for name in ("active", "retested", "resting") if "a" in getattr(retired, name))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def ruling(attempts, iteration, ids=("a", "spare", "other"), **changes):
     ],
 )
 def test_who_rests_and_who_is_tested_again(successes, iteration, expected):
-    assert ruling(at("a", *successes), iteration) == expected
+    assert status(at("a", *successes), iteration) == expected
 
 
 def test_the_threshold_is_a_success_rate():
-    assert ruling(at("a", 0.875, 1.0), 2, above=0.8) == "resting"
-    assert ruling(at("a", 0.75, 1.0), 2, above=0.8) == "active"
+    assert status(at("a", 0.875, 1.0), 2, above=0.8) == "resting"
+    assert status(at("a", 0.75, 1.0), 2, above=0.8) == "active"
 
 
 def test_a_step_keeps_as_many_tasks_as_it_needs_longest_untried_first():
     made = [*at("a", 1.0, 1.0, first_iteration=1), *at("b", 1.0, 1.0), *at("c", 1.0, 1.0, first_iteration=2)]
     for at_least, active in ((0, ""), (1, "b"), (2, "ba"), (3, "bac"), (9, "bac")):
-        ruled = retire("abc", made, newest=2, above=1.0, retest_every=9, iteration=4, at_least=at_least)
-        assert ruled.active == set(active)
-        assert ruled.resting == set("abc") - set(active)
+        retired = retire("abc", made, newest=2, above=1.0, retest_every=9, iteration=4, at_least=at_least)
+        assert retired.active == set(active)
+        assert retired.resting == set("abc") - set(active)
 
 
 @given(
@@ -107,14 +107,14 @@ def test_a_step_keeps_as_many_tasks_as_it_needs_longest_untried_first():
     data=st.data(),
 )
 def test_every_task_has_one_standing(attempts, newest, above, every, at_least, data):
-    def ruled(ids, made):
+    def retired(ids, made):
         return retire(ids, made, newest=newest, above=above, retest_every=every, iteration=6, at_least=at_least)
 
-    standing = ruled(IDS, attempts)
+    standing = retired(IDS, attempts)
     parts = (standing.active, standing.retested, standing.resting)
     assert sorted(task_id for part in parts for task_id in part) == IDS
     assert len(standing.active) >= min(at_least, len(IDS))
-    assert standing == ruled(data.draw(st.permutations(IDS)), data.draw(st.permutations(attempts)))
+    assert standing == retired(data.draw(st.permutations(IDS)), data.draw(st.permutations(attempts)))
     for task_id in standing.retested | standing.resting:
         made = sorted((one for one in attempts if one.task_id == task_id), key=lambda one: one.step)[-newest:]
         assert len(made) == newest

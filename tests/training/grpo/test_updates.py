@@ -227,7 +227,7 @@ def test_rows_without_an_advantage_are_scored_without_a_gradient(
 
 
 def test_a_references_loss_is_shared_by_the_groups_of_its_update(played: SimpleNamespace, monkeypatch) -> None:
-    from training.grpo.lending import TokenRow, written_logps
+    from training.grpo.off_policy_demonstrations import TokenRow, written_logps
 
     trainer, update = played.trainer, played.updates[0]
     prompt = update["prompt_ids"][0][update["prompt_mask"][0].bool()].tolist()

@@ -71,7 +71,7 @@ def test_the_trainer_scores_what_was_sampled_by_the_distribution_that_it_was_sam
 
 
 def test_withheld_tokens_get_no_gradient(starter: Path) -> None:
-    from training.grpo.lending import TokenRow
+    from training.grpo.off_policy_demonstrations import TokenRow
     from training.grpo.withheld import Withheld
     from training.rollout.policy import load_policy
 
@@ -97,6 +97,6 @@ def test_withheld_tokens_get_no_gradient(starter: Path) -> None:
     assert Withheld.of([rows[0].cut_to(0), TokenRow([1], [2], [0.0], [1], (0,))][1:], 20, torch.device("cpu")) is None
 
 
-def test_references_are_not_lent_to_rollouts_that_are_held_to_tools() -> None:
+def test_references_are_not_given_to_rollouts_that_are_held_to_tools() -> None:
     with pytest.raises(ValueError, match="remove one of the two"):
         TrainingSettings.model_validate({"held_to_tools": True, "experimental": {"lend_reference": "supervised"}})

@@ -97,7 +97,7 @@ def test_an_episode_is_the_templates_own_conversation_with_what_was_sampled(
         mask.extend([1] * len(message))
         return dialogue.parse(message)
 
-    def hear(suffix: list[int]) -> None:
+    def observe(suffix: list[int]) -> None:
         before = list(ids)
         ids.extend(suffix)
         mask.extend([0] * len(suffix))
@@ -112,11 +112,11 @@ def test_an_episode_is_the_templates_own_conversation_with_what_was_sampled(
             messages.append({"role": "assistant", "content": head, "tool_calls": entries})
             answers = [f'{{"n": {i}}}' for i in range(len(calls))]
             messages += [{"role": "tool", "content": answer} for answer in answers]
-            hear(dialogue.observe([seen(answer) for answer in answers]))
+            observe(dialogue.observe([seen(answer) for answer in answers]))
         assert sample(said) == EndTurn(text=said)
         messages.append({"role": "assistant", "content": said})
         messages.append({"role": "user", "content": question})
-        hear(dialogue.next_turn(turn(question, index), tools))
+        observe(dialogue.next_turn(turn(question, index), tools))
 
     at_once = rendered.tokenizer.apply_chat_template(
         messages, tools=[tool_schema(tool) for tool in tools], add_generation_prompt=True, tokenize=False, **options

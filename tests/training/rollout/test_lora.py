@@ -22,7 +22,7 @@ from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.jsonl import derive_seed
 from memory.run import PolicyDirectory
-from training.rollout.policy import PolicyCard, load_policy, load_starter
+from training.rollout.policy import PolicyCard, load_initial_policy, load_policy
 from training.settings import LoraSettings, PolicySettings
 
 CARD = PolicyDirectory.card.name
@@ -251,9 +251,9 @@ def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_pa
     with pytest.raises(InputError, match=r"policy\.lora\.target_modules: qwen3 has no module query: name some"):
         train(rounds.starter, tmp_path, policy={"lora": LORA | {"target_modules": ["q_proj", "query"]}})
     with pytest.raises(InputError, match=r"policy\.path: .* is a LoRA adapter and a round starts from a whole model"):
-        load_starter(PolicySettings(path=str(rounds.checkpoint), device="cpu"))
+        load_initial_policy(PolicySettings(path=str(rounds.checkpoint), device="cpu"))
     with pytest.raises(InputError, match=r"policy\.thinking: .* has no chat template"):
-        load_starter(PolicySettings(path=str(rounds.starter), device="cpu", thinking=False))
+        load_initial_policy(PolicySettings(path=str(rounds.starter), device="cpu", thinking=False))
     with pytest.raises(ValidationError, match="target_modules names no layer"):
         LoraSettings(target_modules=())
     orphan = tmp_path / "orphan"

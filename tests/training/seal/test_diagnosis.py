@@ -157,7 +157,7 @@ def test_documented_defaults_and_the_order_of_choices_make_no_other_call():
     assert found(task, again) == [(0, L.PASS, None), (1, L.STATE_MISMATCH, C.WRONG_ARGUMENT)]
 
 
-def test_infrastructure_errors_and_lent_references_have_no_diagnosis():
+def test_infrastructure_errors_and_demonstrations_have_no_diagnosis():
     task = task_of([FUEL])
     played = acted(task, [FUEL])
     crashed = played.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "worker died"})
@@ -197,7 +197,7 @@ def test_the_order_of_the_decision_is_that_of_the_labels(checks):
 
 
 def batch():
-    """Two turns; four rollouts that were judged, one that was not."""
+    """Two turns; four rollouts that were evaluated, one that was not."""
     task = task_of([], [LIGHTS])
     played = [
         acted(task, [], [LIGHTS]),
@@ -209,7 +209,7 @@ def batch():
     return task, [*played, crashed]
 
 
-def test_the_profile_counts_turns_and_the_verdicts_of_their_trajectories():
+def test_the_profile_counts_turns_and_the_results_of_their_trajectories():
     task, trajectories = batch()
     profile = failure_profile([diagnose(one, task, TOOLS) for one in trajectories], trajectories)
     assert (profile.trajectories, profile.left_out, profile.turns) == (4, 1, 8)

@@ -128,7 +128,7 @@ def counted(steps: tuple[Step, ...]) -> tuple[int, int]:
 
 
 def checked(steps: tuple[Step, ...], *failures: str) -> Outcome:
-    """The verdict on an official task of three checks, of which these fail."""
+    """The result on an official task of three checks, of which these fail."""
     names = {ANSWER: NO_OP_FAIL, PLANTED: NO_OP_FAIL, UNTOUCHED: "no_op_pass"}
     made = {name: Check(requirement=name, label=label) for name, label in names.items()}
     evaluation = Evaluation(
@@ -177,7 +177,7 @@ def world(*trees: str, status: str | None = "success") -> Difference:
 
 
 def compared(steps: tuple[Step, ...], end: Difference) -> Outcome:
-    """The verdict on a task of ours that wants an oak."""
+    """The result on a task of ours that wants an oak."""
     calls, malformed = counted(steps)
     wanted = ReferenceTurn(calls=2, error=False, end=world("oak"))
     return against_reference([PlayedTurn(calls=calls, malformed=malformed, end=end)], [wanted], 1)

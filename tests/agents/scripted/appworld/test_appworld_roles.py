@@ -1,4 +1,4 @@
-"""The scripted roles in the made world: they sign in, reach what they aim at, and their drafts are verified."""
+"""The scripted roles in the synthetic world: they sign in, reach what they aim at, and their drafts are verified."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_its_drafts_hold_and_say_what_to_do(environment: AppWorldEnvironment) ->
     calls = [call.name for call in first.reference[0]]
     assert calls[-2:] == ["simple_note.delete_note", "supervisor.complete_task"]
     assert 'the note with title "' in first.turns[0]
-    ruling = verify(first, environment, (), (), VerificationSettings(max_calls=8))
-    assert ruling.accepted, ruling.detail
+    result = verify(first, environment, (), (), VerificationSettings(max_calls=8))
+    assert result.accepted, result.detail
 
 
 def test_the_unguided_explorer_acts_alike_and_aims_anywhere(environment: AppWorldEnvironment) -> None:

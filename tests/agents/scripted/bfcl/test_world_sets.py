@@ -8,8 +8,8 @@ from agents.scripted.bfcl import world_sets
 from agents.scripted.bfcl.world_sets import found_tasks, held_out_starts, main
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices
-from environments.bfcl.templated import panels
-from environments.bfcl.templated.panels import FAMILIES, load_set, set_names
+from environments.bfcl.templated import evaluation_sets
+from environments.bfcl.templated.evaluation_sets import FAMILIES, load_set, set_names
 
 ENVIRONMENT = BFCLEnvironment()
 FUNCTIONS = ("place_order", "lockDoors", "post_tweet")
@@ -19,8 +19,8 @@ FUNCTIONS = ("place_order", "lockDoors", "post_tweet")
 def few(monkeypatch):
     monkeypatch.setattr(world_sets, "tool_names", lambda classes: FUNCTIONS)
     monkeypatch.setattr(world_sets, "STARTS", {"dev": 1, "test": 1})
-    monkeypatch.setattr(panels, "human_slices", lambda *_, **__: ())
-    monkeypatch.setattr(panels, "human_pairs", lambda *_, **__: ())
+    monkeypatch.setattr(evaluation_sets, "human_slices", lambda *_, **__: ())
+    monkeypatch.setattr(evaluation_sets, "human_pairs", lambda *_, **__: ())
 
 
 def test_start_states_are_those_of_the_held_out_split() -> None:
@@ -45,12 +45,12 @@ def test_what_is_found_has_the_form_of_its_family_and_is_found_again(few) -> Non
 
 @pytest.mark.slow
 def test_the_command_makes_sets_that_load_and_replaces_none(few, tmp_path, monkeypatch, capsys) -> None:
-    options = ["--folder", str(tmp_path), "--panel", "world-dev", "--panel", "world-turns-dev"]
+    options = ["--folder", str(tmp_path), "--set", "world-dev", "--set", "world-turns-dev"]
     main(options)
     told = capsys.readouterr().out
     assert "world-dev: " in told
     assert "source: explored" in told
-    monkeypatch.setattr(panels, "sets_folder", lambda environment: tmp_path)
+    monkeypatch.setattr(evaluation_sets, "sets_folder", lambda environment: tmp_path)
     for name in ("world-dev", "world-turns-dev"):
         tasks = load_set(name)
         assert tasks
@@ -62,5 +62,5 @@ def test_the_command_makes_sets_that_load_and_replaces_none(few, tmp_path, monke
 
 def test_the_first_families_are_not_made_here() -> None:
     with pytest.raises(SystemExit, match=r"^2$"):
-        main(["--panel", "templated-dev"])
+        main(["--set", "templated-dev"])
     assert "templated-dev" in set_names()

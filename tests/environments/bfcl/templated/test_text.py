@@ -121,7 +121,7 @@ def test_a_forced_call_is_not_said_and_the_rest_is():
         assert "brake" not in text
 
 
-@pytest.mark.parametrize("wordings", ["train", "panel"])
+@pytest.mark.parametrize("wordings", ["train", "evaluation"])
 def test_equal_seeds_give_equal_text_and_other_seeds_other_text(wordings):
     task = spec([CD, CAT], [FUEL, LOCK])
     texts = [render_task(ENVIRONMENT, task, wordings, random.Random(seed)).turns for seed in (*range(30), 0)]
@@ -130,19 +130,19 @@ def test_equal_seeds_give_equal_text_and_other_seeds_other_text(wordings):
     assert all(len(turns) == 2 for turns in texts)
 
 
-def test_panels_and_training_never_say_the_same():
+def test_evaluation_sets_and_training_never_say_the_same():
     task = spec([CAT])
     said = {
         split: {render_task(ENVIRONMENT, task, split, random.Random(seed)).turns for seed in range(200)}
-        for split in ("train", "panel")
+        for split in ("train", "evaluation")
     }
-    assert (len(said["train"]), len(said["panel"])) == (6, 3)
-    assert not said["train"] & said["panel"]
+    assert (len(said["train"]), len(said["evaluation"])) == (6, 3)
+    assert not said["train"] & said["evaluation"]
 
 
 def test_every_connective_is_used():
     task = spec([FUEL, call("setHeadlights", mode="on")])
-    texts = [render_task(ENVIRONMENT, task, "panel", random.Random(seed)).turns[0] for seed in range(60)]
+    texts = [render_task(ENVIRONMENT, task, "evaluation", random.Random(seed)).turns[0] for seed in range(60)]
     assert all(any(connective in text for text in texts) for connective in CONNECTIVES)
 
 
@@ -176,7 +176,9 @@ def test_a_call_with_an_undocumented_parameter_is_refused():
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(documented_calls(), min_size=1, max_size=3), st.sampled_from(["train", "panel"]), st.integers(0, 999))
+@given(
+    st.lists(documented_calls(), min_size=1, max_size=3), st.sampled_from(["train", "evaluation"]), st.integers(0, 999)
+)
 @pytest.mark.slow
 def test_no_rendered_text_names_a_function_or_parameter(calls, wordings, seed):
     """Ten renderings an example: thousands of texts."""

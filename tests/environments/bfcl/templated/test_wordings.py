@@ -1,4 +1,4 @@
-"""Wordings: enough of them for every shape, panels apart from training, no names, and values that can be read back."""
+"""Wordings: enough of them for every shape, those of evaluation apart from training, values that can be read back."""
 
 import random
 import re
@@ -29,7 +29,7 @@ from environments.task_text import CONNECTIVES
 
 SHAPES = tuple(shapes())
 WORLD_SHAPES = (*SHAPES, *shapes(OTHER_TOOLS))
-SPLITS = ("train", "panel")
+SPLITS = ("train", "evaluation")
 
 
 def template_words(texts):
@@ -50,12 +50,12 @@ def test_the_forbidden_names_are_those_of_the_documentation():
 
 
 @pytest.mark.parametrize("call", WORLD_SHAPES, ids=shape_of)
-def test_every_shape_has_wordings_for_training_and_others_for_panels(call):
-    train, panel = (templates(call, split) for split in SPLITS)
+def test_every_shape_has_wordings_for_training_and_others_for_evaluation_sets(call):
+    train, evaluation = (templates(call, split) for split in SPLITS)
     assert len(set(train)) >= 3
-    assert len(set(panel)) >= 2
-    assert not set(train) & set(panel)
-    assert template_words(panel) <= template_words(train)
+    assert len(set(evaluation)) >= 2
+    assert not set(train) & set(evaluation)
+    assert template_words(evaluation) <= template_words(train)
 
 
 @pytest.mark.parametrize("call", WORLD_SHAPES, ids=shape_of)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from environments.appworld.made_world.plan import WorldPlan
-from environments.appworld.made_world.scenario import Scenario, Variant, first_variants, people_from
+from environments.appworld.synthetic_world.plan import WorldPlan
+from environments.appworld.synthetic_world.scenario import Scenario, Variant, first_variants, people_from
 
 _TITLES = ("Paint colours", "Packing list", "Car service")
 _CONTENTS = ("sage green for the hall", "passport, charger, raincoat", "oil and brakes on Friday")

@@ -1,4 +1,4 @@
-"""The made world on disk: what the worker's root lacks, that a build is reproducible, and that the package reads it."""
+"""The synthetic world: what the worker's root lacks, that a build is reproducible, and that the package reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.solutions import solve
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.installation import REPOSITORY, Installation, find_installation
-from environments.appworld.made_world.build import write_blind_root
+from environments.appworld.synthetic_world.build import write_blind_root
 from environments.base import InputError
 
 BUILD_LIMIT = 900  # seconds; it takes 45 on two free cores
@@ -76,7 +76,7 @@ def test_every_check_is_labelled_and_doing_nothing_fails_one(made: Installation)
         assert json.loads((folder / "ground_truth" / "metadata.json").read_text())["num_api_calls"] >= 4
 
 
-def test_the_packages_own_command_agrees_with_the_judge(
+def test_the_packages_own_command_agrees_with_the_evaluator(
     engine: AppWorldEngine, made: Installation, tmp_path: Path
 ) -> None:
     """``appworld evaluate`` on what worlds saved: two scenarios, one solved wholly, one in two of three variants."""
@@ -110,7 +110,7 @@ _IDS = [f"made{scenario}_{variant}" for scenario in ("01", "03") for variant in 
 def test_another_build_gives_every_file_again(made: Installation, tmp_path: Path) -> None:
     world = tmp_path / "again"
     subprocess.run(
-        [made.python, "-W", "ignore", "-m", "environments.appworld.made_world.build", "--world", str(world)],
+        [made.python, "-W", "ignore", "-m", "environments.appworld.synthetic_world.build", "--world", str(world)],
         cwd=REPOSITORY,
         check=True,
         capture_output=True,

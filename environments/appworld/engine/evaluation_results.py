@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def told(report: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def without_traces(report: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
     """Return the part of the evaluation ``report`` that may leave the process: traces hold expected values."""
     return {
         "success": bool(report.success),

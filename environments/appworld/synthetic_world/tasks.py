@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
-from environments.appworld.made_world.plan import WorldPlan
-from environments.appworld.made_world.scenario import Scenario, Variant
+from environments.appworld.synthetic_world.plan import WorldPlan
+from environments.appworld.synthetic_world.scenario import Scenario, Variant
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place
 SPLITS = ("train", "dev", "test_normal", "test_challenge")  # the package's; a synthetic world has tasks in two of them

@@ -1,4 +1,4 @@
-"""Build a synthetic world, or a blind root: ``python -m environments.appworld.made_world.build``.
+"""Build a synthetic world, or a blind root: ``python -m environments.appworld.synthetic_world.build``.
 
 Run it with the AppWorld virtual environment's Python in the repository's folder. It writes ``WORLD/full`` (everything)
 and ``WORLD/blind`` (no ground truth), the latter also beside downloaded data: agents' code runs on the blind root, a
@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 from environments.appworld.engine.package import settle, use_root
-from environments.appworld.made_world import everyday_scenarios, music_and_money_scenarios
-from environments.appworld.made_world.base_databases import write_base_databases
-from environments.appworld.made_world.labels import UnsolvableTask, label_tasks
-from environments.appworld.made_world.plan import make_plan
-from environments.appworld.made_world.tasks import write_tasks
+from environments.appworld.synthetic_world import everyday_scenarios, music_and_money_scenarios
+from environments.appworld.synthetic_world.base_databases import write_base_databases
+from environments.appworld.synthetic_world.labels import UnsolvableTask, label_tasks
+from environments.appworld.synthetic_world.plan import make_plan
+from environments.appworld.synthetic_world.tasks import write_tasks
 
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")
@@ -84,7 +84,7 @@ def build(world: Path, seed: int) -> None:
     write_base_databases(data, make_plan(seed))
     ids = write_tasks(data, make_plan(seed), SCENARIOS)
     settle()
-    with tempfile.TemporaryDirectory(prefix="made-world-") as outputs:
+    with tempfile.TemporaryDirectory(prefix="synthetic-world-") as outputs:
         label_tasks(data, ids, Path(outputs))
     write_blind_root(unfinished / "full", unfinished / "blind")
     unfinished.rename(world)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from environments.appworld.made_world.plan import ARTISTS, PAYMENTS, WorldPlan
-from environments.appworld.made_world.scenario import Scenario, Variant, first_variants, people_from
+from environments.appworld.synthetic_world.plan import ARTISTS, PAYMENTS, WorldPlan
+from environments.appworld.synthetic_world.scenario import Scenario, Variant, first_variants, people_from
 
 
 def _like_a_playlist(plan: WorldPlan) -> Iterator[Variant]:

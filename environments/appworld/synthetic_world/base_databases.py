@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.made_world.content import CONTENT, Owners
-from environments.appworld.made_world.plan import WorldPlan
+from environments.appworld.synthetic_world.content import CONTENT, Owners
+from environments.appworld.synthetic_world.plan import WorldPlan
 
 MAIL_APPS = ("amazon", "file_system", "spotify", "venmo", "gmail", "splitwise", "simple_note", "todoist")
 PHONE_APP = "phone"

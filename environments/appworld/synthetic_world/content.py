@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from environments.appworld.made_world.plan import ARTISTS, SONGS_AN_ALBUM, WorldPlan
+from environments.appworld.synthetic_world.plan import ARTISTS, SONGS_AN_ALBUM, WorldPlan
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ world-turns    the same of two user turns, 2 to 6 calls
 
 The first three use GorillaFileSystem and VehicleControlAPI. Human paths call 75 of the 128 functions in the split test
 and 44 in dev, so the families of the world join their slices with tasks that exploration found from the same start
-states (``agents.scripted.bfcl.world_sets`` makes them); the stratum ``source`` tells them apart. A set of the world is
+states (``agents.scripted.bfcl.world_sets`` makes them); the stratum ``source`` separates them. A set of the world is
 not a uniform sample: its tasks are taken in turn over the functions (each task belongs to the rarest function of its
 reference), then over lengths, human ones first, so that no function that verifies is left out.
 
@@ -22,9 +22,9 @@ raises a signal: "turns" holds tasks with a cause of failure that no signal moni
 the human paths of its split that verifies, or a uniform sample of them where there are more than the limit. The order
 of every set is random, so that the first n tasks are a uniform sample of it.
 
-Run ``python -m environments.bfcl.templated.panels`` to make the files of the first three families in ``panels/``: ids
-and strata, not tasks. A task that exploration found cannot be cut from the official data, so its calls are in the file,
-compressed so that nobody reads them by accident.
+Run ``python -m environments.bfcl.templated.evaluation_sets`` to make the files of the first three families in
+``panels/``: ids and strata, not tasks. A task that exploration found cannot be cut from the official data, so its calls
+are in the file, compressed so that they are not read by accident.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ RARE_BELOW = 5
 
 
 class Family(NamedTuple):
-    """What the tasks of a family's two sets are cut from.
+    """The source of the tasks of a family's two sets.
 
     ``lengths``: calls of a reference. ``two_turns``: the tasks have two user turns. ``explored``: tasks that
     exploration found join the slices of human paths.
@@ -259,19 +259,19 @@ def write_set(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the files of every set and print their names. Exit status: 0, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
-        prog="python -m environments.bfcl.templated.panels", description="Make the fixed evaluation sets."
+        prog="python -m environments.bfcl.templated.evaluation_sets", description="Make the fixed evaluation sets."
     )
     parser.add_argument("--force", action="store_true", help="replace the files that exist")
     parser.add_argument("--seed", type=int, default=0, help="seed of sample, order and wordings (default 0)")
     cut = tuple(name for name in set_names() if not family_of(name).explored)
-    parser.add_argument("--panel", action="append", choices=cut, help="this one only; may be repeated")
+    parser.add_argument("--set", action="append", dest="sets", choices=cut, help="this one only; may be repeated")
     parser.add_argument("--folder", type=Path, default=sets_folder(ENVIRONMENT), help="where to write")
     options = parser.parse_args(arguments)
     from environments.bfcl.environment import BFCLEnvironment
 
     with exit_statuses():
         environment = BFCLEnvironment(TEMPLATED_CLASSES)
-        for name in options.panel or cut:
+        for name in options.sets or cut:
             file, tasks = make_set(name, environment, options.seed)
             paths = write_set(options.folder, file, tasks, force=options.force)
             describe(file, tasks)
@@ -334,7 +334,7 @@ def _rebuild(name: str, entries: Sequence[SetEntry]) -> tuple[TemplatedSetTask, 
             id=f"{name}-{entry.index}-{'' if entry.explored is None else 'x'}{entry.start}-{entry.length}",
             cluster=str(first[begin]),
             strata=entry.strata,
-            spec=render_turns(spec, _by_turn(entry), "panel", random.Random(entry.wording_seed)),
+            spec=render_turns(spec, _by_turn(entry), "evaluation", random.Random(entry.wording_seed)),
         )
         for entry, spec, begin in zip(entries, bare, begins, strict=True)
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from environments.appworld.made_world.plan import Person, WorldPlan
+from environments.appworld.synthetic_world.plan import Person, WorldPlan
 
 VARIANTS = 3
 

@@ -1,4 +1,4 @@
-"""Off-policy demonstrations: references lent to groups without any success, and how a policy is scored on them.
+"""Off-policy demonstrations: references for groups without any success, and how a policy is scored on them.
 
 The rewards of a group that never succeeds are all equal, so that its advantages are zero and a behaviour that the
 policy never samples never rises. Every task of the set has a verified reference, and two estimators use it (our choice,
@@ -12,8 +12,8 @@ unbiased estimate would weight the reference by its probability under the policy
 K - 1 failures are pushed down each time and no success of the policy's own balances that: at large learning rates their
 probability mass goes anywhere. The KL term counts the reference's tokens as sampled ones.
 
-``supervised`` leaves the rollouts unchanged and adds ``lend_weight`` times the mean loss per written token of each lent
-reference, divided by the number of groups in an update, so that one reference pulls equally hard however many are lent.
+``supervised`` leaves the rollouts unchanged and adds ``lend_weight`` times the mean loss per written token of each
+reference, divided by the number of groups in an update, so that a reference's gradient does not depend on their number.
 With several updates per step the references are dealt to them, not necessarily with their groups.
 
 Import this module late: it needs torch.
@@ -31,7 +31,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from memory.jsonl import derive_seed
 from memory.records import Task, Trajectory
 
-LENDABLE = frozenset({"seed", "evolved", "given"})
+DEMONSTRABLE = frozenset({"seed", "evolved", "given"})
 """Origins of tasks whose references are verified and may be learnt from; held-out and official tasks' may not."""
 
 
@@ -67,19 +67,19 @@ class TokenRow:
         )
 
 
-def groups_to_lend(
+def groups_to_demonstrate(
     trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], size: int, at_most: int | None, seed: int
 ) -> tuple[int, ...]:
-    """Return the groups of a step that are lent their reference, ascending; group ``n`` is the ``n``-th ``size`` rows.
+    """Return the groups of a step that get their reference, ascending; group ``n`` is the ``n``-th ``size`` rows.
 
-    They have no success, a rollout without an infrastructure error, and a task whose origin is LENDABLE. Of more than
-    ``at_most`` such groups, ``seed`` draws which.
+    They have no success, a rollout without an infrastructure error, and a task whose origin is DEMONSTRABLE. Of more
+    than ``at_most`` such groups, ``seed`` draws which.
     """
     groups = [trajectories[start : start + size] for start in range(0, len(trajectories), size)]
     without = [
         number
         for number, group in enumerate(groups)
-        if tasks[group[0].task_id].origin in LENDABLE
+        if tasks[group[0].task_id].origin in DEMONSTRABLE
         and any(one.infrastructure_error is None for one in group)
         and not any(one.success for one in group)
     ]

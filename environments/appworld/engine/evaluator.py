@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.differences import told_difference
+from environments.appworld.engine.differences import serialized_difference
+from environments.appworld.engine.evaluation_results import without_traces
 from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import parsed
-from environments.appworld.engine.verdicts import told
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
 
 _CHANGES = re.compile(r"[a-z_]{1,40}\.jsonl")
@@ -31,7 +31,7 @@ def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
     from appworld.evaluator import evaluate_task
 
     _unpack(task_id, saved)
-    return told(evaluate_task(task_id, experiment_name=str(Path.cwd()), save_report=False))
+    return without_traces(evaluate_task(task_id, experiment_name=str(Path.cwd()), save_report=False))
 
 
 def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
         from_db_home_path=str(_unpack(task_id, saved)),
         load_apps=task.allowed_apps,
     )
-    return told_difference(task.model_collection, end, memory)
+    return serialized_difference(task.model_collection, end, memory)
 
 
 def _unpack(task_id: str, saved: dict[str, str]) -> Path:
@@ -98,7 +98,7 @@ def _warm(root: Path) -> None:
 
 
 def operations() -> dict[str, Operation]:
-    """Return the operations of a child of the judge."""
+    """Return the operations of a child of the evaluator."""
     return {"evaluate": evaluate, "difference": difference}
 
 

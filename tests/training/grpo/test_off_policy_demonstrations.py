@@ -1,4 +1,4 @@
-"""References lent to groups without any success: which, in whose place, with which gradient, and the records."""
+"""References for groups without any success: which, in whose place, with which gradient, and the records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
-lending = Late("training.grpo.lending")
+demonstrations = Late("training.grpo.off_policy_demonstrations")
 
 WEIGHT = 0.7
 
@@ -50,12 +50,12 @@ def beyond() -> Task:
 
 @pytest.fixture(scope="module")
 def played(starter: Path, tmp_path_factory: pytest.TempPathFactory):
-    """One step of a task that is solved sometimes and one that never is, by how references are lent."""
+    """One step of a task that is solved sometimes and one that never is, by how references are reference."""
 
     @cache
-    def step(lend: str, micro_batch: int | None = None) -> SimpleNamespace:
-        folder = tmp_path_factory.mktemp(lend)
-        lending = {"lend_reference": lend} | ({"lend_weight": WEIGHT} if lend == "supervised" else {})
+    def step(mode: str, micro_batch: int | None = None) -> SimpleNamespace:
+        folder = tmp_path_factory.mktemp(mode)
+        experimental = {"lend_reference": mode} | ({"lend_weight": WEIGHT} if mode == "supervised" else {})
         with pytest.MonkeyPatch.context() as monkeypatch:
             run = play(
                 starter,
@@ -64,7 +64,7 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory):
                 BFCLEnvironment(CLASSES),
                 monkeypatch,
                 max_grad_norm=1e9,
-                experimental=lending,
+                experimental=experimental,
                 micro_batch=micro_batch,
                 loss="grpo",
             )
@@ -106,30 +106,30 @@ def assert_close(ours: list, hand: list) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * scale)
 
 
-def test_without_lending_a_group_of_failures_teaches_nothing(played) -> None:
+def test_without_demonstrations_a_group_of_failures_teaches_nothing(played) -> None:
     run = played("none")
     assert run.lent == []
     assert not any(t.success for t in run.trajectories[K:])
     assert run.batches[0]["advantages"][K:].abs().max() == 0
 
 
-@pytest.mark.parametrize("lend", ["off_policy", "supervised"])
-def test_what_the_policy_did_is_recorded_as_it_is_without_lending(lend: str, played) -> None:
+@pytest.mark.parametrize("mode", ["off_policy", "supervised"])
+def test_what_the_policy_did_is_recorded_as_it_is_without_demonstrations(mode: str, played) -> None:
     def plain(trajectory: Trajectory) -> str:
         return trajectory.model_dump_json(exclude={"measured"})
 
-    assert list(map(plain, played(lend).trajectories)) == list(map(plain, played("none").trajectories))
-    assert not any(trajectory.lent for trajectory in played(lend).trajectories)
+    assert list(map(plain, played(mode).trajectories)) == list(map(plain, played("none").trajectories))
+    assert not any(trajectory.lent for trajectory in played(mode).trajectories)
 
 
-@pytest.mark.parametrize("lend", ["off_policy", "supervised"])
-def test_the_reference_is_recorded_as_lent(lend: str, played) -> None:
-    (lent,) = played(lend).lent
-    assert (lent.lent, lent.task_id, lent.step, lent.sample) == (True, "task-beyond", 1, K - 1)
-    assert lent.id == record_id("traj", "task-beyond", 1, K - 1, SEED, "lent")
-    assert (lent.success, lent.reward, lent.sampled_tokens) == (True, 1.0, 0)
-    assert lent.calls() == beyond().reference[0]
-    assert json.loads(lent.model_dump_json())["lent"] is True
+@pytest.mark.parametrize("mode", ["off_policy", "supervised"])
+def test_the_reference_is_recorded_as_a_demonstration(mode: str, played) -> None:
+    (reference,) = played(mode).lent
+    assert (reference.lent, reference.task_id, reference.step, reference.sample) == (True, "task-beyond", 1, K - 1)
+    assert reference.id == record_id("traj", "task-beyond", 1, K - 1, SEED, "lent")
+    assert (reference.success, reference.reward, reference.sampled_tokens) == (True, 1.0, 0)
+    assert reference.calls() == beyond().reference[0]
+    assert json.loads(reference.model_dump_json())["lent"] is True
 
 
 def test_an_off_policy_reference_stands_in_the_place_of_the_last_rollout(played, starter: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_off_policy_reference_stands_in_the_place_of_the_last_rollout(played,
 
 
 def test_the_off_policy_gradient_clones_the_reference_by_its_advantage(played, starter: Path) -> None:
-    """Less what the step gives without lending: the group's advantages times the gradient of its log-probabilities.
+    """Less the step's gradient without demonstrations: advantages times the gradient of the log-probabilities.
 
     At the first step the policy is the KL term's reference, whose gradient is then 0.
     """
@@ -179,7 +179,7 @@ def test_the_supervised_gradient_is_that_of_the_references_loss(micro_batch: int
 
 
 def test_a_supervised_term_is_in_the_logged_loss(played) -> None:
-    losses = [played(lend).trainer.state.log_history[0]["loss"] for lend in ("none", "supervised")]
+    losses = [played(mode).trainer.state.log_history[0]["loss"] for mode in ("none", "supervised")]
     reference = rows(played("off_policy").batches[0], 2 * K - 1)
     logps = played("off_policy").batches[0]["sampling_per_token_logps"][-1, : len(reference[2])]
     nll = -float(logps[torch.tensor(reference[2]).bool()].mean())
@@ -200,16 +200,16 @@ def trajectory(task_id: str, result: bool | None, sample: int = 0) -> Trajectory
     )
 
 
-def test_which_groups_are_lent_and_in_whose_place() -> None:
+def test_which_groups_get_one_and_in_whose_place() -> None:
     origins = {"a": "seed", "b": "evolved", "c": "given", "d": "panel", "e": "official", "f": "seed", "g": "seed"}
     tasks = {name: beyond().model_copy(update={"id": name, "origin": origin}) for name, origin in origins.items()}
     results = {name: [False, False] for name in tasks} | {"f": [False, True], "g": [None, None], "b": [None, False]}
     groups = [[trajectory(name, one, i) for i, one in enumerate(made)] for name, made in results.items()]
     step = [one for group in groups for one in group]
-    assert lending.groups_to_lend(step, tasks, 2, None, seed=1) == (0, 1, 2)
-    assert lending.place_in(groups[0]) == 1, "the last"
-    assert lending.place_in(groups[1]) == 0, "one that the environment failed costs the group nothing"
-    chosen = {lending.groups_to_lend(step, tasks, 2, 1, seed) for seed in range(20)}
+    assert demonstrations.groups_to_demonstrate(step, tasks, 2, None, seed=1) == (0, 1, 2)
+    assert demonstrations.place_in(groups[0]) == 1, "the last"
+    assert demonstrations.place_in(groups[1]) == 0, "one that the environment failed costs the group nothing"
+    chosen = {demonstrations.groups_to_demonstrate(step, tasks, 2, 1, seed) for seed in range(20)}
     assert chosen == {(0,), (1,), (2,)}
 
 
@@ -218,15 +218,15 @@ def test_which_groups_are_lent_and_in_whose_place() -> None:
     at_most=st.one_of(st.none(), st.integers(1, 8)),
     seed=st.integers(0, 1000),
 )
-def test_only_groups_with_a_failure_and_no_success_are_lent(results, at_most, seed) -> None:
+def test_only_groups_with_a_failure_and_no_success_get_one(results, at_most, seed) -> None:
     names = [f"task-{number}" for number in range(len(results))]
     tasks = {name: beyond().model_copy(update={"id": name}) for name in names}
     step = [trajectory(name, one) for name, group in zip(names, results, strict=True) for one in group]
-    lent = lending.groups_to_lend(step, tasks, 3, at_most, seed)
+    chosen = demonstrations.groups_to_demonstrate(step, tasks, 3, at_most, seed)
     needy = [number for number, group in enumerate(results) if False in group and True not in group]
-    assert set(lent) <= set(needy)
-    assert len(lent) == min(len(needy), at_most or len(needy))
-    assert list(lent) == sorted(set(lent))
+    assert set(chosen) <= set(needy)
+    assert len(chosen) == min(len(needy), at_most or len(needy))
+    assert list(chosen) == sorted(set(chosen))
 
 
 def test_a_reference_that_the_environment_fails_is_kept_and_not_learnt_from(starter: Path, tmp_path: Path) -> None:
@@ -248,9 +248,9 @@ def test_a_reference_that_the_environment_fails_is_kept_and_not_learnt_from(star
             monkeypatch,
             experimental={"lend_reference": "off_policy"},
         )
-    (lent,) = run.lent
-    assert lent.lent
-    assert "the worker died" in lent.infrastructure_error
+    (reference,) = run.lent
+    assert reference.lent
+    assert "the worker died" in reference.infrastructure_error
     assert run.batches[0]["advantages"].abs().max() == 0
 
 
@@ -293,7 +293,7 @@ def rounds(preloaded: None, starter: Path, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.process
-def test_lent_references_survive_a_kill(rounds: SimpleNamespace) -> None:
+def test_demonstrations_survive_a_kill(rounds: SimpleNamespace) -> None:
     assert rounds.killed == -9
     assert [result.exit_code for result in rounds.results] == [0, 0], rounds.results
     assert rounds.logged == 6, "the killed step was logged: resuming must cut it off"
@@ -305,7 +305,7 @@ def test_lent_references_survive_a_kill(rounds: SimpleNamespace) -> None:
     assert [one.step for one in undisturbed] == [1, 1, 2, 2, 3, 3]
 
 
-def test_no_statistic_of_the_round_counts_a_lent_reference(rounds: SimpleNamespace) -> None:
+def test_no_statistic_of_the_round_counts_a_demonstration(rounds: SimpleNamespace) -> None:
     from training.settings import SignalSettings
     from training.signals import extract
 
@@ -323,7 +323,7 @@ def test_no_statistic_of_the_round_counts_a_lent_reference(rounds: SimpleNamespa
     assert all(score.mean == 0.0 and score.n == K for score in found.scores)
 
 
-def again_and_again(starter: Path, folder: Path, lend: str) -> SimpleNamespace:
+def again_and_again(starter: Path, folder: Path, mode: str) -> SimpleNamespace:
     with pytest.MonkeyPatch.context() as monkeypatch:
         return play(
             starter,
@@ -331,7 +331,7 @@ def again_and_again(starter: Path, folder: Path, lend: str) -> SimpleNamespace:
             [[beyond()]] * 30,
             BFCLEnvironment(CLASSES),
             monkeypatch,
-            experimental={"lend_reference": lend},
+            experimental={"lend_reference": mode},
             learning_rate=3e-3,
         )
 
@@ -342,8 +342,8 @@ def test_an_off_policy_reference_becomes_likely(starter: Path, tmp_path: Path) -
     assert all(later > earlier + 1 for earlier, later in zip(logps[:20:5], logps[5::5], strict=False))
 
 
-def test_a_policy_takes_up_what_it_is_lent(starter: Path, tmp_path: Path) -> None:
-    """What no group would ever raise is sampled after some steps of supervised lending, and then no longer lent."""
+def test_a_policy_takes_up_what_it_is_shown(starter: Path, tmp_path: Path) -> None:
+    """What no group would ever raise is sampled after some supervised steps, and then no longer demonstrated."""
     run = again_and_again(starter, tmp_path, "supervised")
     solved = {t.step for t in run.trajectories if t.success}
     assert solved
@@ -351,9 +351,9 @@ def test_a_policy_takes_up_what_it_is_lent(starter: Path, tmp_path: Path) -> Non
     assert {t.step for t in run.lent} == set(range(1, 31)) - solved
 
 
-@pytest.mark.parametrize("lend", ["none", "off_policy", "supervised"])
-def test_a_chat_model_with_an_adapter_learns_from_references_too(lend: str, tmp_path: Path) -> None:
-    """A random model, whose groups never succeed: without lending its first step has no gradient at all.
+@pytest.mark.parametrize("mode", ["none", "off_policy", "supervised"])
+def test_a_chat_model_with_an_adapter_learns_from_references_too(mode: str, tmp_path: Path) -> None:
+    """A random model, whose groups never succeed: without demonstrations its first step has no gradient at all.
 
     Tasks offer two tools alone: the documentation of all would make prompts of thousands of tokens.
     """
@@ -369,11 +369,11 @@ def test_a_chat_model_with_an_adapter_learns_from_references_too(lend: str, tmp_
             max_tokens=20000,
             max_new_tokens=100,
             micro_batch=2,
-            experimental={"lend_reference": lend},
+            experimental={"lend_reference": mode},
         )
     assert not any(trajectory.success for trajectory in run.trajectories)
-    assert [one.success for one in run.lent] == ([] if lend == "none" else [True, True])
-    assert (run.trainer.state.log_history[0]["grad_norm"] > 1e-6) == (lend != "none")
+    assert [one.success for one in run.lent] == ([] if mode == "none" else [True, True])
+    assert (run.trainer.state.log_history[0]["grad_norm"] > 1e-6) == (mode != "none")
 
 
 def test_turns_of_the_starter_do_not_hold_the_task() -> None:

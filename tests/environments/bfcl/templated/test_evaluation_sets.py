@@ -1,4 +1,4 @@
-"""Panels: rebuilt from ids, held by their hash, labelled rightly, and of held-out indices only."""
+"""Evaluation sets: rebuilt from ids, held by their hash, labelled rightly, and of held-out indices only."""
 
 import json
 import time
@@ -13,8 +13,8 @@ from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, split_of
-from environments.bfcl.templated import panels
-from environments.bfcl.templated.panels import (
+from environments.bfcl.templated import evaluation_sets
+from environments.bfcl.templated.evaluation_sets import (
     family_of,
     held_out,
     load_set,
@@ -85,7 +85,7 @@ def loaded(request) -> Loaded:
 def copies(tmp_path, monkeypatch):
     for path in sets_folder("bfcl").glob("*.json"):
         (tmp_path / path.name).write_text(path.read_text())
-    monkeypatch.setattr(panels, "sets_folder", lambda environment: tmp_path)
+    monkeypatch.setattr(evaluation_sets, "sets_folder", lambda environment: tmp_path)
     return tmp_path
 
 
@@ -95,11 +95,11 @@ def altered(folder, change, name="templated-dev.json"):
     (folder / name).write_text(json.dumps(content))
 
 
-def test_a_panel_loads_quickly(loaded):
+def test_a_evaluation_set_loads_quickly(loaded):
     assert loaded.seconds < 3
 
 
-def test_a_panel_is_large_enough_and_of_held_out_indices(loaded):
+def test_a_evaluation_set_is_large_enough_and_of_held_out_indices(loaded):
     split = loaded.name.rpartition("-")[2]
     least, most = SIZES[loaded.name]
     assert least <= len(loaded.tasks) <= most
@@ -173,14 +173,14 @@ def test_texts_name_no_function_or_parameter(loaded):
             assert not words_outside_quotes(text) & names, task.id
 
 
-def test_what_a_panel_publishes_is_what_it_holds(loaded):
+def test_what_a_evaluation_set_publishes_is_what_it_holds(loaded):
     published = read_publication(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}")
     assert published.panel == loaded.name
     assert set(published.fingerprints) == {fingerprint(task.spec) for task in loaded.tasks}
     assert set(published.call_sequences) == {call_sequence(task.spec) for task in loaded.tasks}
 
 
-def test_a_panel_file_holds_ids_and_labels_only(loaded):
+def test_a_evaluation_set_file_holds_ids_and_labels_only(loaded):
     content = json.loads((sets_folder("bfcl") / f"{loaded.name}.json").read_text())
     assert len(content["tasks"]) == len(loaded.tasks)
     for entry in content["tasks"]:
@@ -190,7 +190,7 @@ def test_a_panel_file_holds_ids_and_labels_only(loaded):
         assert all(isinstance(entry[key], int) for key in ("index", "start", "length", "wording_seed"))
 
 
-def test_the_panels_share_no_task():
+def test_the_evaluation_sets_share_no_task():
     """Those of one study: a slice of the first two classes may also be in a set of the world."""
     for explored in (False, True):
         names = [name for name in set_names() if family_of(name).explored == explored]
@@ -198,15 +198,15 @@ def test_the_panels_share_no_task():
         assert set(found.values()) == {1}
 
 
-def test_only_the_panels_of_the_split_test_are_held_out():
+def test_only_the_evaluation_sets_of_the_split_test_are_held_out():
     families = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
     assert {name for name in set_names() if held_out(name)} == {f"{family}-test" for family in families}
     with pytest.raises(InputError, match="longer-dev"):
         held_out("longer")
 
 
-def test_a_hash_is_told_without_opening_the_panel(monkeypatch):
-    monkeypatch.setattr(panels, "_rebuild", None)
+def test_a_hash_is_told_without_opening_the_evaluation_set(monkeypatch):
+    monkeypatch.setattr(evaluation_sets, "_rebuild", None)
     assert set_hash("longer-test") == json.loads((sets_folder("bfcl") / "longer-test.json").read_text())["sha256"]
 
 
@@ -250,7 +250,7 @@ def _other_stratum(content):
         (lambda content: content.update(sha256="0" * 64), "hash"),
     ],
 )
-def test_a_tampered_panel_is_refused(copies, change, told):
+def test_a_tampered_evaluation_set_is_refused(copies, change, told):
     assert load_set("templated-dev")
     altered(copies, change)
     with pytest.raises(InputError, match=told):
@@ -276,18 +276,18 @@ def test_altered_calls_of_an_explored_task_are_refused(copies, change):
 
 
 def test_what_exploration_found_joins_a_set_of_the_world_and_no_other(monkeypatch):
-    monkeypatch.setattr(panels, "_LIMITS", {"world-dev": 40, "templated-dev": 10})
-    monkeypatch.setattr(panels, "human_slices", lambda *_, **__: ())
+    monkeypatch.setattr(evaluation_sets, "_LIMITS", {"world-dev": 40, "templated-dev": 10})
+    monkeypatch.setattr(evaluation_sets, "human_slices", lambda *_, **__: ())
     (task,) = [one for one in base_tasks(indices("dev")) if one.index == 63]
     calls = tuple(call for turn in task.spec.reference for call in turn)
     found = [Found(63, calls[:4], ((calls[4],),)), Found(63, (), (calls[:1], calls[1:2]))]
-    file, tasks = panels.make_set("world-dev", BFCLEnvironment(), 0, found)
+    file, tasks = evaluation_sets.make_set("world-dev", BFCLEnvironment(), 0, found)
     assert {one.strata.source for one in tasks} == {"explored"}
     assert all(
         (one.spec.setup, one.spec.reference) in [(each.setup, each.reference) for each in found] for one in tasks
     )
     assert file.available == len(tasks) > 0
-    assert panels.make_set("templated-dev", ENVIRONMENT, 0, found)[1] == ()
+    assert evaluation_sets.make_set("templated-dev", ENVIRONMENT, 0, found)[1] == ()
 
 
 @pytest.mark.parametrize("first_turn", [0, 9, None])
@@ -297,13 +297,13 @@ def test_a_tampered_border_of_turns_is_refused(copies, first_turn):
         load_set("turns-dev")
 
 
-def test_a_panel_with_the_fingerprints_of_another_is_refused(copies):
+def test_a_evaluation_set_with_the_fingerprints_of_another_is_refused(copies):
     (copies / f"templated-dev{SUFFIX}").write_text((copies / f"templated-test{SUFFIX}").read_text())
     with pytest.raises(InputError, match="does not belong"):
         load_set("templated-dev")
 
 
-def test_an_unknown_or_missing_panel_is_refused(copies):
+def test_an_unknown_or_missing_evaluation_set_is_refused(copies):
     with pytest.raises(InputError, match="templated-dev, templated-test"):
         load_set("templated")
     (copies / "templated-dev.json").unlink()
@@ -312,8 +312,8 @@ def test_an_unknown_or_missing_panel_is_refused(copies):
 
 
 @pytest.mark.slow
-def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatch, capsys):
-    monkeypatch.setattr(panels, "_SPLITS", {"templated-dev": "dev"})
+def test_the_command_makes_evaluation_sets_that_load_and_replaces_none(copies, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation_sets, "_SPLITS", {"templated-dev": "dev"})
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["--folder", str(copies), "--seed", "5"])
     assert "--force" in capsys.readouterr().err
@@ -327,8 +327,8 @@ def test_the_command_makes_panels_that_load_and_replaces_none(copies, monkeypatc
 
 
 def test_a_limit_draws_a_sample_of_its_size(monkeypatch):
-    monkeypatch.setattr(panels, "_LIMITS", {"templated-dev": 30})
-    file, tasks = panels.make_set("templated-dev", ENVIRONMENT)
+    monkeypatch.setattr(evaluation_sets, "_LIMITS", {"templated-dev": 30})
+    file, tasks = evaluation_sets.make_set("templated-dev", ENVIRONMENT)
     assert (len(tasks), len({task.id for task in tasks})) == (30, 30)
     assert file.available > 100
     assert len({task.cluster for task in tasks}) > 5

@@ -1,4 +1,4 @@
-"""The made world's plan: the same for a seed, and enough in it for every scenario to have one right answer."""
+"""The synthetic world's plan: the same for a seed, and enough in it for every scenario to have one right answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.appworld.made_world import everyday_scenarios, music_and_money_scenarios
-from environments.appworld.made_world.plan import CONTACTS, FIRST_NAMES, make_plan
-from environments.appworld.made_world.scenario import VARIANTS, first_variants
+from environments.appworld.synthetic_world import everyday_scenarios, music_and_money_scenarios
+from environments.appworld.synthetic_world.plan import CONTACTS, FIRST_NAMES, make_plan
+from environments.appworld.synthetic_world.scenario import VARIANTS, first_variants
 
 SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS)
 seeds = st.integers(min_value=0, max_value=10_000)
