@@ -173,9 +173,11 @@ class Tracking:
 
     def _record(self) -> TrackingRecord:
         path: Path = self._run.tracking_path
-        if not path.exists():
-            write_json(path, TrackingRecord(id=uuid.uuid4().hex[:8]))
-        return read_json(path, TrackingRecord)
+        if path.exists():
+            return read_json(path, TrackingRecord)
+        record = TrackingRecord(id=uuid.uuid4().hex[:8])
+        write_json(path, record)  # not read back: a run that is unmade loses it at once
+        return record
 
     @contextmanager
     def _reported(self, name: ExperimentTracker) -> Iterator[None]:
