@@ -4,6 +4,10 @@
 that comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL),
 ``full``, the disk takes no more from then on, or ``round``, it kills the process that trains beside the graph: only
 times at which there is one are counted.
+
+``python -m support.killing hold WHERE FILE MARKER MODULE ARGUMENTS...`` is the command ``MODULE ARGUMENTS``. It, or its
+child of the module WHERE, goes no further once there is such a FILE (a pattern) as it writes records, and makes MARKER:
+whoever waits for MARKER finds the processes at one point of their work, however fast they are.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ import importlib
 import inspect
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -99,6 +104,11 @@ def ended_at(end: str, hook: str, number: int, *options: str) -> list[str]:
     return [sys.executable, "-m", "support.killing", end, hook, str(number), *options]
 
 
+def held_at(where: str, file: Path, marker: Path, argv: Sequence[str]) -> list[str]:
+    """The command, which goes no further in the module ``where`` once there is such a file, and makes ``marker``."""
+    return [*argv[:2], "support.killing", "hold", where, str(file), str(marker), *argv[2:]]
+
+
 def limited(kibibytes: int, argv: list[str]) -> list[str]:
     """The command under a limit on the size of files."""
     return ["bash", "-c", 'ulimit -f "$0" && exec "$@"', str(kibibytes), *argv]
@@ -163,7 +173,7 @@ def _is_fork(process: psutil.Process) -> bool:
     return False
 
 
-def seconds_until_gone(root: Path, pids: list[int], limit: float = 10.0) -> float:
+def seconds_until_gone(root: Path, pids: list[int], limit: float = 90.0) -> float:
     """How long processes of the run live on: those recorded, and any whose command line names the run's folder."""
     began = time.monotonic()
     while (alive := living(root, pids)) and time.monotonic() < began + limit:
@@ -295,6 +305,37 @@ def install(end: str, hook: str, number: int) -> None:
     setattr(owner, name, {"full": full, "round": beside}.get(end, killed))
 
 
+def hold(file: Path, marker: Path) -> None:
+    """From now on this process stops where it writes a record and there is such a file."""
+    records = importlib.import_module("memory.jsonl")
+
+    def holding(work: Callable[..., None]) -> Callable[..., None]:
+        def done(*given: Any) -> None:
+            work(*given)
+            if list(Path(file.anchor).glob(str(file.relative_to(file.anchor)))):
+                marker.touch()
+                while True:
+                    time.sleep(60)
+
+        return done
+
+    for name in ("_flush", "_sync_folder"):  # before a record is in its place, and after
+        setattr(records, name, holding(getattr(records, name)))
+
+
+def hold_children(told: Sequence[str]) -> None:
+    """From now on children of this process that run the module ``told[0]`` are started so that they hold."""
+    stages = importlib.import_module("graph.run.stages")
+    run_child = stages.run_child
+
+    def started(argv: Sequence[str], **named: Any) -> Any:
+        if argv[2] == told[0]:
+            argv = held_at(told[0], Path(told[1]), Path(told[2]), argv)
+        return run_child(argv, **named)
+
+    stages.run_child = started
+
+
 def _beside() -> list[psutil.Process]:
     """The process of a round that is trained while the graph of the iteration before it runs."""
     found = []
@@ -310,7 +351,15 @@ def _kill_if(now: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "hold":
+    where, file, marker, module, *options = sys.argv[2:]
+    if where == module:
+        hold(Path(file), Path(marker))
+    else:
+        hold_children([where, file, marker])
+    sys.argv[1:] = options
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+elif __name__ == "__main__":
     from graph.run_iteration import app
 
     install(sys.argv[1], sys.argv[2], int(sys.argv[3]))
