@@ -29,7 +29,7 @@ __all__ = [
 
 WIDTH = 720
 _TOP, _BOTTOM, _ROW = 44, 52, 26
-_LETTER = 6.8  # pixels of the 12 px sans-serif that names are set in, on average
+_LETTER = 7.4  # pixels of the 12 px sans-serif that names are set in, on average, in the widest usual font
 _MOST_LETTERS = 44
 _MOST_COLUMNS = 12
 _GRID, _AXIS, _SOFT = "#dddddd", "#555555", "#777777"
@@ -124,7 +124,9 @@ def bar_chart(title: str, x_label: str, bars: Sequence[Bar], limit: tuple[float,
     if limit:
         x = place(limit[0])
         parts.append(line(x, _TOP - 4, x, bottom, COLOURS[0], 2))
-        parts.append(text(min(x, WIDTH - 220) + 6, bottom - 5, limit[1]))
+        left_of_it = x > WIDTH - 220
+        anchor = "end" if left_of_it else "start"
+        parts.append(text(x - 6 if left_of_it else x + 6, bottom - 5, limit[1], anchor=anchor))
     words = ", ".join(f"{bar.name}: {bar.value:g} {bar.note}".rstrip() for bar in bars)
     return Chart(svg(WIDTH, height, parts), f"{title}. {x_label}: {words}" + (f"; line: {limit[1]}" if limit else ""))
 
