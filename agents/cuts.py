@@ -29,7 +29,7 @@ class Cut(NamedTuple):
         return tuple(call_of(interaction).name for interaction in self.reference)
 
     def solved_blindly(self) -> bool:
-        """Whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
+        """Return whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
         if any(call_of(interaction).arguments for interaction in self.reference):
             return False
         return len(self.reference) == 1 or not any(interaction.changed for interaction in self.reference)
@@ -116,7 +116,7 @@ def setup_for(
 def dependent(
     pieces: Sequence[Interaction], setup: Sequence[ToolCall], context: FailureContext, environment: Environment
 ) -> bool:
-    """Whether a later call of a reference takes a text of an earlier one's observation, or needs an earlier one.
+    """Return whether a later call of a reference takes a text of an earlier one's observation, or needs an earlier one.
 
     ``setup`` are the calls before the reference, without the context's own setup.
     """
@@ -152,7 +152,7 @@ def _same_answers(
 
 
 def _answers(source: Interaction, call: ToolCall) -> bool:
-    """Whether a text argument of ``call`` occurs in the observation of ``source``."""
+    """Return whether a text argument of ``call`` occurs in the observation of ``source``."""
     texts = [value for value in call.arguments.values() if isinstance(value, str) and len(value) > 1]
     return any(f'"{text}"' in source.observation.text for text in texts)
 

@@ -117,7 +117,7 @@ class Ledger:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a budget depends on the tokens that an endpoint reports."""
+        """Return whether a budget depends on the tokens that an endpoint reports."""
         return self._budget.tokens is not None or self._budget.money is not None
 
     def budget_key(self, name: str) -> str:
@@ -204,7 +204,7 @@ class Breaker:
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing more may begin."""
+        """Return whether nothing more may begin."""
         return self._stopped is not None
 
     def check(self) -> None:

@@ -97,7 +97,7 @@ class RoundTurns(RoundCallback):
 
 
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
-    """The rollouts of a round with these settings; of their trajectories only the successes are counted."""
+    """Play the rollouts of a round with these settings; of their trajectories only the successes are counted."""
     loaded, environment = load_policy(str(policy), "cpu"), BFCLEnvironment((CLASS,))
 
     def keep(trajectories: Sequence[Trajectory]) -> None:

@@ -219,7 +219,7 @@ class Observation(Record):
 
     @property
     def failed(self) -> bool:
-        """Whether the action was refused, raised an error or was not a valid call."""
+        """Return whether the action was refused, raised an error or was not a valid call."""
         return self.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
 
 

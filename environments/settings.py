@@ -81,7 +81,7 @@ class EnvironmentSettings(BaseModel):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is named by an import path."""
+        """Return whether it is named by an import path."""
         return is_import_path(self.name)
 
     @property

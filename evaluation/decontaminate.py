@@ -40,7 +40,7 @@ class Finding(Record):
     calls_task: str = ""
 
     def near(self, threshold: float) -> bool:
-        """Whether both overlaps reach ``threshold``."""
+        """Return whether both overlaps reach ``threshold``."""
         return self.text is not None and self.calls is not None and min(self.text, self.calls) >= threshold
 
 
@@ -151,7 +151,7 @@ def _read(path: Path) -> list[Task]:
 
 
 def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Environment:
-    """The environment that the tasks of a file are of."""
+    """Return the environment that the tasks of a file are of."""
     from environments.registry import open_named, packaged
 
     names = sorted({task.environment for task in tasks})

@@ -36,7 +36,7 @@ class Item(Record):
 
 
 def held_out(name: str, benchmark: AnyBenchmark | None = None) -> bool:
-    """Whether an evaluation set is held out. Raises InputError for an unknown name.
+    """Return whether an evaluation set is held out. Raises InputError for an unknown name.
 
     ``benchmark`` is the default one where it is None, here and below.
     """
@@ -61,7 +61,7 @@ def open_set(
     model: str = "",
     benchmark: AnyBenchmark | None = None,
 ) -> tuple[Item, ...]:
-    """The tasks of an evaluation set, the first ``limit`` only if given.
+    """Return the tasks of an evaluation set, the first ``limit`` only if given.
 
     ``access_log`` is the test access log that a held-out set needs; where the benchmark says so, this access by
     ``model`` is logged first. Raises InputError for an unknown set, one whose files do not match their hash, and one
@@ -90,7 +90,7 @@ def _check_access(name: str, limit: int | None, access_log: Path | None, model: 
 def open_category(
     category: str, split: str = ALL, limit: int | None = None, *, benchmark: AnyBenchmark | None = None
 ) -> tuple[Item, ...]:
-    """The tasks of one category of the benchmark, or of every one for ``all``; the first ``limit`` of each if given.
+    """Return the tasks of one category of the benchmark, or of all for ``all``; the first ``limit`` of each if given.
 
     Raises InputError for an unknown category or split.
     """
@@ -121,7 +121,7 @@ def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:
 
 
 def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
-    """The tasks of a file in the form of a run's tasks.jsonl, in its order; a group named after the file.
+    """Return the tasks of a file in the form of a run's tasks.jsonl, in its order; a group named after the file.
 
     Raises InputError when the file cannot be read or a line of it is not a task.
     """
@@ -140,5 +140,5 @@ def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
 
 
 def calls_of(task: TaskSpec) -> int:
-    """Calls of the task's reference, all turns together."""
+    """Count the calls of the task's reference, all turns together."""
     return sum(map(len, task.reference))

@@ -56,7 +56,7 @@ class RunServices:
 
     @property
     def deduplicates(self) -> bool:
-        """Whether contexts are compared and remembered; those without facts (``comparable``) are all new."""
+        """Return whether contexts are compared and remembered; those without facts (``comparable``) are all new."""
         return self.settings.memory.deduplicate and self.settings.signals.contexts not in ("unguided", "coverage")
 
     def roles_for(self, context: FailureContext) -> Roles:

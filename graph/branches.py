@@ -112,16 +112,16 @@ class Node(Protocol):
 
 
 def finished(state: BranchState, output: Path) -> bool:
-    """Whether a branch of D_0 has the output of a node from before a kill, so that it is not made, and paid, again.
+    """Return whether a branch of D_0 has the output of a node from before a kill.
 
-    Branches of an iteration resume from LangGraph's checkpoints; there a node is run again on purpose, in forks, except
-    in a copy with edits, whose branches begin where the edit takes effect.
+    It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints; there a node is
+    run again on purpose, in forks, except in a copy with edits, whose branches begin where the edit takes effect.
     """
     return (state.keep or state.stage == SEED_STAGE) and output.exists()
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether to retry: a dead worker may work the next time; a bug of the environment, or anything else, would not."""
+    """Return whether to retry: another worker may replace a dead one; a bug, or anything else, would fail again."""
     return isinstance(error, EnvironmentFault) and not isinstance(error, EnvironmentDefect)
 
 
@@ -180,7 +180,7 @@ async def fail_to_update(
 
 
 def _stop_where_hopeless(services: RunServices, failure: Failure, error: BaseException | str) -> None:
-    """Raises RepeatedFailure after too many branches in a row that failed alike.
+    """Raise RepeatedFailure after too many branches in a row that failed alike.
 
     Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
     """
@@ -213,7 +213,7 @@ def describe(error: BaseException | str, of: str, node: str, deadline: float) ->
 
 
 def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
-    """Raises InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
+    """Raise InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
     if failures and len(failures) == branches and all(failure.cause == InputError.__name__ for failure in failures):
         raise InputError(f"every branch failed, the first one with {failures[0].detail}")
 

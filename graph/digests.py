@@ -1,4 +1,4 @@
-"""What each node of the graph leaves in the state for people: a few lines of plain text, bounded in number and length.
+"""Write what each node leaves in the state for people: a few lines of plain text, bounded in number and length.
 
 No node reads a digest, and no record holds one: they change neither ids nor hashes, and a checkpoint without them is
 resumed as ever. LangGraph Studio shows them beside the ids.

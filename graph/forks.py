@@ -293,13 +293,13 @@ def _check(state: IterationState) -> dict[str, dict[str, Any]]:
 
 
 def is_done(run: RunDirectory, number: int) -> bool:
-    """Whether the graph of an iteration is done: its records are read-only from then on."""
+    """Return whether the graph of an iteration is done: its records are read-only from then on."""
     folder = run.iteration(number)
     return any((folder / file.name).exists() for file in _DONE)
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
-    """Whether the ids that ``node`` takes from the state are those that the nodes before it wrote into ``run``."""
+    """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
     folder = run.iteration(state.iteration)
 
     def written(name: str) -> list[str]:
@@ -317,7 +317,7 @@ def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
 
 
 def _holds(run: RunDirectory, state: IterationState, node: str) -> bool:
-    """Whether ``run`` has the records of all ids that ``node`` takes from the state."""
+    """Return whether ``run`` has the records of all ids that ``node`` takes from the state."""
     folder = run.iteration(state.iteration)
     reads = _READS.get(node, _ALL)
     if "signals" in reads and not _has(folder.signals, Signal, state.signals):
@@ -438,7 +438,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 
 def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
-    """Raises InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
+    """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
     if run.fork_path.exists():
         fork = read_json(run.fork_path, Fork)
         if fork.iteration == iteration and not is_done(run, iteration):

@@ -185,7 +185,7 @@ def plan_of(
 
 
 def fitting(memory: Memory, device: Literal["cpu", "cuda"], available: int) -> bool:
-    """Whether each device has room for its peak; processes on CPU share one memory."""
+    """Return whether each device has room for its peak; processes on CPU share one memory."""
     return needed(memory, device) <= available
 
 

@@ -19,7 +19,7 @@ from memory.settings import OFFICIAL, MemorySettings
 
 
 def check_run(settings: RunSettings, *, trains: bool = True) -> None:
-    """Raises InputError that names the first key for which a run with ``settings`` would fail.
+    """Raise InputError that names the first key for which a run with ``settings`` would fail.
 
     ``trains`` is False where no policy is needed, to make D_0 alone.
     """

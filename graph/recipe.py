@@ -112,7 +112,7 @@ def _move_options(tree: Tree, path: Path) -> list[str]:
         old = give_environment_options(tree)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    # A study's hash is of the shipped recipes' content, so that they keep the old spelling as long as it works.
+    # The bases of recorded studies keep the old spelling as long as it works: a study's hash is of its base's content.
     shipped = find_recipe(path).resolve().is_relative_to(QUICKSTART.parent)
     return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
 
@@ -126,7 +126,7 @@ def _fill_former(tree: Tree, path: Path) -> None:
 
 
 def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
-    """The name of the environment once the overrides are on top."""
+    """Return the name of the environment once the overrides are on top."""
     prefix = f"{'.'.join(ENVIRONMENT_NAME)}="
     named = [override.removeprefix(prefix) for override in overrides if override.startswith(prefix)]
     section = tree.get("environment")
@@ -174,7 +174,7 @@ def _warn(source: str, former: Sequence[str]) -> None:
 
 
 def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
-    """Raises InputError when an override names an environment that cannot be imported.
+    """Raise InputError when an override names an environment that cannot be imported.
 
     Called for a recipe that is wrong for that environment: the missing import is the likelier mistake.
     """

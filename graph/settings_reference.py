@@ -30,7 +30,7 @@ def settings_reference() -> str:
 
 
 def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, str]) -> Iterator[str]:
-    """The headings and tables of the sections in ``schema``, each followed by its own sections.
+    """Return the headings and tables of the sections in ``schema``, each followed by its own sections.
 
     ``shown`` maps titles of sections to the first path that has such a section: its keys are listed there.
     """
@@ -55,7 +55,7 @@ def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, 
 
 
 def _table(schema: Schema, definitions: Schema) -> Iterator[str]:
-    """The settings of one section that are not sections themselves."""
+    """Return the settings of one section that are not sections themselves."""
     rows = [(name, field) for name, field in schema["properties"].items() if _section(field, definitions) is None]
     if not rows:
         return
@@ -68,7 +68,7 @@ def _table(schema: Schema, definitions: Schema) -> Iterator[str]:
 
 
 def _section(field: Schema, definitions: Schema) -> Schema | None:
-    """The section that ``field`` holds, directly or where it is not null; None for a plain value."""
+    """Return the section that ``field`` holds, directly or where it is not null; None for a plain value."""
     for choice in (field, *field.get("anyOf", ())):
         found = definitions.get(choice.get("$ref", "").rpartition("/")[2])
         if found is not None and "properties" in found:

@@ -1,1 +1,1 @@
-"""What outlives an iteration: records, the run directory, the task set, the failure memory."""
+"""Keep what outlives an iteration: records, the run directory, the task set, the failure memory."""

@@ -1,4 +1,4 @@
-"""What settings were called, and what they were by default, before they changed: one table for all who read old files.
+"""List the former names and defaults of settings, for everything that reads old files.
 
 Recipes and options of a command take a former name, with a warning, for one release. The settings of a run, and the
 recipes of recorded studies, keep the names and the defaults that they were made with.

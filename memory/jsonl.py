@@ -176,7 +176,7 @@ def remove_leftovers(folder: Path) -> tuple[Path, ...]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process may still write; a zombie cannot."""
+    """Return whether the process may still write; a zombie cannot."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -286,7 +286,7 @@ def read_existing(path: Path, model: type[Model]) -> list[Model]:
 
 
 def check_end(path: Path) -> None:
-    """Raises InputError that names the file and the line when the file ends in half a line; reads only its end.
+    """Raise InputError that names the file and the line when the file ends in half a line; reads only its end.
 
     A last line that is whole JSON passes: an editor may have left out the newline.
     """

@@ -1,4 +1,4 @@
-"""How often rollouts make the calls that tasks ask of each function: the policy's success by function (ours).
+"""Compute the policy's success by function: how often rollouts make the calls that tasks ask of it (ours).
 
 A task of three calls fails as a whole where one of them is wrong, so its score does not say which function the policy
 lacks. Here each call of a reference counts by itself: it was made when the rollout made an equal call in the same user

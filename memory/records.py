@@ -143,7 +143,7 @@ class Trajectory(Record):
 
     @property
     def success(self) -> bool:
-        """Whether the official rule was met; False for an infrastructure error, which callers must filter first."""
+        """Return whether the official rule was met; False for an infrastructure error: callers must filter it first."""
         return self.outcome is not None and self.outcome.success
 
     def calls(self) -> tuple[ToolCall, ...]:
@@ -292,7 +292,7 @@ class FailureContext(Record):
 
     @property
     def comparable(self) -> bool:
-        """Whether it has facts by which the failure memory can separate it from others with its signature."""
+        """Return whether it has facts by which the failure memory can separate it from others with its signature."""
         return self.kind not in (Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
 
     def signature(self) -> str:

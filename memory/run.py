@@ -287,7 +287,7 @@ class RunDirectory(Folder):
         write_atomically(self.recorded_path, [recorded.encode()])
 
     def check_settings(self) -> None:
-        """Raises InputError naming the key of settings.yaml that changed since the run's settings were recorded.
+        """Raise InputError that names the key of settings.yaml that changed since the run's settings were recorded.
 
         Values that ``--resume`` may raise or change may be changed in the file, too. A run of an earlier version has no
         record and passes: see ``recorded_path``.

@@ -141,7 +141,7 @@ class TaskSettings(Section):
 
     @property
     def uses_evolved(self) -> bool:
-        """Whether evolved tasks are drawn at all, and so learnt from: with ``evolved_share`` 0 D_0 stays alone."""
+        """Return whether evolved tasks are drawn, and so learnt from: with ``evolved_share`` 0 there is D_0 alone."""
         return self.evolved_share != 0.0
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from support import ROOT
+from support.module_shape import modules
 
 from environments.verification.verify import Refusal
 from graph.command import COMMANDS
+from graph.settings import RunSettings
 
 PAGES = sorted(path for path in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")) if path.name != "CHANGELOG.md")
 FOLDERS = "agents|benchmarks|docs|environments|evaluation|graph|memory|notebooks|recipes|results|tests|training"
@@ -23,6 +27,9 @@ ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([\w-]+)\)")
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 WRITTEN_LATER = {"environments/shelf/benchmark.py"}
 """Files of examples, which a reader writes."""
+PACKAGES = "agents|benchmarks|environments|evaluation|graph|memory|training"
+DOTTED = re.compile(rf"``((?:{PACKAGES})(?:\.\w+)+)``")
+IN_SOURCE = re.compile(rf"(?<![\w/])((?:{FOLDERS})/[\w./-]+\.(?:py|md|txt|yaml))\b")
 
 
 def named(page: Path) -> set[tuple[str, str]]:
@@ -41,6 +48,44 @@ def test_files_and_symbols_are_there(page: Path) -> None:
         elif symbol and not re.search(rf"^(async def|def|class) {symbol}\b|^{symbol}\b", place.read_text(), re.M):
             wrong.append(f"{path} has no {symbol}")
     assert not wrong, "\n".join(wrong)
+
+
+def is_there(name: str, sources: Mapping[str, Path]) -> bool:
+    """Return whether a dotted name is a module, a word of one, or a setting."""
+    parts = name.split(".")
+    module = next(".".join(parts[:count]) for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in sources)
+    word = name.removeprefix(module).lstrip(".").partition(".")[0]
+    in_module = module != parts[0] and re.search(rf"\b{word}\b", sources[module].read_text())
+    return bool(in_module) or is_setting(parts)
+
+
+def is_setting(names: Sequence[str]) -> bool:
+    """Return whether they are the key of a section or of a setting."""
+    section: type[BaseModel] = RunSettings
+    for name in names:
+        if name not in section.model_fields:
+            return False
+        found = section.model_fields[name].annotation
+        kinds = [kind for kind in (found, *get_args(found)) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        section = kinds[0] if kinds else BaseModel
+    return True
+
+
+def test_what_docstrings_and_comments_name_is_there() -> None:
+    sources = modules()
+    wrong = []
+    for name, path in sources.items():
+        text = path.read_text()
+        wrong += [f"{name}: {one}" for one in DOTTED.findall(text) if not is_there(one, sources)]
+        wrong += [f"{name}: {one}" for one in IN_SOURCE.findall(text) if not (ROOT / one).exists()]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    sources = modules()
+    there = ("training.plan", "training.plan.memory_of", "training.kl", "training.expert.passes", "evaluation.tasks")
+    assert all(is_there(name, sources) for name in there)
+    assert not any(is_there(name, sources) for name in ("training.plans", "training.plan.no_such", "benchmarks.none"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -2,7 +2,7 @@
 
 Every term is a formula of the model's shape and of settings; the docstring of each function has it, with its source and
 what it assumes. Bytes are counted at the highest point: every rollout has ``tokens`` tokens, and no two rollouts are
-alike. Measured on CPU by ``benchmarks.plan_memory``; docs/scale.md has the ratios.
+alike. Measured on CPU by ``benchmarks.training_memory``; docs/scale.md has the ratios.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.
@@ -37,9 +37,10 @@ __all__ = [
 ]
 
 GIB = 2**30
+# Copies of constants whose modules import torch; a test holds them equal.
 ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
-PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
+PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most (training.rollout.in_process)
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
 """Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
@@ -288,8 +289,3 @@ def training_flops(shape: ModelShape, tokens: int, context: float, *, lora: bool
     forward = 2.0 * shape.active + 4.0 * shape.layers * shape.queries * context
     passes = (2.0 if lora else 3.0) + (1.0 if reference else 0.0)
     return tokens * forward * passes
-
-
-def sampling_flops(shape: ModelShape, tokens: int, context: float) -> float:
-    """Return the floating point operations of a forward pass over ``tokens``: 2 A + 4 L q c each, as in training."""
-    return tokens * (2.0 * shape.active + 4.0 * shape.layers * shape.queries * context)

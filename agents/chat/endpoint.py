@@ -110,7 +110,9 @@ def _base_url(settings: RoleSettings, role: str, commanded: bool) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise InputError(f"{name} is no URL of an endpoint: write http:// or https://, a host, and no user or password")
+        raise InputError(
+            f"{name} is not the URL of an endpoint: write http:// or https://, a host, and no user or password"
+        )
     return url
 
 

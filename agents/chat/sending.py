@@ -41,7 +41,7 @@ PASSING_STATUSES = frozenset({408, 409, 429})
 
 
 def is_passing(status: int) -> bool:
-    """Whether a retry may succeed after a reply with this HTTP status."""
+    """Return whether a retry may succeed after a reply with this HTTP status."""
     return status in PASSING_STATUSES or status >= 500
 
 
@@ -393,7 +393,7 @@ class Sender(Delivery):
 
     @property
     def falls_back(self) -> bool:
-        """Whether a question may fall back to a tool call where the JSON schema does not work."""
+        """Return whether a question may fall back to a tool call where the JSON schema does not work."""
         return self._settings.structured == "auto"
 
     def question(self, subject: str) -> Question:

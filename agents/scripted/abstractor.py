@@ -145,12 +145,12 @@ class TemplateAbstractor:
 
 
 def name_at(runs: Sequence[Sequence[Interaction]], place: tuple[int, int]) -> str:
-    """The tool that was called at (run, position)."""
+    """Return the tool that was called at (run, position)."""
     return call_of(runs[place[0]][place[1]]).name
 
 
 def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:
-    """The cut as a task without text, reduced; None if the target or nothing of worth remains."""
+    """Return the cut as a task without text, reduced; None if the target or nothing of worth remains."""
     task = context_task(context).model_copy(
         update={
             "setup": (*context.setup, *cut.setup),
@@ -175,7 +175,7 @@ def _in_two_turns(task: TaskSpec, target: str, environment: Environment, rng: ra
 
 
 def _kept(cut: Cut, task: TaskSpec) -> tuple[Interaction, ...]:
-    """The interactions of a cut whose calls a reduced task still has."""
+    """Return the interactions of a cut whose calls a reduced task still has."""
     kept = [call for turn in task.reference for call in turn]
     return tuple(interaction for interaction in cut.reference if call_of(interaction) in kept)
 

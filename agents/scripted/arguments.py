@@ -108,7 +108,10 @@ class ArgumentDraws:
         return [self._item(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
 
     def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """A value of one source that holds any: the description, its range, values given by people, values seen."""
+        """Draw a value of one source that holds any.
+
+        Sources are the description, its range, values given by people, and values seen.
+        """
         known = self._seen(tool, parameter, chosen)
         if known and self._is_identified(parameter):
             return drawn(parameter.type, known, self._rng)
@@ -121,7 +124,7 @@ class ArgumentDraws:
         return self._rng.random() < 0.5 if parameter.type == "boolean" else self._rng.choice(known)
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
-        """An item of a list without documented items."""
+        """Draw an item of a list without documented items."""
         return drawn(item.type, (*self._seen(tool, item, chosen), *_PLAIN_NUMBERS), self._rng)
 
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
@@ -163,7 +166,7 @@ class UniformArguments(ArgumentDraws):
 def draw_uniform(
     tool: ToolSpec, values: Sequence[Scalar], given: Given, rng: random.Random, tools: Sequence[ToolSpec] = ()
 ) -> ToolCall:
-    """A call of ``tool`` as ``UniformArguments`` draws it; ``values`` are those seen in this episode."""
+    """Draw a call of ``tool`` as ``UniformArguments`` draws it; ``values`` are those seen in this episode."""
     return UniformArguments(values, given, rng, tools).draw(tool)
 
 

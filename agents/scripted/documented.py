@@ -67,7 +67,10 @@ def date_format(parameter: Parameter) -> str | None:
 
 
 def mentioned(parameter: Parameter) -> tuple[str, ...]:
-    """A single quoted word of a string's description: one value among others, such as the current directory "."."""
+    """Return the single quoted words of a string's description.
+
+    Each is one value among others, such as the current directory ".".
+    """
     if parameter.type != "string" or constants(parameter) or date_format(parameter):
         return ()
     return tuple(dict.fromkeys(single or double for single, double in _QUOTED.findall(parameter.description)))
@@ -87,7 +90,7 @@ def numbers(parameter: Parameter) -> tuple[DocumentedNumber, ...]:
 
 
 def number_range(parameter: Parameter) -> DocumentedRange | None:
-    """The range of a numeric parameter ("between 0 and 120 and a multiple of 5"), or None if none is documented."""
+    """Return the range of a numeric parameter ("between 0 and 120 and a multiple of 5"); None without one."""
     found = _RANGE.search(parameter.description)
     if found is None or parameter.type not in ("integer", "float"):
         return None

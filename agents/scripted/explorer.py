@@ -238,7 +238,7 @@ def _words_before(text: str) -> str:
 
 
 def _moves(tool: ToolSpec) -> bool:
-    """Whether a tool changes the current place: one text argument and "change the current ..." in its description."""
+    """Return whether a tool changes the current place: one text argument, described as "change the current ..."."""
     single = len(tool.parameters) == 1 and tool.parameters[0].type == "string" and not tool.parameters[0].choices
     return single and about(tool) >= _MOVES
 
@@ -346,5 +346,5 @@ def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, 
 
 
 def _values(sightings: Sightings) -> tuple[Scalar, ...]:
-    """Each whole value once."""
+    """Return each whole value once."""
     return tuple(dict.fromkeys(sighting.value for sighting in sightings if not sighting.piece))

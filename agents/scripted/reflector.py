@@ -133,8 +133,11 @@ def _tool_of(step: Played) -> str:
 
 
 _SIMILAR = 2
+"""Neighbours of the tool that are named for their likeness (ours)."""
 _OTHERS = 2
+"""Further tools of its group that are drawn (ours)."""
 _MOST = 8
+"""Most tools that a context names as worth reaching (ours)."""
 
 _WHY = {
     Cause.MALFORMED: "What was written is no call of a tool.",

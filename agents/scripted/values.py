@@ -71,11 +71,11 @@ class Sightings:
         return iter(self.items)
 
     def is_fresh(self, sighting: Sighting) -> bool:
-        """Whether it was observed in this episode and no later answer of the same source has replaced it."""
+        """Return whether it was observed in this episode and no later answer of the same source has replaced it."""
         return self._latest.get(sighting.source) == sighting.order
 
     def in_place(self, sighting: Sighting) -> bool:
-        """Whether the state has it directly under the explorer's current place."""
+        """Return whether the state has it directly under the explorer's current place."""
         here = self.place is not None and bool(sighting.kind) and sighting.parent == self.place
         return here and sighting.value not in self._doubted
 
@@ -88,7 +88,7 @@ class Sightings:
         return frozenset(self._kinds.get(value, ()))
 
     def kinds(self) -> frozenset[str]:
-        """Every kind of name that was seen."""
+        """Return every kind of name that was seen."""
         return frozenset(kind for kinds in self._kinds.values() for kind in kinds)
 
     def move(self, name: str) -> None:

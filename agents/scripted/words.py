@@ -111,7 +111,7 @@ def remedies(call: ToolCall, text: str, tools: Sequence[ToolSpec]) -> tuple[Tool
 
 
 def blames_argument(call: ToolCall, message: str) -> bool:
-    """Whether an error message names a parameter of the call in words, or quotes one of its text values."""
+    """Return whether an error message names a parameter of the call in words, or quotes one of its text values."""
     said = frozenset(words(message))
     for name, value in call.arguments.items():
         if name_words(name) and name_words(name) <= said:

@@ -51,7 +51,7 @@ class BackendWorld(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the world still exists, as far as is known without a request to it."""
+        """Return whether the world still exists, as far as is known without a request to it."""
         ...
 
     def execute(self, code: str) -> Executed:

@@ -164,7 +164,7 @@ class World:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs and can answer."""
+        """Return whether the process runs and can answer."""
         return self._connection.alive
 
     def execute(self, code: str) -> Executed:

@@ -196,7 +196,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the child runs: without a request, only the end of its connection can arrive."""
+        """Return whether the child runs: without a request, only the end of its connection can arrive."""
         if not self._open:
             return False
         readable = select.poll()

@@ -72,7 +72,7 @@ class ReferenceTurn(Record):
 
     @property
     def answers(self) -> bool:
-        """Whether it has given an answer by the end of the turn; completing a task without one does not count."""
+        """Return whether it gave an answer by the end of the turn; completing a task without one does not count."""
         return self.end.answer is not None and self.end.answer != NOT_GIVEN
 
 

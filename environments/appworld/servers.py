@@ -335,7 +335,7 @@ class ServedWorld:
 
     @property
     def alive(self) -> bool:
-        """Whether the world was not closed and none of its answers has failed."""
+        """Return whether the world was not closed and none of its answers has failed."""
         return self._open
 
     def execute(self, code: str) -> Executed:

@@ -86,7 +86,7 @@ class PlayedWorld:
 
     @property
     def alive(self) -> bool:
-        """Whether the world still exists."""
+        """Return whether the world still exists."""
         return self._world.alive
 
     def run(self, call: ToolCall) -> Observation:

@@ -140,7 +140,7 @@ def function_documents(class_name: str) -> tuple[dict[str, Any], ...]:
 def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str]]], ...]:
     """Return the official tasks of ``category`` with their references (call texts by turn), as shipped, in order."""
     if category not in CATEGORIES:
-        raise InputError(f"{category!r} is no BFCL multi-turn category: use one of {', '.join(CATEGORIES)}")
+        raise InputError(f"{category!r} is not a BFCL multi-turn category: use one of {', '.join(CATEGORIES)}")
     name = f"BFCL_v4_multi_turn_{category}.json"
     answers = {
         answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)

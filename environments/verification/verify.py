@@ -130,7 +130,7 @@ class VerificationResult(Record):
 
     @property
     def accepted(self) -> bool:
-        """Whether the draft may become a task."""
+        """Return whether the draft may become a task."""
         return self.reason is None
 
 

@@ -246,7 +246,7 @@ class TargetChoice(Record):
 
     @property
     def given(self) -> bool:
-        """Whether anything is named."""
+        """Return whether anything is named."""
         return bool(self.evaluation_set) or self.category is not None or self.tasks is not None
 
 

@@ -15,7 +15,7 @@ from training.seal.report import SealFacts, seal_facts
 
 
 def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
-    """The facts from the headers of an arm; None where SEAL was off."""
+    """Return the facts from the headers of an arm; None where SEAL was off."""
     by_seed = {header.seed: [one.seal for one in header.iterations if one.seal is not None] for header in headers}
     seconds: Counter[str] = Counter()
     for one in (one for header in headers for one in header.iterations if one.seal is not None):

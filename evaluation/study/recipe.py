@@ -108,7 +108,7 @@ class StudySet(NamedTuple):
 
     @property
     def held_out(self) -> bool:
-        """Whether the set is held out. Raises InputError where the benchmark has none of its name."""
+        """Return whether the set is held out. Raises InputError where the benchmark has none of its name."""
         return held_out(self.name, self.benchmark)
 
     @property
@@ -242,7 +242,7 @@ def _today(key: str) -> str:
 
 
 def _is_shared(key: str) -> bool:
-    """Whether all arms of a study have this setting, by its name of today, in common, unless it ``varies``."""
+    """Return whether all arms of a study have this setting, by its name of today, in common, unless it ``varies``."""
     return (key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS) and not key.startswith(_FREE)
 
 

@@ -1,4 +1,4 @@
-"""How recorded results name settings: their hashes were taken with former names, and without what is now a default.
+"""Name settings as recorded results do: their hashes were taken with former names, without what is now a default.
 
 A hash says whether a result is of the recipe as it is. A setting that is renamed, moved or given another default must
 not make a recorded result another's.

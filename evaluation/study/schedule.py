@@ -225,7 +225,7 @@ def _prepare(folder: Path, settings: Tree) -> None:
 
 
 def _states(path: Path, settings: Tree) -> bool:
-    """Whether the recipe at ``path`` holds these settings, by names of today or former ones."""
+    """Return whether the recipe at ``path`` holds these settings, by names of today or former ones."""
     try:
         tree = read_yaml(path)
         give_todays_names(tree)

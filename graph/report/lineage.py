@@ -92,7 +92,7 @@ class Group(NamedTuple):
 
     @property
     def carries_signal(self) -> bool:
-        """Whether it holds a success and a failure: only then does its reward move the policy (section 2)."""
+        """Return whether it holds a success and a failure: only then does its reward move the policy (section 2)."""
         return len(set(self.results)) == 2
 
 

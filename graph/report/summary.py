@@ -189,7 +189,7 @@ class Summary(Record):
 
     @property
     def made_nothing(self) -> bool:
-        """Whether the iteration admitted no task and gave the policy nothing to learn from."""
+        """Return whether the iteration admitted no task and gave the policy nothing to learn from."""
         return self.admitted == 0 and self.without_success is not None
 
 

@@ -148,7 +148,7 @@ async def _train_ahead(run: Run, iteration: int) -> None:
 
 
 def _has_begun(run: Run, iteration: int) -> bool:
-    """Whether the round of an iteration was begun, so that the budget was not spent then."""
+    """Return whether the round of an iteration was begun, so that the budget was not spent then."""
     folder = run.directory.iteration(iteration)
     return folder.round.exists() or folder.training_log.exists()
 

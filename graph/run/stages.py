@@ -112,7 +112,7 @@ async def _has_begun(
     config: RunnableConfig,
     run: RunDirectory,
 ) -> bool:
-    """Whether the thread can be resumed; one that cannot is deleted.
+    """Return whether the thread can be resumed; one that cannot is deleted.
 
     A thread at its end has lost its files. One whose state was edited in Studio does not fit the run's records. One
     that a full disk ended could not record that.

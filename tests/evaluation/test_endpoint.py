@@ -387,7 +387,7 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
         (("--model", "openai:"), "--model names no model: write it behind the colon"),
         (("--model", "openai:m", "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
         (("--model", "openai:m", "--key-variable", "sk-a key"), "--key-variable"),
-        (("--model", "openai:m", "--base-url", "localhost"), "--base-url is no URL"),
+        (("--model", "openai:m", "--base-url", "localhost"), "--base-url is not the URL"),
         (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
         (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
         (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),

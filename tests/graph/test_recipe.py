@@ -448,6 +448,45 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
     assert capsys.readouterr().err == ""
 
 
+EXPERIMENTAL_OFF = {
+    "signals": {"novelty": False},
+    "tasks": {"sampling": "uniform", "retire_above": None},
+    "training": {"dynamic_sampling": None, "lend_reference": "none"},
+    "verification": {"perturbed": 0.0},
+}
+"""The switches of the experimental sections; their other options have no effect without these."""
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
+    """Rule 9: by default, and in every shipped recipe but one of ours, which says why."""
+    on = []
+    for settings in (RunSettings(seed=0), load_recipe(path)):
+        sections = {name: getattr(settings, name).experimental for name in EXPERIMENTAL_OFF}
+        on += [
+            f"{name}.{key}"
+            for name, switches in EXPERIMENTAL_OFF.items()
+            for key, off in switches.items()
+            if getattr(sections[name], key) != off
+        ]
+    assert on == (["training.lend_reference"] if path.name == "appworld-quickstart.yaml" else [])
+
+
+BASES_OF_RECORDED_STUDIES = {"grpo-base.yaml", "world.yaml"}
+
+
+def test_a_copy_of_a_shipped_recipe_does_not_warn(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    """But for those whose content recorded hashes are of: the bases of the studies in ``results/``."""
+    warned = set()
+    for path in RECIPES:
+        copy = tmp_path / path.name
+        copy.write_text(path.read_text())
+        load_recipe(copy)
+        if capsys.readouterr().err:
+            warned.add(path.name)
+    assert warned == BASES_OF_RECORDED_STUDIES
+
+
 def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> None:
     """Its settings.yaml has every key of its release, and none of those whose defaults differ from what it did."""
     path = tmp_path / "settings.yaml"

@@ -23,7 +23,7 @@ class CompactRendering:
     name = "compact"
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: CompactSettings) -> None:
-        """Raises InputError for a tokenizer that was not made for this rendering."""
+        """Raise InputError for a tokenizer that was not made for this rendering."""
         self.tokenizer = tokenizer
         self.settings = settings
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()

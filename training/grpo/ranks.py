@@ -86,7 +86,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process locks, records, reports and saves."""
+        """Return whether this process locks, records, reports and saves."""
         return self.index == 0
 
     def gather(self, item: Item) -> list[Item] | None:
@@ -183,7 +183,7 @@ def _described(rank: int, error: Exception) -> _Failure:
 
 
 def lost_in_a_collective(error: BaseException) -> bool:
-    """Whether the error is of a collective of the trainer whose other processes are gone or did not answer."""
+    """Return whether the error is of a collective of the trainer whose other processes are gone or did not answer."""
     from torch import distributed
 
     if isinstance(error, distributed.DistError):
@@ -193,7 +193,7 @@ def lost_in_a_collective(error: BaseException) -> bool:
 
 
 def started_by_launcher() -> bool:
-    """Whether a launcher started this process as one of several (torchrun, accelerate launch)."""
+    """Return whether a launcher started this process as one of several (torchrun, accelerate launch)."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 

@@ -1,4 +1,4 @@
-"""Which engine samples: the one place where a sampler is chosen and put together from settings.
+"""Choose the engine that samples, and make the sampler of it from settings; nothing else does.
 
 Import this module late: it needs torch.
 """

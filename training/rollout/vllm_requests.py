@@ -1,4 +1,4 @@
-"""What vLLM is asked for one message, and what it may answer: the part that servers and an engine in process share.
+"""Make vLLM's request for one message, and check its answer: the part that servers and an engine in process share.
 
 A ``Conversation`` is one episode driver with all of its ids. It makes a ``MessageRequest`` for the next message; the
 engine's answer becomes an ``EngineAnswer``, which ``check`` holds against the request before the driver sees it. Free

@@ -180,7 +180,7 @@ def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
 
 
 def _is_invalid(step: Played, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> bool:
-    """Whether the action of an error is malformed or does not fit the documentation.
+    """Return whether the action of an error is malformed or does not fit the documentation.
 
     A program is invalid if it failed by an error of its own: only a refusal by the tool is a call that failed.
     """
@@ -193,7 +193,7 @@ def _is_invalid(step: Played, tools: Mapping[str, ToolSpec], benchmark: AnyBench
 
 
 def _differs(compared: TurnComparison, place: int) -> bool:
-    """Whether a tool whose call is missing was called in the step at ``place``, with other arguments.
+    """Return whether a tool whose call is missing was called in the step at ``place``, with other arguments.
 
     A refused call that equals a missing one does not differ.
     """

@@ -43,7 +43,7 @@ class ErrorStatistics(Record):
 
     @property
     def unhinted(self) -> ErrorStatistics:
-        """The same counts for the errors without a hint."""
+        """Return the same counts for the errors without a hint."""
         return ErrorStatistics(
             errors=self.errors - self.hinted,
             recovered=self.recovered - self.hinted_recovered,
@@ -52,7 +52,7 @@ class ErrorStatistics(Record):
 
     @classmethod
     def total(cls, parts: Iterable[ErrorStatistics]) -> ErrorStatistics:
-        """Sum several."""
+        """Return the sum of several counts."""
         counted: Counter[str] = Counter()
         for part in parts:
             counted.update(part.model_dump())

@@ -155,5 +155,7 @@ class SealSettings(Section):
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:
         if self.weights is None and self.interface is None:
-            raise ValueError("'weights' and 'interface' are both null, which is no SEAL: leave the section out")
+            raise ValueError(
+                "'weights' and 'interface' are both null, so that SEAL would do nothing: leave the section out"
+            )
         return self

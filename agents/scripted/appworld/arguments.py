@@ -25,7 +25,7 @@ _ADDRESSES = ("email", "phone_number")
 
 
 def is_id(parameter: Parameter) -> bool:
-    """Whether the parameter takes the id of an object of an app."""
+    """Return whether the parameter takes the id of an object of an app."""
     return parameter.name.endswith("_id") and parameter.type == "integer"
 
 

@@ -197,9 +197,10 @@ class _Aiming:
 
 
 def can_be_aimed_at(name: str) -> bool:
-    """Whether tasks are made about an API: not about the own profile, accounts, documentation, code or the task itself.
+    """Return whether tasks are made about an API.
 
-    Every login reads the own profile, so that tasks about it would crowd out the others.
+    None are about the own profile, accounts, documentation, code or the task itself. Every login reads the own
+    profile, so that tasks about it would crowd out the others.
     """
     if name in (PYTHON, COMPLETE, ACTIVE_TASK, PROFILE) or name.startswith("api_docs."):
         return False

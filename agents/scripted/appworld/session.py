@@ -25,7 +25,7 @@ def login_of(parameter: Parameter) -> str | None:
 
 
 def is_about_accounts(name: str) -> bool:
-    """Whether an API logs in or out, or manages an account: tasks are not made about these."""
+    """Return whether an API logs in or out, or manages an account: tasks are not made about these."""
     return not _ACCOUNT.isdisjoint(name.partition(".")[2].split("_"))
 
 

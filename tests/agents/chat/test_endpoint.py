@@ -84,7 +84,7 @@ def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, key: str) -> None:
 )
 def test_a_wrong_url_names_its_source(monkeypatch, url: str) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    with pytest.raises(InputError, match="OPENAI_BASE_URL is no URL of an endpoint") as caught:
+    with pytest.raises(InputError, match="OPENAI_BASE_URL is not the URL of an endpoint") as caught:
         resolve(RoleSettings(kind="chat", model="m"), "explorer")
     assert "pass-1234" not in str(caught.value)
 

@@ -24,7 +24,7 @@ def test_splits_are_chosen_by_index():
 
 
 def test_an_unknown_category_is_the_users_mistake():
-    with pytest.raises(InputError, match="'simple' is no BFCL multi-turn category"):
+    with pytest.raises(InputError, match="'simple' is not a BFCL multi-turn category"):
         load_category("simple")
 
 

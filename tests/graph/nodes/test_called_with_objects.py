@@ -18,9 +18,13 @@ from agents.spending import Breaker, Ledger
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
 from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
+from graph.nodes.abstract import abstract
+from graph.nodes.deduplicate import deduplicate
+from graph.nodes.dispatch import dispatch
 from graph.nodes.explore import explore
 from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect
+from graph.nodes.update import update as join
 from graph.nodes.verify import verify
 from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.settings import RunSettings
@@ -28,7 +32,7 @@ from graph.state import BranchState, IterationState
 from memory.jsonl import derive_seed
 from memory.records import Draft, DraftVerification, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
-from memory.tasks import admit
+from memory.tasks import admit, load_tasks
 from training.settings import SignalSettings
 from training.signals import PatternCount
 
@@ -63,6 +67,16 @@ class Explorer:
                 id="i", context_id=context.id, run=0, position=0, action=action, observation=observation, changed=False
             ),
         )
+
+
+class Abstractor:
+    """Proposes one draft, a task that the run does not have."""
+
+    async def abstract(
+        self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
+    ) -> tuple[Draft, ...]:
+        spec = first_tasks()[2].model_dump(exclude={"id", "origin", "parents", "admitted_at"})
+        return (Draft(**spec, id="draft-1", context_id=context.id),)
 
 
 @pytest.fixture
@@ -171,6 +185,36 @@ async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: 
     assert f"'make one new directory called \"reports\"': {told}" in update["digest"]["verify"][1]
     (verification,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, DraftVerification)
     assert (verification.accepted, verification.reason) == (reason is None, reason)
+
+
+async def test_a_weakness_goes_through_all_nodes(run: RunDirectory) -> None:
+    """Rule 8: each node is called with its state and its services; no graph, no command, no settings on disk."""
+    admit(run, [TASK])
+    played = ([*TASK.reference[0]], [ToolCall(name="pwd")])
+    trajectories = [act(TASK, calls, iteration=0, step=1, sample=sample) for sample, calls in enumerate(played)]
+    write_jsonl(run.iteration(0).trajectories, trajectories)
+    runtime = services(
+        run,
+        signals=SignalSettings(contexts_per_iteration=1),
+        reflector=Reflector(),
+        explorer=Explorer(),
+        abstractor=Abstractor(),
+    )
+    state = IterationState(iteration=0)
+    for node in (extract, reflect, deduplicate):
+        update = await node(state, runtime)
+        state = state.model_copy(update={name: ids for name, ids in update.items() if name != "digest"})
+    assert len(state.signals) == len(state.contexts) == len(state.new) == 1
+    (sent,) = (await dispatch(state, runtime)).goto
+    for step in (explore, abstract, verify):
+        await step(sent.arg, runtime)
+    digest = (await join(state, runtime))["digest"]["update"]
+    (task,) = (one for one in load_tasks(run) if one.admitted_at == 0)
+    assert task.parents[:2] == ("draft-1", *state.new)
+    assert digest
+    again = state.model_copy(update={"iteration": 1, "contexts": ("context-again",)})
+    write_jsonl(run.iteration(1).contexts, [CONTEXT.model_copy(update={"id": "context-again", "iteration": 1})])
+    assert (await deduplicate(again, runtime))["new"] == (), "it was remembered with its task"
 
 
 def test_only_forks_resolve_a_path_to_services() -> None:
