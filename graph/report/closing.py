@@ -132,7 +132,7 @@ def _words(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]
         if word != "evaluation" or any(one.evaluation for one in summaries):
             yield f"  {word:13} {meaning}"
     for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
-        yield f"  refused: {reason}: {REASONS.get(reason, 'see environments/verification/verify.py, Refusal')}"
+        yield f"  refused: {reason}: {REASONS.get(reason, 'see docs/glossary.md')}"
     if any("argument references" in label for one in summaries for label in one.labels):
         yield "  argument references ($k): the embedded policy reads values as $1, $2, ..., its calls carry them"
 
