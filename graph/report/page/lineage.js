@@ -273,7 +273,7 @@ function draftsCard(chain, current) {
               ? draft.task
                 ? "Accepted and admitted."
                 : "Accepted."
-              : ["Refused: ", $.b(spoken(draft.reason || "")), ". ", draft.meaning ? `${draft.meaning}.` : ""],
+              : ["Refused, ", $.b(spoken(draft.reason || "")), draft.meaning ? `: ${draft.meaning}.` : "."],
         ),
         draft.detail ? $.p(draft.detail) : null,
         draft.solved ? $.p(`A solver solves ${percent(draft.solved[0])} of ${draft.solved[1]} attempts.`) : null,
