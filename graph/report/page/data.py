@@ -25,7 +25,7 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Group, History
+from graph.report.lineage import Group, History, first_story
 from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, Summary
 from graph.settings import RunSettings, changed, dotted
@@ -173,26 +173,6 @@ def _reasons(history: History) -> dict[str, str]:
         if one.verification is not None and not one.verification.accepted
     }
     return {reason: meaning for reason, meaning in REASONS.items() if reason in found}
-
-
-def first_story(history: History) -> str | None:
-    """Return the first admitted task that was rolled out later, and whose weak task was too; None without one.
-
-    As at the end of a run (``graph.report.closing.find_story``): forgetting and boundary come before rare, and the
-    outcome plays no part in the choice.
-    """
-    rare = None
-    for number in history.iterations:
-        for task in history.tasks.values():
-            chain = history.chain_of(task.id) if task.admitted_at == number else None
-            if chain is None or chain.signal is None or chain.weak is None:
-                continue
-            later = max(history.course(chain.weak.id).by_iteration, default=number) > number
-            if later and history.course(task.id).by_iteration:
-                if chain.signal.kind is not SignalKind.RARE:
-                    return task.id
-                rare = rare or task.id
-    return rare
 
 
 def spoken(word: str) -> str:
