@@ -36,6 +36,12 @@ LINES = 6
 LINE = 160
 """Characters of a line."""
 
+NAME = 40
+"""Characters that a line keeps of a weakness at least."""
+
+PROGRESS = LINE - 40
+"""Characters of a line that begins with counts in the stream."""
+
 BRANCHES = 40
 """Lines on branches that ended."""
 
@@ -199,12 +205,14 @@ def of_verify(drafts: Sequence[Draft], verifications: Sequence[DraftVerification
     )
 
 
-def of_branch(name: str, verifications: Sequence[DraftVerification]) -> str:
-    """Return one line on a branch that finished."""
+def of_branch(name: str, verifications: Sequence[DraftVerification], width: int = LINE) -> str:
+    """Return one line on a branch that finished; a long name is cut before what verification said."""
     accepted = sum(one.accepted for one in verifications)
     refused = Counter(one.reason for one in verifications if one.reason is not None)
-    words = f"{name or 'branch'}: {accepted} of {number_words(len(verifications), 'draft')} accepted"
-    return one_line(f"{words}, refused: {_counts(refused)}" if refused else words, LINE)
+    words = f"{accepted} of {number_words(len(verifications), 'draft')} accepted"
+    if refused:
+        words += f", refused: {_counts(refused)}"
+    return one_line(f"{one_line(name or 'branch', max(NAME, width - len(words) - 2))}: {words}", width)
 
 
 def of_failure(name: str, failure: Failure) -> str:

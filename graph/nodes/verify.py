@@ -15,7 +15,7 @@ from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import of_branch, of_verify, progress
+from graph.digests import PROGRESS, of_branch, of_verify, progress
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
@@ -57,12 +57,12 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         verifications = await asyncio.gather(*tried)
     await asyncio.to_thread(write_jsonl, branch.verdicts, verifications)
     services.breaker.succeeded()
-    digest = of_branch(state.weakness, verifications)
     done = services.tally.add(state.stage, "verify", state.context_id)
-    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", digest))
+    told = of_branch(state.weakness, verifications, PROGRESS)
+    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", told))
     return {
         "digest": {"verify": of_verify(drafts, verifications)},
-        "branches": [digest],
+        "branches": [of_branch(state.weakness, verifications)],
         "finished": [state.context_id],
     }
 

@@ -11,7 +11,16 @@ from statistics import fmean
 
 from environments.base import Record
 from environments.registry import DEFAULT
-from graph.report.digest import REASONS, WIDTH, calls_words, kind_words, one_line, signal_words, task_words
+from graph.report.digest import (
+    REASONS,
+    WIDTH,
+    calls_words,
+    kind_words,
+    one_line,
+    signal_words,
+    task_words,
+    weakness_words,
+)
 from graph.report.summary import Summary
 from graph.settings import RunSettings
 from memory.records import FailureContext, Signal, SignalKind, Task
@@ -46,11 +55,12 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     """Return the text after the last table, ending in a newline. Raises InputError for a damaged record."""
     if not summaries:
         return ""
+    story = find_story(run, len(summaries))
     lines = [
         *_places(run, summaries),
-        *_story(run, len(summaries)),
+        *_story(story),
         *_words(settings, summaries),
-        *_next(run, settings, summaries),
+        *_next(run, settings, summaries, story),
     ]
     return "\n".join(lines) + "\n"
 
@@ -104,8 +114,7 @@ def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
     yield "             interactions, drafts, verdicts, one JSON object per line; settings.yaml is the whole recipe"
 
 
-def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
-    story = find_story(run, iterations)
+def _story(story: Story | None) -> Iterator[str]:
     if story is None:
         return
     signal, context = story.signal, story.context
@@ -115,9 +124,8 @@ def _story(run: RunDirectory, iterations: int) -> Iterator[str]:
     yield f"  signal     iteration {signal.iteration}: {signal_words(signal, width=2 * WIDTH)}"
     if context.how:
         yield f"  rollout    {one_line(context.how)}"
-    about = f" of {context.tool}" if context.tool else ""
     explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
-    yield f"  context    {context.cause or 'no failure'}{one_line(about + explored)}"
+    yield f"  context    {weakness_words(context)}{one_line(explored)}"
     yield f"  new task   {story.admitted.id}: {task_words(story.admitted)}"
     yield f"  reference  {calls_words(call for turn in story.admitted.reference for call in turn)}"
     yield f"  effect     success by iteration, old task: {_course(story.weak_scores)}"
@@ -132,12 +140,12 @@ def _words(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]
         if word != "evaluation" or any(one.evaluation for one in summaries):
             yield f"  {word:13} {meaning}"
     for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
-        yield f"  refused: {reason}: {REASONS.get(reason, 'see environments/verification/verify.py, Refusal')}"
+        yield f"  refused: {reason}: {REASONS.get(reason, 'see docs/glossary.md')}"
     if any("argument references" in label for one in summaries for label in one.labels):
         yield "  argument references ($k): the embedded policy reads values as $1, $2, ..., its calls carry them"
 
 
-def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
+def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], story: Story | None) -> Iterator[str]:
     root, policy = quote(str(run.root)), quote(str(run.root / _policy(run, summaries)))
     scored = settings.evaluation.scored
     if settings.evaluation.tasks is not None:
@@ -147,23 +155,27 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     environment = settings.environment
     named = "" if environment.name == DEFAULT else f"--environment {quote(environment.name)} "
     options = [f" --option {quote(f'{key}={json.dumps(value)}')}" for key, value in environment.for_evaluation.items()]
-    python = _python()
-    command = f"{python} -m evaluation.run {named}{what}{''.join(options)}"
+    coevolve = _coevolve()
+    scoring = f"{coevolve} evaluate {named}{what}{''.join(options)}"
     yield ""
     yield "Next"
-    yield f"  {command} --model {policy}"
+    yield f"  {coevolve} report {root}   # one HTML page: curves, flow, and every task from its weakness to its effect"
+    if story is not None:
+        yield f"  {coevolve} show {story.admitted.id} --run {root}   # the task above, step by step"
+    yield f"  {coevolve} studio --run {root}   # the run's graph in LangGraph Studio"
+    yield f"  {coevolve} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
+    yield f"  {scoring} --model {policy}"
     if scored is not None:  # of its own training tasks a lookup knows everything
-        yield f"  {command} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
-    yield f"  {python} -m graph.run_iteration --run {root} --iterations {len(summaries) + 3} --resume"
-    yield f"  {python} -m graph.write_report {root}   # one HTML page of the run, its curves and every task's story"
-    yield f"  COEVOLVE_RUN={root} make studio   # the run's graph in LangGraph Studio"
+        yield f"  {scoring} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
     yield "  notebooks/01_one_iteration.ipynb   # follows one failure through every step"
 
 
-def _python() -> str:
-    """Return the interpreter relative to the working directory where it is below it, else ``python``."""
-    executable, here = Path(sys.executable), Path.cwd()
-    return quote(str(executable.relative_to(here))) if executable.is_relative_to(here) else "python"
+def _coevolve() -> str:
+    """Return the command beside this interpreter, relative to the working directory where it is below it."""
+    beside, here = Path(sys.executable).with_name("coevolve"), Path.cwd()
+    if not beside.exists():
+        return "python -m graph.command"
+    return quote(str(beside.relative_to(here))) if beside.is_relative_to(here) else "coevolve"
 
 
 def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:

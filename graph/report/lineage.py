@@ -23,7 +23,16 @@ from environments.base import InputError
 from graph.records import Failure
 from memory.failures import DeduplicationResult
 from memory.jsonl import complaint
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
+from memory.records import (
+    Draft,
+    DraftVerification,
+    FailureContext,
+    Interaction,
+    Signal,
+    SignalKind,
+    Task,
+    Trajectory,
+)
 from memory.run import (
     SEED_STAGE,
     RunDirectory,
@@ -316,6 +325,26 @@ class History:
             self._of_task.update((task.id, context.id) for task in chain.admitted)
             if chain.signal is not None:
                 self._of_signal[chain.signal.id].append(context.id)
+
+
+def first_story(history: History) -> str | None:
+    """Return the first admitted task that was rolled out later, and whose weak task was too; None without one.
+
+    As at the end of a run (``graph.report.closing.find_story``): forgetting and boundary come before rare, and the
+    outcome plays no part in the choice.
+    """
+    rare = None
+    for number in history.iterations:
+        for task in history.tasks.values():
+            chain = history.chain_of(task.id) if task.admitted_at == number else None
+            if chain is None or chain.signal is None or chain.weak is None:
+                continue
+            later = max(history.course(chain.weak.id).by_iteration, default=number) > number
+            if later and history.course(task.id).by_iteration:
+                if chain.signal.kind is not SignalKind.RARE:
+                    return task.id
+                rare = rare or task.id
+    return rare
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout
+from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout, first_story
 from graph.report.terminal import (
     BAD,
     GOOD,
@@ -93,6 +93,9 @@ def run_story(history: History) -> list[Passage]:
         Row("contexts", Text(f"{len(history.chains)} weaknesses, {len(history.signals)} signals")),
     ]
     passages = [Passage(title_of("run", str(history.run.root)), head)]
+    if story := first_story(history):
+        begin = title_of("begin", "with this one", "it was rolled out, and its weak task again")
+        passages.append(Passage(begin, [_listed_task(history, history.tasks[story])]))
     for number in reversed(history.iterations):
         admitted = [task for task in history.tasks.values() if task.admitted_at == number]
         groups = history.groups_in(number)

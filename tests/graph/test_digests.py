@@ -11,11 +11,13 @@ from graph.digests import (
     BRANCHES,
     LINE,
     LINES,
+    PROGRESS,
     Tally,
     ended,
     joined,
     lines,
     of_abstract,
+    of_branch,
     of_extract,
     of_failure,
     of_reflect,
@@ -74,6 +76,24 @@ def test_hostile_text_is_plain_and_short() -> None:
     ]
     assert len(told) == 6
     assert all(map(is_plain, told))
+
+
+def test_a_long_weakness_does_not_hide_what_verification_said() -> None:
+    refused = [
+        DraftVerification(draft_id=f"draft-{n}", context_id="context-1", accepted=not reason, reason=reason)
+        for n, reason in enumerate((None, "ungrounded_argument", "ungrounded_argument", "superfluous_call"))
+    ]
+    result = "1 of 4 drafts accepted, refused: 2 ungrounded_argument, 1 superfluous_call"
+    name = "boundary 6/8 on 'show the log with \"0.0\" and adjust the cabin air to ...': wrong argument of a tool"
+    told = of_branch(name, refused)
+    streamed = progress("verify", 1024, 1024, "contexts verified", of_branch(name, refused, PROGRESS))["text"]
+    assert told.endswith(f"...: {result}")
+    assert streamed.endswith(f": {result}")
+    assert streamed.startswith("1024 of 1024 contexts verified: boundary 6/8 on")
+    assert is_plain(told)
+    assert is_plain(streamed)
+    assert of_branch("short", refused[:1]) == "short: 1 of 1 draft accepted"
+    assert is_plain(of_branch(HOSTILE, [one.model_copy(update={"reason": HOSTILE}) for one in refused]))
 
 
 def test_a_digest_has_few_lines_and_counts_the_others() -> None:

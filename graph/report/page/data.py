@@ -25,9 +25,9 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Group, History
+from graph.report.lineage import Group, History, first_story
 from graph.report.page.records import reason_of
-from graph.report.summary import Summary
+from graph.report.summary import COMPACT_LABEL, Summary
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
@@ -55,8 +55,29 @@ EFFECT_ROWS = (
     ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
     ("weak", "weak, and no new task was made of it"),
     ("rare", "a rare combination of calls alone"),
-    ("none", "without any signal: the dullest control"),
+    ("none", "without any signal: the simplest control"),
 )
+
+TERMS = {
+    "rollout": "one attempt of the agent at one task",
+    "group": "the rollouts of one task in one training step; GRPO compares each with the group's mean",
+    "reward signal": "what a group gives training: none where all of its rollouts succeed, or all fail",
+    "held out": "tasks that no iteration trains on; the 95 % interval resamples start states and functions, where the "
+    "evaluation records them",
+    "signal": "a mark on a rollout that shows a weakness",
+    "context": "one weakness described for exploration: where it failed, how, why, what to explore",
+    "new, known": "whether the failure memory had the context already; a known one is not explored again",
+    "left out": "signals that no context was made of: beyond the number that an iteration follows, or of a task that "
+    "another one of the same kind stands for",
+    "draft": "a proposed task: a start state, user turns, and the calls that solve it",
+    "reference": "the calls that solve a task",
+    "accepted, admitted": "a draft that verification found right; added to the tasks of the next iteration",
+    "D\u2080": "the first tasks, made by exploration without a guide",
+}
+"""The words of the page that its own text does not explain."""
+
+POINTERS = "the embedded policy sees a value as $1 to $9 and names it; its recorded calls carry the value"
+"""What argument references are."""
 
 
 def overview(history: History) -> Json:
@@ -69,11 +90,12 @@ def overview(history: History) -> Json:
         if (path := run.iteration(number).summary).exists()
     }
     newest = max(summaries, default=None)
+    labels = [] if newest is None else list(summaries[newest].labels)
     return {
         "name": one_line(run.root.resolve().name),
         "environment": settings.environment.name,
         "unpublishable": settings.environment.benchmark.unpublishable,
-        "labels": [] if newest is None else list(summaries[newest].labels),
+        "labels": labels,
         "goes_on": len(summaries) < max(settings.iterations, len(history.iterations)),
         "asked": settings.iterations,
         "counts": {
@@ -85,9 +107,14 @@ def overview(history: History) -> Json:
         "iterations": [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations],
         "seed": {"flow": _flow(history, None), "nodes": _nodes(history, None)},
         "effect": effect(history),
+        "story": first_story(history),
         "settings": [[key, value, default] for key, (value, default) in changed(settings).items()],
         "spending": _spending(run),
-        "words": {"kinds": kind_words(settings.signals), "reasons": REASONS},
+        "words": {
+            "terms": TERMS | ({"argument references ($k)": POINTERS} if COMPACT_LABEL in labels else {}),
+            "kinds": kind_words(settings.signals),
+            "reasons": _reasons(history),
+        },
         "seal": settings.training.seal is not None,
     }
 
@@ -137,6 +164,17 @@ def _facts(summary: Summary) -> list[list[str]]:
     return [[name, words] for name, words in rows if words not in ("", "none")]
 
 
+def _reasons(history: History) -> dict[str, str]:
+    """Return what the reasons mean for which drafts of the run were refused, in the order of the checks."""
+    found = {
+        reason_of(one.verification)
+        for chain in history.chains.values()
+        for one in chain.outcomes
+        if one.verification is not None and not one.verification.accepted
+    }
+    return {reason: meaning for reason, meaning in REASONS.items() if reason in found}
+
+
 def spoken(word: str) -> str:
     """Return a name of the records as words."""
     return word.replace("_", " ")
@@ -173,9 +211,10 @@ def _groups(groups: Sequence[Group]) -> Json:
 
 
 def _flow(history: History, number: int | None) -> list[list[Any]]:
-    """Return the edges of an iteration's flow: from, to, count; a node is ``COLUMN:NAME``. D_0 begins at contexts.
+    """Return the edges of an iteration's flow: from, to, count; a node is ``COLUMN:NAME``.
 
-    Signals beyond the followed ones, further ones of a task and kind among them, end in ``left out``.
+    D_0 begins at contexts: an edge from nowhere, "", says how many there are. Signals beyond the followed ones, further
+    ones of a task and kind among them, end in ``left out``.
     """
     edges: Counter[tuple[str, str]] = Counter()
     chains = history.chains_in(number)
@@ -191,6 +230,8 @@ def _flow(history: History, number: int | None) -> list[list[Any]]:
             edges[f"signals:{chain.signal.kind}", source] += 1
         elif number is not None:
             edges["signals:no signal", source] += 1
+        else:
+            edges["", source] += 1
         if chain.failure is not None:
             edges[source, "drafts:branch failed"] += 1
         elif status == "new" and not chain.outcomes:
@@ -239,7 +280,7 @@ def _nodes(history: History, number: int | None) -> list[Json]:
             [[f"known: {weakness_words(one.context)}", "context", one.context.id] for one in known],
         ),
         "explore": (
-            f"{explored} actions in {sum(1 for one in new if one.interactions)} branches",
+            f"{explored:,} actions in {sum(1 for one in new if one.interactions)} branches",
             [
                 [f"{weakness_words(one.context, 50)}: {exploration_words(one.interactions)}", "context", one.context.id]
                 for one in new
@@ -252,7 +293,7 @@ def _nodes(history: History, number: int | None) -> list[Json]:
         ),
         "verify": (
             f"{len(outcomes) - len(refused)} accepted, {len(refused)} refused"
-            + (f": {counts_words(reasons.items())}" if reasons else ""),
+            + (f": {counts_words((spoken(reason), count) for reason, count in reasons.items())}" if reasons else ""),
             [
                 [
                     f"{verification_words(one.verification)} ({task_words(one.draft, 60)})",

@@ -226,7 +226,7 @@ function explorationCard(chain) {
   return card(
     "Exploration",
     `${plural(chain.interactions.length, "action")} in ${plural(runs.size, "episode")}`,
-    muted("● changed the state, ★ in a task that was accepted"),
+    muted($.b({ class: "changed" }, "●"), " changed the state, ", $.b({ class: "used" }, "★"), " in a task that was accepted"),
     [...runs].map(([episode, list]) =>
       $.details(
         { open: list.some((one) => used.has(one[0])) },
@@ -273,7 +273,7 @@ function draftsCard(chain, current) {
               ? draft.task
                 ? "Accepted and admitted."
                 : "Accepted."
-              : ["Refused: ", $.b(spoken(draft.reason || "")), ". ", draft.meaning ? `${draft.meaning}.` : ""],
+              : ["Refused, ", $.b(spoken(draft.reason || "")), draft.meaning ? `: ${draft.meaning}.` : "."],
         ),
         draft.detail ? $.p(draft.detail) : null,
         draft.solved ? $.p(`A solver solves ${percent(draft.solved[0])} of ${draft.solved[1]} attempts.`) : null,
@@ -564,7 +564,7 @@ async function reader(id) {
         fact(
           "Failure",
           turns && turns.failure
-            ? `${spoken(turns.failure)}${turns.failed_turn === null ? "" : `, turn ${turns.failed_turn + 1}`}`
+            ? `${turns.failure}${turns.failed_turn === null ? "" : `, turn ${turns.failed_turn + 1}`}`
             : null,
         ),
         fact("Checks passed", turns && turns.partial !== null ? percent(turns.partial) : null),

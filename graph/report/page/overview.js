@@ -326,7 +326,7 @@ function drawCharts() {
   charts.push(
     chart(
       "Signals by kind",
-      "followed or not",
+      "followed up, or left out",
       names,
       kinds.map((kind, i) => bar(kind, ["c3", "c1", "c4", "c2"][i % 4], (one) => own(one.signals, kind, 0))),
     ),
@@ -435,11 +435,12 @@ function drawFlow() {
     const key = `${source}\n${target}`;
     edges.set(key, (edges.get(key) || 0) + count);
   }
-  const list = [...edges].map(([key, count]) => [...key.split("\n"), count]);
+  const all = [...edges].map(([key, count]) => [...key.split("\n"), count]);
+  const list = all.filter(([source]) => source); // the others only say how much their target holds
   const sizes = new Map();
-  for (const [source, target, count] of list) {
-    const incoming = list.some((edge) => edge[1] === source);
-    if (!incoming) sizes.set(source, (sizes.get(source) || 0) + count);
+  for (const [source, target, count] of all) {
+    const incoming = all.some((edge) => edge[1] === source);
+    if (source && !incoming) sizes.set(source, (sizes.get(source) || 0) + count);
     sizes.set(target, (sizes.get(target) || 0) + count);
   }
   const nodes = new Map();
@@ -478,7 +479,9 @@ function drawFlow() {
     ? one.iteration === null
       ? "D₀: explored without a guide."
       : `Iteration ${one.iteration}.`
-    : "All iterations.";
+    : run.seed.flow.length
+      ? "All iterations, without D₀."
+      : "All iterations.";
   const body = byId("flow-body");
   if (!list.length) {
     body.replaceChildren(muted(`${where} Nothing was made yet.`));
@@ -621,6 +624,7 @@ function drawEffect() {
       "the mean alone, whatever is done about it. Compare the first row with the second, not with zero; the two differ in ",
       "more than the new tasks, so that this is a description, not an experiment. An experiment has arms: coevolve study.",
     ),
+    muted("A pair is a task and two such iterations. The change is in points of a hundred, ± half of its 95 % interval."),
     scroller(effectTable(effect)),
     fresh.tasks
       ? $.p(
@@ -629,6 +633,12 @@ function drawEffect() {
             ? `The ${number(fresh.twice)} that were in two iterations or more went from ${percent(fresh.first)} in their first to ${percent(fresh.last)} in their last.`
             : "",
         )
+      : null,
+    run.story
+      ? [
+          $.h3("One task, from the failed rollout to its effect"),
+          $.p(link({ task: run.story }, table.tasksById.get(run.story)[TASK.words])),
+        ]
       : null,
     run.other ? [$.h3(run.other.name), scroller(effectTable(run.other.effect))] : null,
   ]);
@@ -771,13 +781,18 @@ function drawAbout() {
           ),
         )
       : $.p("No chat role was asked: the roles are scripted."),
-    $.h3("Words"),
+  ]);
+  const words = (given) =>
     $.dl(
       { class: "words" },
-      [...Object.entries(run.words.kinds), ...Object.entries(run.words.reasons)].map(([word, meaning]) =>
-        fact(spoken(word), meaning),
-      ),
-    ),
+      Object.entries(given).map(([word, meaning]) => fact(spoken(word), meaning)),
+    );
+  const { terms, kinds, reasons } = run.words;
+  fill(byId("words"), [
+    words(terms),
+    $.h3("Kinds of signals"),
+    words(kinds),
+    Object.keys(reasons).length ? [$.h3("Reasons of a refusal"), words(reasons)] : null,
   ]);
   fill(byId("foot"), [
     $.p(

@@ -12,8 +12,9 @@ import typer
 
 from environments.verification.verify import Refusal
 from evaluation.settings import ScoringSettings
+from graph.command import COMMANDS
 from graph.recipe import load_recipe
-from graph.report.closing import WORDS, closing, find_story
+from graph.report.closing import WORDS, _coevolve, closing, find_story
 from graph.report.digest import REASONS, kind_words
 from graph.report.summary import COLUMNS, Summary, summarise
 from memory.records import PAPER_KINDS, SignalKind
@@ -55,7 +56,7 @@ def test_the_end_names_places_words_and_commands(
     evolved: tuple[RunDirectory, Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, summary = evolved
-    monkeypatch.setattr("graph.report.closing._python", lambda: "python")
+    monkeypatch.setattr("graph.report.closing._coevolve", lambda: "coevolve")
     text = told(run, summary)
     for part in (f"  policy     {run.root}/policy/none", str(run.tasks_path), "(5 at the start,", "Words of the table"):
         assert part in text
@@ -70,11 +71,14 @@ def test_the_end_names_places_words_and_commands(
     assert "old task: " in text
     assert "75% (1)" in text
     commands = text[text.index("Next") :].splitlines()
-    assert f"  python -m evaluation.run --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
-    assert f"  python -m graph.run_iteration --run '{run.root}' --iterations 5 --resume" in commands
+    assert f"  coevolve evaluate --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
+    assert any(one.startswith(f"  coevolve evolve --run '{run.root}' --iterations 5 --resume ") for one in commands)
+    story = find_story(run, 2)
+    assert story is not None
+    assert any(one.startswith(f"  coevolve show {story.admitted.id} --run '{run.root}' ") for one in commands)
     assert "lookup" not in text, "no task is held out, and of the training tasks a lookup knows everything"
     panel = told(run, summary, "evaluation.set=templated-dev")
-    assert "evaluation.run --evaluation-set templated-dev --model lookup --train" in panel
+    assert "coevolve evaluate --evaluation-set templated-dev --model lookup --train" in panel
 
 
 def test_the_commands_can_be_copied(
@@ -83,32 +87,43 @@ def test_the_commands_can_be_copied(
     run, summary = evolved
     read: list[ScoringSettings] = []
     monkeypatch.setattr("evaluation.run._evaluate", lambda settings, destination: read.append(settings))
-    monkeypatch.setattr("graph.report.closing._python", lambda: "python")
+    monkeypatch.setattr("graph.report.closing._coevolve", lambda: "coevolve")
     monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
     own = ["environment.name=environments.example:depot", "environment.options.starts=7", "evaluation.set=null"]
     for overrides in ([], ["evaluation.set=templated-dev"], own):
         settings = load_recipe(run.settings_path, overrides)
         text = closing(run, settings, [summary])
-        lines = [shlex.split(line, comments=True) for line in text[text.index("Next") :].splitlines() if " -m " in line]
-        assert len(lines) == 3 + (settings.evaluation.set is not None)
-        for python, flag, module, *arguments in lines:
-            assert (python, flag) == ("python", "-m")
-            command = typer.main.get_command(importlib.import_module(module).app)
-            if module == "evaluation.run":
+        lines = [shlex.split(line, comments=True) for line in text[text.index("Next\n") :].splitlines()[1:-1]]
+        assert len(lines) == 4 + (settings.evaluation.set is not None)
+        for program, name, *arguments in lines:
+            assert program == "coevolve"
+            command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
+            if name == "evaluate":
                 command.main(arguments, standalone_mode=False)
                 found = read.pop()
                 assert found.options == settings.environment.for_evaluation
                 assert found.environment == settings.environment.name
-            elif module == "graph.write_report":
-                assert command.make_context(module, arguments).params["run"] == run.root
-            else:
-                assert command.make_context(module, arguments).params["resume"]
+                continue
+            given = command.make_context(name, arguments).params
+            assert given["run"] == run.root
+            assert given.get("resume", True)
     assert settings.environment.for_evaluation["starts"] == 7
 
 
+def test_commands_are_those_of_this_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "an env" / "bin" / "python"))
+    assert _coevolve() == "python -m graph.command"
+    (tmp_path / "an env" / "bin").mkdir(parents=True)
+    (tmp_path / "an env" / "bin" / "coevolve").touch()
+    assert _coevolve() == "'an env/bin/coevolve'"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert _coevolve() == "coevolve"
+
+
 def test_every_column_and_every_reason_has_its_words() -> None:
-    assert set(REASONS) >= {Refusal.DUPLICATE, Refusal.TRIVIAL_POLICY, Refusal.HELD_OUT, Refusal.ERROR_RESULT}
-    assert set(REASONS) <= {str(reason) for reason in Refusal}
+    assert list(REASONS) == [str(reason) for reason in Refusal], "in the order in which they are checked"
     words = WORDS | kind_words(SignalSettings())
     legend = " ".join(f"{word} {meaning}" for word, meaning in words.items())
     assert all(word in legend for word in (*COLUMNS[1:3], *PAPER_KINDS, *COLUMNS[5:]))

@@ -23,6 +23,7 @@ from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
+from graph.report.closing import find_story
 from graph.report.lineage import Course, Group, History, Rollout
 from graph.report.page import make_page
 from graph.report.page.data import effect, overview
@@ -294,6 +295,29 @@ def test_two_runs_of_one_name_are_told_apart(evolved: RunDirectory, tmp_path: Pa
     assert names_apart(Path("/a/b/run"), Path("/c/b/run")) == ("a/b/run", "c/b/run")
     assert names_apart(Path("/a/one"), Path("/b/two")) == ("one", "two")
     assert names_apart(copy, copy) == (copy.name, copy.name)
+
+
+def test_its_first_story_is_that_of_the_end_of_a_run(grown_run: RunDirectory) -> None:
+    told = overview(History.read(grown_run))
+    story = find_story(grown_run, SMALL.iterations)
+    assert told["story"] == (story and story.admitted.id) is not None
+
+
+def test_words_of_the_page_are_those_that_the_run_has(parts: dict[str, Any]) -> None:
+    words = parts["run"]["words"]
+    assert {"context", "draft", "reference", "group"} <= set(words["terms"])
+    assert ("argument references ($k)" in words["terms"]) == any("($k)" in one for one in parts["run"]["labels"])
+    assert words["reasons"] == {}, "no draft was refused"
+
+
+def test_words_have_the_reasons_of_the_runs_refusals(evolved: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "copy")
+    shutil.copytree(evolved.root, run.root)
+    path = run.iteration(0).verdicts
+    first, *others = read_jsonl(path, DraftVerification)
+    refused = first.model_copy(update={"accepted": False, "reason": "unknown_tool"})
+    path.write_text("".join(f"{one.model_dump_json()}\n" for one in (refused, *others)))
+    assert list(overview(History.read(run))["words"]["reasons"]) == ["unknown_tool"]
 
 
 def test_settings_that_differ_from_the_defaults_are_named(parts: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,37 @@ LARGEST = 15.0  # megabytes
 NARROW = 360
 DRAWN = "document.getElementById('drawer').open && document.activeElement.id === 'drawer-h'"
 PARTS = "[...decoded.keys()].sort()"
+FAINT = """(() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgb = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (one) => {
+    for (let e = one; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+  };
+  const found = [];
+  const shown = document.querySelector('dialog[open]') || document.body;
+  const walker = document.createTreeWalker(shown, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.data.trim();
+    const e = walker.currentNode.parentElement;
+    if (!text || !e.getClientRects().length || e.closest('script, noscript, [disabled]')) continue;
+    const style = getComputedStyle(e);
+    const inks = [rgb(e instanceof SVGElement ? style.fill : style.color), behind(e)];
+    const [a, b] = inks.map(light).sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) found.push(`${e.className} ${text.slice(0, 30)}`);
+  }
+  return found;
+})()"""
+"""Texts that hardly differ from what is behind them: below WCAG's contrast for small text."""
 Open = Callable[..., Page]
 
 
@@ -238,6 +270,51 @@ def test_dark_and_light_differ_and_are_legible(page: Page, written: Written) -> 
     page.click("#theme")  # the reader's own choice comes before the system's
     page.wait("document.documentElement.dataset.theme === 'light'")
     assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_is_legible(page: Page, written: Written, scheme: str) -> None:
+    page.look(1280, 900, scheme)
+    page.open(written.path, READY)
+    found = page.evaluate(FAINT)
+    chain = next(chain for chain in written.history.chains.values() if chain.admitted and chain.rollout is not None)
+    assert chain.rollout is not None
+    for view in ({"task": chain.admitted[0].id}, {"rollout": chain.rollout.id}):
+        go(page, **view)
+        found += page.evaluate(FAINT)
+    assert not found, "WCAG asks for 4.5"
+
+
+def test_flow_of_the_first_tasks_counts_contexts_and_drafts(page: Page, evolved: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(evolved.root, run.root)
+    run.seed.root.mkdir(exist_ok=True)
+    for name in ("contexts", "interactions", "drafts", "verdicts"):  # as if its contexts had been D_0's
+        shutil.move(getattr(run.iteration(0), name), getattr(run.seed, name))
+    path = tmp_path / "seeded.html"
+    path.write_bytes(make_page(run).html)
+    page.open(path, READY, fragment="#iteration=seed")
+    page.wait("document.getElementById('flow-body').textContent.startsWith('D\u2080')")
+    chains = History.read(run).chains_in(None)
+    assert sum(len(chain.outcomes) for chain in chains) > len(chains) > 0
+    shown = page.evaluate(
+        "[...document.querySelectorAll('#flow .node')].map((one) => one.innerText.split(/\\s+/).join(' '))"
+    )
+    assert f"{len(chains)} new" in shown
+    assert f"{sum(len(chain.outcomes) for chain in chains)} drafts" in shown
+
+
+def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    page.evaluate("document.querySelector('#effect p a').focus()")
+    page.press("Enter")
+    page.wait(DRAWN)
+    assert page.evaluate("at.id === run.story")
+    page.press("Escape")
+    page.click("nav [data-to=words]")
+    page.wait("document.activeElement.id === 'words'")
+    for word in ("context", "draft", "boundary"):
+        assert word in text(page, "#words")
 
 
 def _luminance(colour: list[int]) -> float:
