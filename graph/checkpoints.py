@@ -1,4 +1,7 @@
-"""The checkpointer that the command line and Studio share: SQLite in the run directory, one writer at a time."""
+"""The checkpointer that the command line and Studio share: SQLite in the run directory, one writer at a time.
+
+Both find the graph of an iteration by the id of its thread there.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")
+
+
+def thread_id(iteration: int) -> str:
+    """Return the thread of an iteration; running a thread again would append to the results of its branches.
+
+    Studio's server takes UUIDs only: this one ends in the iteration's number.
+    """
+    return f"00000000-0000-4000-8000-{iteration:012d}"
 
 
 def studio_run() -> Path:

@@ -29,7 +29,7 @@ COMMANDS = {
     "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
     "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),
-    "studio": ("graph.studio", "Open a run's graph in LangGraph Studio."),
+    "studio": ("graph.studio.__main__", "Open a run's graph in LangGraph Studio."),
 }
 """Subcommands: the module that holds each one's typer app as ``app``, and its line in the help."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from langgraph.graph import END, START, StateGraph
@@ -11,7 +11,6 @@ from langgraph.types import RetryPolicy
 
 from graph.assembly import RunServices
 from graph.branches import fail_to_update, may_pass, record_failure, send_seeds, stopping
-from graph.forks import with_services
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
 from graph.nodes.dispatch import dispatch
@@ -22,7 +21,7 @@ from graph.nodes.update import update
 from graph.nodes.verify import verify
 from graph.state import BranchEnd, BranchState, IterationInput, IterationState, RunContext, SeedState
 
-# A command gives services, LangGraph Studio its form, which names a run; with_services turns the form into services.
+# A command gives services. LangGraph Studio gives its form, which names a run: graph.studio resolves it to services.
 Given = RunContext | RunServices
 FORM = cast("type[Given]", RunContext)
 
@@ -30,6 +29,9 @@ IterationGraph = StateGraph[IterationState, Given, IterationInput, IterationStat
 SeedGraph = StateGraph[SeedState, Given, SeedState, SeedState]
 BranchGraph = StateGraph[BranchState, Given, BranchState, BranchEnd]
 Branch = CompiledStateGraph[BranchState, Given, BranchState, BranchEnd]
+
+Called = Callable[..., Awaitable[Any]]  # a node, or the handler of a branch's failure
+Resolve = Callable[[Called], Called]  # of a node that takes services, makes one that takes what the graph is given
 
 RETRY = RetryPolicy(max_attempts=3, retry_on=may_pass)
 
@@ -39,11 +41,16 @@ def described(node: Callable[..., object]) -> dict[str, str]:
     return {"description": (node.__doc__ or "").partition("\n")[0]}
 
 
-def branch() -> Branch:
+def as_given(node: Called) -> Called:
+    """Return ``node`` itself: commands give services."""
+    return node
+
+
+def branch(resolve: Resolve) -> Branch:
     """Wire the nodes of each new context: explore, abstract, verify."""
     graph = BranchGraph(BranchState, context_schema=FORM, output_schema=BranchEnd)
     for node in (explore, abstract, verify):
-        guarded = with_services(stopping(node))
+        guarded = resolve(stopping(node))
         graph.add_node(node.__name__, guarded, retry_policy=RETRY, metadata=described(node))
     graph.add_edge(START, "explore")
     graph.add_edge("explore", "abstract")
@@ -52,14 +59,14 @@ def branch() -> Branch:
     return graph.compile()
 
 
-def iteration_graph() -> IterationGraph:
+def iteration_graph(resolve: Resolve = as_given) -> IterationGraph:
     """Wire one iteration: signals of a round's trajectories in, tasks out."""
     graph = IterationGraph(IterationState, context_schema=FORM, input_schema=IterationInput)
     for node in (extract, reflect, deduplicate, update):
-        graph.add_node(node.__name__, with_services(node), metadata=described(node))
+        graph.add_node(node.__name__, resolve(node), metadata=described(node))
     ends = ("branch", "update")
-    graph.add_node("dispatch", with_services(dispatch), destinations=ends, metadata=described(dispatch))
-    add_branches(graph, with_services(fail_to_update), "update")
+    graph.add_node("dispatch", resolve(dispatch), destinations=ends, metadata=described(dispatch))
+    add_branches(graph, fail_to_update, "update", resolve)
     graph.add_edge(START, "extract")
     graph.add_edge("extract", "reflect")
     graph.add_edge("reflect", "deduplicate")
@@ -69,20 +76,21 @@ def iteration_graph() -> IterationGraph:
     return graph
 
 
-def add_branches(graph: StateGraph[Any, Given, Any, Any], on_failure: Callable[..., object], then: str = END) -> None:
+def add_branches(
+    graph: StateGraph[Any, Given, Any, Any], on_failure: Called, then: str = END, resolve: Resolve = as_given
+) -> None:
     """Add the node ``branch``, and ``on_failure`` as the node ``branch_failed``, drawn between it and ``then``.
 
     LangGraph adds the handler of a node's errors under a name of its own, and draws it without an edge.
     """
-    text = "Explore one weakness, propose tasks from what was found, and verify them"
     ends = {"branch_failed": "failed"}
     graph.add_node(
         "branch",
-        branch(),
+        branch(resolve),
         input_schema=BranchState,
-        error_handler=on_failure,
+        error_handler=resolve(on_failure),
         destinations=ends,
-        metadata={"description": text},
+        metadata={"description": "Explore one weakness, propose tasks from what was found, and verify them"},
     )
     node = graph.nodes["branch"]
     assert node.error_handler_node is not None
@@ -95,7 +103,7 @@ def add_branches(graph: StateGraph[Any, Given, Any, Any], on_failure: Callable[.
 def seed_graph() -> SeedGraph:
     """Wire unguided exploration of a batch of start states, one branch each; commands only."""
     graph = SeedGraph(SeedState, context_schema=FORM)
-    add_branches(graph, with_services(record_failure))
+    add_branches(graph, record_failure)
     graph.add_conditional_edges(START, send_seeds, ["branch"])
     graph.add_edge("branch", END)
     return graph

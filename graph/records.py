@@ -1,10 +1,11 @@
-"""The records that only the graph writes: known tasks, failures, signals in numbers, an iteration's changes."""
+"""The records that only the graph writes: known tasks, failures, signals in numbers, an iteration's changes, forks."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from environments.base import Record
 from memory.records import SignalKind
@@ -97,3 +98,17 @@ class StageSeconds(Record):
     """Wall seconds of each stage of an iteration; for a killed stage, those of its last attempt."""
 
     seconds: dict[str, float] = {}
+
+
+class Fork(Record):
+    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
+
+    ``iteration`` is None for a copy in which start states are explored, which has the run's settings alone.
+
+    ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
+    """
+
+    of: str
+    thread: str
+    iteration: int | None
+    edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)

@@ -22,8 +22,8 @@ NEWEST = -1
 class RunContext(BaseModel):
     """Which run the graph works on, and where it pauses. A run's settings are in its settings.yaml, and stay."""
 
-    # Shown as a form. graph.forks resolves it to the graph.assembly.RunServices that nodes find in runtime.context; a
-    # command gives those directly.
+    # Shown as a form. graph.studio.forks resolves it to the graph.assembly.RunServices that nodes find in
+    # runtime.context; a command gives those directly.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: SkipValidation[str] = Field(
@@ -54,8 +54,8 @@ class IterationState(BaseModel):
     """One iteration: its number, what each node did in a few lines, then the ids that each node found.
 
     ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. ``again`` and
-    ``edits`` are set by people only, in forks. ``graph.forks`` refuses wrong values before a node runs: a schema that
-    refused them would make their thread unreadable, too.
+    ``edits`` are set by people only, in forks. ``graph.studio.forks`` refuses wrong values before a node runs: a schema
+    that refused them would make their thread unreadable, too.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -95,9 +95,9 @@ class RunDirectory(Folder):
     )
     fork_path = RunFile(
         "fork.json",
-        "graph.forks.Fork",
-        written_by=("graph.forks",),
-        read_by=("graph.forks", "graph.checkpoints"),
+        "graph.records.Fork",
+        written_by=("graph.studio.forks",),
+        read_by=("graph.studio.forks", "graph.resumption", "graph.checkpoints"),
         meaning="Of which run this one is a copy; only in copies that LangGraph Studio's forks and edits make.",
     )
     tasks_path = RunFile(
@@ -118,7 +118,7 @@ class RunDirectory(Folder):
         "spending.jsonl",
         "agents.spending.Request",
         written_by=("agents.spending",),
-        read_by=("agents.spending", "graph.report.costs", "graph.forks"),
+        read_by=("agents.spending", "graph.report.costs", "graph.studio.forks"),
         meaning="The requests of chat roles with their costs; exists once one was made.",
     )
     failures_path = RunFile(
@@ -164,7 +164,7 @@ class RunDirectory(Folder):
         f"{SEED_STAGE}/",
         "memory.run_files.StageDirectory",
         written_by=("graph.run.initial_tasks",),
-        read_by=("graph.report.costs", "evaluation.study.arm", "graph.forks"),
+        read_by=("graph.report.costs", "evaluation.study.arm", "graph.studio.forks"),
         meaning="The records behind D_0 where unguided exploration made it.",
     )
     iterations_path = RunFile(
@@ -183,7 +183,7 @@ class RunDirectory(Folder):
     lock_path = RunFile(
         "run.lock",
         "a lock",
-        written_by=("memory.run", "graph.forks"),
+        written_by=("memory.run", "graph.studio.forks"),
         meaning="Held by the one process that works on the run; `run.lock.pid` beside it holds its process id.",
     )
     round_lock_path = RunFile(

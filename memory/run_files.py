@@ -102,8 +102,9 @@ _EXTRACT, _REFLECT, _DEDUPLICATE = _NODES + "extract", _NODES + "reflect", _NODE
 _EXPLORE, _ABSTRACT, _VERIFY, _UPDATE = (_NODES + name for name in ("explore", "abstract", "verify", "update"))
 _INITIAL = "graph.run.initial_tasks"
 _BRANCH = "graph.branches"
-_FORKS = "graph.forks"
-_EDITS = "graph.edits"
+_FORKS = "graph.studio.forks"
+_EDITS = "graph.studio.edits"
+_RESUMPTION = "graph.resumption"
 _STAGES = "graph.run.stages"
 _LOOP = "graph.run.loop"
 _ROUND = "training.grpo.round"
@@ -191,7 +192,7 @@ class StageDirectory(Folder):
         "contexts.jsonl",
         "memory.records.FailureContext",
         written_by=(_REFLECT, _INITIAL, _EDITS),
-        read_by=(_DEDUPLICATE, _EXPLORED, _FORKS, _CLOSING, _EDITS),
+        read_by=(_DEDUPLICATE, _EXPLORED, _RESUMPTION, _FORKS, _CLOSING, _EDITS),
         meaning="The failure contexts of the stage.",
     )
     branches = RunFile(
@@ -357,7 +358,7 @@ class IterationDirectory(StageDirectory):
         "extraction.json",
         "graph.records.ExtractionRecord",
         written_by=(_EXTRACT,),
-        read_by=(_UPDATE, _FORKS),
+        read_by=(_UPDATE, _RESUMPTION),
         meaning="Signals counted by kind, and the ids of those chosen.",
     )
     reflections = RunFile(
@@ -378,7 +379,7 @@ class IterationDirectory(StageDirectory):
         "judgements.jsonl",
         "memory.failures.DeduplicationResult",
         written_by=(_DEDUPLICATE,),
-        read_by=(_UPDATE, _EXPLORED, _FORKS),
+        read_by=(_UPDATE, _EXPLORED, _RESUMPTION),
         meaning="Whether the failure memory knew each context.",
     )
     perturbations = RunFile(
@@ -392,7 +393,7 @@ class IterationDirectory(StageDirectory):
         "evolution.json",
         "graph.records.Evolution",
         written_by=(_UPDATE,),
-        read_by=(_STAGES, _FORKS, _SUMMARY, _BENCHMARKS, _ANALYSES),
+        read_by=(_STAGES, _RESUMPTION, _SUMMARY, _BENCHMARKS, _ANALYSES),
         meaning="What the graph made of the round; written last, the graph is done once it exists.",
     )
     seconds = RunFile(
@@ -406,7 +407,7 @@ class IterationDirectory(StageDirectory):
         "summary.json",
         "graph.report.summary.Summary",
         written_by=(_LOOP,),
-        read_by=(_LOOP, _FORKS, _ARM, "benchmarks.evolution_share"),
+        read_by=(_LOOP, _RESUMPTION, _ARM, "benchmarks.evolution_share"),
         meaning="The iteration's summary; the iteration is done once it exists.",
     )
 

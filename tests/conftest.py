@@ -49,7 +49,7 @@ FIRST = (
     "graph/test_kill_matrix.py",
     "graph/test_own_environment.py",
     "graph/report/test_page_in_browser.py",
-    "graph/test_studio.py",
+    "graph/studio/test_studio.py",
     "benchmarks/test_appworld_worlds.py",
     "graph/test_nonsense_model.py",
     "graph/test_seal_iterations.py",

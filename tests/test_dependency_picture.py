@@ -65,6 +65,13 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"], "the search finds none"
 
 
+def test_only_studio_imports_what_serves_it() -> None:
+    """The command names its module in a table; what a run and Studio both need is outside of the package."""
+    users = {name for name, others in imports().items() if any(one.startswith("graph.studio") for one in others)}
+    assert {name for name in users if not name.startswith("graph.studio")} == set()
+    assert "graph.studio.served" in users
+
+
 def test_no_two_public_classes_share_a_name() -> None:
     places = defaultdict(list)
     for name, module in public_classes():

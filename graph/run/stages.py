@@ -21,11 +21,13 @@ from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
 from evaluation.outcomes import Report, Score
 from evaluation.settings import AttemptSettings, ScoringSettings
+from graph.checkpoints import run_checkpoints, thread_id
 from graph.records import PrintedProgress, StageSeconds
+from graph.resumption import as_recorded, refuse_unfinished
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
 from graph.settings import RunSettings
-from graph.thread_names import thread_id
+from graph.state import IterationInput, IterationState
 from memory.processes import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
@@ -48,9 +50,6 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage, inter
     Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work that only fails,
     StorageError and OSError for a full disk, and any error of a node outside the fan-out.
     """
-    from graph.checkpoints import run_checkpoints
-    from graph.forks import refuse_unfinished
-
     run = services.run
     refuse_unfinished(run, iteration)
     try:
@@ -73,7 +72,6 @@ async def _evolve(
 
     from graph.branches import branches_at_once
     from graph.iteration import iteration_graph
-    from graph.state import IterationInput
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
@@ -126,9 +124,6 @@ async def _has_begun(
 
 
 def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
-    from graph.forks import as_recorded
-    from graph.state import IterationState
-
     state = values if isinstance(values, IterationState) else IterationState(**values)
     return all(as_recorded(run, state, node) for node in nodes)
 

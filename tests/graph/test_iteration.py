@@ -213,6 +213,7 @@ def test_the_wiring_is_short() -> None:
     assert len(source.splitlines()) < 110
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} == {
         "described",
+        "as_given",
         "branch",
         "iteration_graph",
         "add_branches",

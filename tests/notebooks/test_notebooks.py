@@ -14,8 +14,8 @@ from support.notebooks import METADATA, WITHOUT_OUTPUTS, differences, executed, 
 
 from agents.chat.recorded import RecordedReply
 from environments.appworld.installation import Installation
-from graph.walkthrough import VARIABLE, prepared_run
-from graph.walkthrough_chat import RECORDED
+from graph.walkthrough.small_run import VARIABLE, prepared_run
+from graph.walkthrough.chat_roles import RECORDED
 from memory.jsonl import read_jsonl
 
 PROMISED: dict[str, tuple[str, ...]] = {

@@ -15,8 +15,8 @@ from langgraph_sdk.client import LangGraphClient
 from starlette.applications import Starlette
 
 from graph.checkpoints import open_checkpoints
-from graph.forks import named_run
-from graph.thread_names import listed_as, this_server
+from graph.studio.forks import named_run
+from graph.studio.thread_names import listed_as, this_server
 from memory.run import RunDirectory
 
 GRAPHS = ("iteration", "seed", "loop")

@@ -11,7 +11,7 @@ from environments.checkout import ROOT
 from graph.report.digest import calls_words, task_words, verification_words, weakness_words
 from graph.report.lineage import History
 from graph.report.tables import Table, table
-from graph.walkthrough import run_module, temporary_folder
+from graph.walkthrough.small_run import run_module, temporary_folder
 
 __all__ = ["RECIPE", "coevolve", "contract", "outcomes_table", "tools_table", "workshop"]
 

@@ -1,22 +1,15 @@
-"""Ids and names of threads, and the names that a running server gets."""
+"""Names of threads, and the names that a running server gets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from graph.checkpoints import thread_id
 from memory.run import RunDirectory
 
 if TYPE_CHECKING:
     from langgraph_sdk.client import LangGraphClient
-
-
-def thread_id(iteration: int) -> str:
-    """Return the thread of an iteration; running a thread again would append to the results of its branches.
-
-    Studio's server takes UUIDs only: this one ends in the iteration's number.
-    """
-    return f"00000000-0000-4000-8000-{iteration:012d}"
 
 
 def this_server() -> LangGraphClient:

@@ -8,9 +8,10 @@ from typing import Any
 from langgraph.graph.state import CompiledStateGraph
 
 from environments.base import InputError
-from graph.exploration import exploration_graph
 from graph.iteration import iteration_graph
-from graph.loop import loop_graph
+from graph.studio.exploration import exploration_graph
+from graph.studio.forks import with_services
+from graph.studio.whole_loop import loop_graph
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -35,6 +36,6 @@ def asking(compiled: Compiled) -> Compiled:
     return compiled
 
 
-iteration = asking(iteration_graph().compile())
+iteration = asking(iteration_graph(with_services).compile())
 seed = asking(exploration_graph().compile())
 loop = asking(loop_graph().compile())

@@ -13,8 +13,7 @@ from support.acted_rounds import acted_out
 from support.made_run import first_tasks, records, settings_for
 
 from environments.base import InputError
-from graph.forks import Fork
-from graph.loop import loop_graph
+from graph.records import Fork
 from graph.run import loop
 from graph.run.interruption import Interruption
 from graph.run.loop import iterate
@@ -22,6 +21,7 @@ from graph.run.progress import Progress
 from graph.run.stages import Run
 from graph.run_iteration import open_run
 from graph.state import RunContext
+from graph.studio.whole_loop import loop_graph
 from memory.run import RunDirectory, write_json
 from memory.tasks import admit
 

@@ -23,7 +23,7 @@ from environments.verification.verify import verify
 from graph.report.charts import Bar, Chart, bar_chart
 from graph.report.digest import call_words, calls_words
 from graph.report.tables import Table, table
-from graph.walkthrough import acted_out, temporary_folder
+from graph.walkthrough.small_run import acted_out, temporary_folder
 from memory.jsonl import read_jsonl
 from memory.records import Draft, Evidence, FailureContext, Interaction, Measured, Signal, SignalKind, Task
 from memory.run import RunDirectory

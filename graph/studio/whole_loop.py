@@ -21,20 +21,22 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 from agents.spending import BudgetReached
 from environments.base import InputError
 from evaluation.outcomes import Score
+from graph.checkpoints import thread_id
 from graph.digests import Digest, joined, lines, of_update
-from graph.forks import held, named_run, refuse_unfinished
 from graph.iteration import described
 from graph.recipe import load_recipe
 from graph.records import Evolution
 from graph.report.digest import number_words, one_line
 from graph.report.summary import Summary
+from graph.resumption import refuse_unfinished
 from graph.run.interruption import Interruption
 from graph.run.loop import check_ends, check_tasks, end_iteration, train_iteration
 from graph.run.progress import Progress
 from graph.run.stages import Run, make_tasks, score_after
 from graph.run_iteration import open_run
 from graph.state import RunContext
-from graph.thread_names import list_iteration, name_thread, thread_id
+from graph.studio.forks import held, named_run
+from graph.studio.thread_names import list_iteration, name_thread
 from memory.run import RunDirectory, read_json
 from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.made_run import make_run, run_graph
 
-from graph.checkpoints import run_checkpoints
-from graph.thread_names import name_of, thread_id
-from graph.threads import list_threads
+from graph.checkpoints import run_checkpoints, thread_id
+from graph.studio.thread_names import name_of
+from graph.studio.threads import list_threads
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.slow

@@ -19,11 +19,11 @@ from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.branches import record_failure, sends
 from graph.digests import lines, progress
-from graph.forks import with_services
 from graph.iteration import FORM, Given, add_branches, described
 from graph.report.digest import counts_words, number_words, task_words
 from graph.run.initial_tasks import Seeds, join, prepare
 from graph.state import BranchState, ExplorationInput, ExplorationState
+from graph.studio.forks import with_services
 from memory.records import FailureContext
 from memory.run import SEED_STAGE, read_json
 
@@ -34,7 +34,7 @@ def exploration_graph() -> ExplorationGraph:
     """Wire unguided exploration: start states in, a branch each, drafts of tasks out."""
     graph = ExplorationGraph(ExplorationState, context_schema=FORM, input_schema=ExplorationInput)
     graph.add_node("prepare", with_services(_prepare), destinations=("branch",), metadata=described(_prepare))
-    add_branches(graph, with_services(_fail_to_join), "join")
+    add_branches(graph, _fail_to_join, "join", with_services)
     graph.add_node("join", with_services(_join), metadata=described(_join))
     graph.add_edge(START, "prepare")
     graph.add_edge("branch", "join")

@@ -17,7 +17,7 @@ from graph.report.charts import Chart, Curve, DotRow, Dots, Mean, dot_chart
 from graph.report.digest import calls_words, task_words
 from graph.report.seal_charts import WeightedRollout, label_words
 from graph.report.tables import Table, table
-from graph.walkthrough import run_module, temporary_folder
+from graph.walkthrough.small_run import run_module, temporary_folder
 from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl

@@ -26,13 +26,12 @@ from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
 
 from environments.base import InputError
-from graph.checkpoints import open_checkpoints, studio_run
+from graph.checkpoints import open_checkpoints, studio_run, thread_id
 from graph.recipe import load_recipe
 from graph.records import Evolution
 from graph.report.summary import Summary, summarise
 from graph.run_iteration import open_run
-from graph.studio import app
-from graph.thread_names import thread_id
+from graph.studio.__main__ import app
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 
@@ -170,7 +169,7 @@ def test_threads_of_the_command_line_are_listed_by_name_with_states_and_history(
 
 
 def test_the_loop_does_the_next_iteration_as_the_command_would(served: Served) -> None:
-    """Its round is there already: what starts a process is compared with the command in test_loop.py."""
+    """Its round is there already: what starts a process is compared with the command in test_whole_loop.py."""
     run, client = served
     thread = str(client.threads.create(graph_id="loop")["thread_id"])
     events = list(client.runs.stream(thread, "loop", input={"iterations": 1}, stream_mode="custom"))

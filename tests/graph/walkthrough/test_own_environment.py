@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graph.recipe import load_recipe
-from graph.walkthrough_own import RECIPE, coevolve, workshop
+from graph.walkthrough.own_environment import RECIPE, coevolve, workshop
 
 
 def test_the_folder_has_a_class_and_a_recipe_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from environments.base import ToolCall
 from environments.example import depot
-from graph.walkthrough import acted_out
-from graph.walkthrough_seal import (
+from graph.walkthrough.seal import (
     THANKS,
     DiagnosedGroup,
     advantages,
@@ -19,6 +18,7 @@ from graph.walkthrough_seal import (
     rollouts_chart,
     weighted,
 )
+from graph.walkthrough.small_run import acted_out
 from memory.records import Task
 from training.seal.advantage_weights import first_rho
 from training.seal.diagnosis import diagnose

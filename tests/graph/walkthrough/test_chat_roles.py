@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agents.chat.recorded import RecordedReply
-from graph.walkthrough_chat import (
+from graph.walkthrough.chat_roles import (
     HOSTILE,
     RECORDED,
     failed_attempt,

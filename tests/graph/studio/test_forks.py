@@ -18,8 +18,7 @@ from langgraph.runtime import ExecutionInfo, Runtime
 from support.made_run import first_tasks, make_run, records, run_graph
 
 from environments.base import InputError
-from graph.checkpoints import open_checkpoints, run_checkpoints
-from graph.forks import working_run
+from graph.checkpoints import open_checkpoints, run_checkpoints, thread_id
 from graph.iteration import iteration_graph
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, summarise
@@ -28,9 +27,9 @@ from graph.run.loop import iterate
 from graph.run.progress import Progress
 from graph.run.stages import Run
 from graph.run_iteration import open_run
-from graph.served import asking
 from graph.state import BranchState, RunContext
-from graph.thread_names import thread_id
+from graph.studio.forks import with_services, working_run
+from graph.studio.served import asking
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
@@ -81,7 +80,7 @@ def in_studio(run: RunDirectory, thread: str, calls: Calls) -> None:
 
     async def work() -> None:
         async with run_checkpoints(run) as saver:
-            graph = asking(iteration_graph().compile(checkpointer=saver))
+            graph = asking(iteration_graph(with_services).compile(checkpointer=saver))
             await calls(graph, {"configurable": {"thread_id": thread}}, RunContext(run=str(run.root)))
 
     asyncio.run(work())
@@ -185,7 +184,9 @@ def test_a_finished_iteration_is_not_run_without_a_thread(finished: RunDirectory
         InputError, match=r"iterations/000 is done .* call the graph with a checkpointer and a thread_id"
     ):
         asyncio.run(
-            iteration_graph().compile().ainvoke({"iteration": 0}, context=RunContext(run=str(finished.root)))  # type: ignore[call-overload]
+            iteration_graph(with_services)
+            .compile()
+            .ainvoke({"iteration": 0}, context=RunContext(run=str(finished.root)))  # type: ignore[call-overload]
         )
 
 
@@ -419,7 +420,7 @@ async def test_a_server_works_on_the_run_that_it_opened_alone(
     shutil.copytree(finished.root, tmp_path / "other")
     monkeypatch.setenv("COEVOLVE_RUN", str(tmp_path / "other"))
     async with open_checkpoints() as saver:
-        graph: Any = iteration_graph().compile(checkpointer=saver)
+        graph: Any = iteration_graph(with_services).compile(checkpointer=saver)
         config = {"configurable": {"thread_id": "mine"}}
         with pytest.raises(
             InputError, match=rf"for {finished.root} start another one with COEVOLVE_RUN={finished.root}"

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError
+from environments.checkout import ROOT
 from environments.command import exit_statuses
 
-CONFIG = Path(__file__).resolve().parent.parent / "langgraph.json"
+CONFIG = ROOT / "langgraph.json"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 

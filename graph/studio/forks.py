@@ -4,9 +4,9 @@ That is the run itself, or a copy for forks and edits. The records of an iterati
 again, and those of another are written only from the state that its own nodes left. Any other call of a node, a fork in
 Studio or a state that was edited there, works in ``RUN@THREAD`` beside the run, a run of its own that can be scored and
 continued. A further fork on the same thread gets ``RUN@THREAD.2``, and so on. Edits of contexts and drafts
-(``graph.edits``) are made in the copy before a node works in it.
+(``graph.studio.edits``) are made in the copy before a node works in it.
 
-Commands give their nodes services and hold the run's lock: for them nothing is resolved here.
+Commands give their nodes services and hold the run's lock: their graph is wired without this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-import operator
 import os
 import re
 import shutil
@@ -27,17 +26,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.types import interrupt
-from pydantic import Field
 
 from agents.spending import read_requests
-from environments.base import InputError, Record
-from graph.assembly import RunServices, services_at
+from environments.base import InputError
+from graph.assembly import services_at
 from graph.checkpoints import served_runs, studio_run
-from graph.edits import check_edits, editable, make_edits
-from graph.records import ExtractionRecord
+from graph.records import Fork
+from graph.resumption import WRITTEN_AT_THE_END, as_recorded, is_done, taken_from_the_state
 from graph.state import NEWEST, BranchState, ExplorationState, IterationState, RunContext
-from graph.thread_names import name_thread
-from memory.failures import DeduplicationResult
+from graph.studio.edits import check_edits, editable, make_edits
+from graph.studio.thread_names import name_thread
 from memory.processes import shared
 from memory.records import FailureContext, Signal
 from memory.run import (
@@ -58,10 +56,6 @@ if TYPE_CHECKING:
 
 Update = TypeVar("Update")
 
-_READS = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
-_ALL = ("signals", "contexts", "new")
-"""The ids that each node, by name, takes from the state; nodes before it wrote their records. Later nodes take all."""
-
 _FIRST = {"extract": "iteration", "_prepare": "seed"}
 """The graph that begins with a node, by the node's name: there its thread is named."""
 
@@ -72,31 +66,16 @@ _OF_AN_END = (
     IterationDirectory.branch_failures,
     IterationDirectory.perturbations,
 )
-_DONE = (IterationDirectory.evolution, IterationDirectory.summary)
 _LARGE = (IterationDirectory.trajectories.name, IterationDirectory.lent.name)
 _choosing = threading.Lock()  # branches begin at once: the first one makes the copy
 
 
-class Fork(Record):
-    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
-
-    ``iteration`` is None for a copy in which start states are explored, which has the run's settings alone.
-
-    ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
-    """
-
-    of: str
-    thread: str
-    iteration: int | None
-    edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)
-
-
 def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Coroutine[Any, Any, Update]]:
-    """Return ``node`` as LangGraph calls it, with ``RunServices`` in ``runtime.context``.
+    """Return ``node`` as LangGraph calls it, with services in ``runtime.context``.
 
-    ``node`` is a node, a router or an error handler with the parameters ``state`` and ``runtime``. Services that a
-    command gave are passed on. A ``RunContext`` (or None) from LangGraph Studio is resolved to those of the run that
-    the node may write, whose lock is held while it works.
+    ``node`` is a node, a router or an error handler with the parameters ``state`` and ``runtime``. A ``RunContext`` (or
+    None) from LangGraph Studio is resolved to the services of the run that the node may write, whose lock is held while
+    it works.
     """
     called = signature(node)
 
@@ -104,8 +83,6 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
     async def resolved(*args: Any, **kwargs: Any) -> Update:  # noqa: ANN401 - as the library calls it
         call = called.bind(*args, **kwargs)
         state, runtime = call.arguments["state"], call.arguments["runtime"]
-        if isinstance(runtime.context, RunServices):
-            return await node(*args, **kwargs)
         if isinstance(state, IterationState) and node.__name__ == "extract":
             state = call.arguments["state"] = await asyncio.to_thread(_from_the_start, state, runtime.context)
         if isinstance(state, BranchState) and _pause(runtime.context) == node.__name__:
@@ -292,34 +269,10 @@ def _check(state: IterationState) -> dict[str, dict[str, Any]]:
     return check_edits(state.edits)
 
 
-def is_done(run: RunDirectory, number: int) -> bool:
-    """Return whether the graph of an iteration is done: its records are read-only from then on."""
-    folder = run.iteration(number)
-    return any((folder / file.name).exists() for file in _DONE)
-
-
-def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
-    """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
-    folder = run.iteration(state.iteration)
-
-    def written(name: str) -> list[str]:
-        if name == "signals":
-            return list(read_json(folder.extraction, ExtractionRecord).chosen)
-        if name == "contexts":
-            return _ids(read_jsonl(folder.contexts, FailureContext))
-        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
-
-    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
-    return all(
-        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in _READS.get(node, _ALL)
-    )
-
-
 def _holds(run: RunDirectory, state: IterationState, node: str) -> bool:
     """Return whether ``run`` has the records of all ids that ``node`` takes from the state."""
     folder = run.iteration(state.iteration)
-    reads = _READS.get(node, _ALL)
+    reads = taken_from_the_state(node)
     if "signals" in reads and not _has(folder.signals, Signal, state.signals):
         return False
     if "contexts" in reads and not _has(folder.contexts, FailureContext, state.contexts):
@@ -413,7 +366,7 @@ def _fill(copy: RunDirectory, source: RunDirectory, iteration: int) -> None:
     for number in range(iteration):
         _link_tree(source.iteration(number).root, copy.iteration(number).root)
     folder = source.iteration(iteration)
-    left_out = shutil.ignore_patterns(*(file.name for file in (*_OF_AN_END, *_DONE)), ".*.tmp")
+    left_out = shutil.ignore_patterns(*(file.name for file in (*_OF_AN_END, *WRITTEN_AT_THE_END)), ".*.tmp")
     shutil.copytree(
         folder.root,
         copy.iteration(iteration).root,
@@ -435,14 +388,3 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
-    """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
-    if run.fork_path.exists():
-        fork = read_json(run.fork_path, Fork)
-        if fork.iteration == iteration and not is_done(run, iteration):
-            raise InputError(
-                f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
-                f"LangGraph Studio, or remove {run.root}"
-            )

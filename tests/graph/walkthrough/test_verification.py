@@ -8,7 +8,7 @@ from support import ROOT
 from agents.chat.recorded import open_recorded
 from agents.settings import BudgetSettings
 from agents.spending import Ledger
-from graph.walkthrough_verification import FlawedDrafts, agreement_table, drafts_overview, replay_table
+from graph.walkthrough.verification import FlawedDrafts, agreement_table, drafts_overview, replay_table
 
 REPLIES = ROOT / "notebooks" / "recorded" / "validation.jsonl"
 EXPECTED = {
