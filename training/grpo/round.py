@@ -336,10 +336,15 @@ class _Round:
         seed = derive_seed(self.settings.seed, "expert", self.iteration)
         evolved = self.settings.tasks.uses_evolved
         new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
-        data = played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
-        return lambda trainer: ExpertStep(
-            trainer, data, settings, seed, lambda record: write_json(self.expert_path, record)
+        # One process plays: a reference that failed in another one alone would leave them with different updates.
+        data = self.ranks.by_first(
+            lambda: played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
         )
+
+        def keep(record: ExpertRecord) -> None:
+            self.ranks.by_first(lambda: write_json(self.expert_path, record))
+
+        return lambda trainer: ExpertStep(trainer, data, settings, seed, keep, self.ranks)
 
     def _failure_weights(self, rollouts: GroupRollouts, old: Sequence[Task]) -> list[float] | None:
         """Return a weight for each older task by the rounds before this one; None where replays are drawn by chance."""
