@@ -249,6 +249,7 @@ class _Round:
             bfloat16=bfloat16,
             lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
             autocast=bfloat16,
+            processes=self.ranks.count,
             first=self.ranks.first,
             by_first=self.ranks.by_first,
             gather=(lambda model: dict(whole_state(model, self.ranks.first))) if self.ranks.sharding else None,

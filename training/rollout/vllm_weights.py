@@ -7,6 +7,7 @@ it needs torch.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -206,9 +207,15 @@ class NcclTransfer:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._clients: dict[str, Any] = {}
+        self._sending = threading.Lock()
 
     def send(self, url: str) -> None:
         """Replace the weights of the server at ``url``, which is paused. Raises EngineFailure with TRL's reason."""
+        # Servers are loaded at the same time, each from a thread: groups on one device must not take turns in between.
+        with self._sending:
+            self._send(url)
+
+    def _send(self, url: str) -> None:
         model = self._policy.model
         try:
             client = self._clients.get(url)

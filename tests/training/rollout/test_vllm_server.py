@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -450,12 +451,15 @@ def test_nccl_sends_to_each_paused_server_through_its_own_group(made, monkeypatc
     """TRL's client in name only: what it sends needs GPUs."""
     from trl.generation import vllm_client as module
 
-    engine, made_for, closed = made(weights="nccl"), {}, []
+    engine, made_for, closed, busy = made(weights="nccl"), {}, [], threading.Lock()
 
     class Client:
         def __init__(self, base_url, group_port):
             made_for[base_url] = group_port
             self.server = engine.fakes[base_url]
+            assert busy.acquire(blocking=False), "another group is being made"
+            time.sleep(0.1)  # a group is made by a rendezvous
+            busy.release()
 
         def init_communicator(self, device):
             assert device == engine.model.device
