@@ -51,6 +51,7 @@ class PolicyWeights:
         self.adapter = adapter
         self.autocast = autocast
         self.stored = stored
+        self._scoring = threading.Lock()
 
     @property
     def vocabulary(self) -> int:
@@ -124,13 +125,16 @@ class PolicyWeights:
         """Return the logits after each of ``ids``: (ids, vocabulary), float32."""
         model = self.policy.model
         device = model.device
-        was_training = model.training
-        model.train(False)
-        try:
-            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
-                logits: torch.Tensor = model(input_ids=torch.tensor([ids], device=device)).logits[0]
-        finally:
-            model.train(was_training)
+        # Servers answer canaries at the same time, each scored from a thread. Two of them that switch the model's mode
+        # would leave it in evaluation, in which TRL computes another update, or switch dropout on in the other's pass.
+        with self._scoring:
+            was_training = model.training
+            model.train(False)
+            try:
+                with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
+                    logits: torch.Tensor = model(input_ids=torch.tensor([ids], device=device)).logits[0]
+            finally:
+                model.train(was_training)
         return logits.float()
 
 
