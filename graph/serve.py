@@ -52,6 +52,12 @@ def main(
     weight_transfer: Annotated[
         Literal["none", "nccl", "ipc"], typer.Option(help="GPU: way in which a trainer may send weights")
     ] = "none",
+    tool_call_parser: Annotated[
+        str | None,
+        typer.Option(
+            help="form of the model's tool calls, for chat requests with tools: hermes for Qwen; none: refused"
+        ),
+    ] = None,
     start_timeout: Annotated[float, typer.Option(min=1, help="seconds until every server answers")] = 900.0,
     log_dir: Annotated[Path, typer.Option(help="folder of the servers' logs")] = Path("build/serve"),
 ) -> None:
@@ -89,6 +95,7 @@ def main(
                 kv_cache_gib=kv_cache_gib,
                 gpu_memory=gpu_memory,
                 weight_transfer=weight_transfer,
+                tool_call_parser=tool_call_parser,
                 start_timeout=start_timeout,
             )
         except ValidationError as error:

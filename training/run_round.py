@@ -38,7 +38,8 @@ def main(
         settings = directory.settings(RoundSettings)
         launch, threads = settings.training.launch, settings.training.threads
         if launch is not None and not directory.iteration(iteration).round.exists():
-            launch_round(run, iteration, resume, launch, settings.policy, threads, settings.sampling)
+            expert = settings.training.expert is not None
+            launch_round(run, iteration, resume, launch, settings.policy, threads, settings.sampling, expert)
             return
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:

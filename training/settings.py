@@ -372,10 +372,6 @@ class TrainingSettings(Section):
     def _processes_share_an_update(self) -> Self:
         if self.launch is None:
             return self
-        if self.expert is not None:
-            raise ValueError(
-                "'expert' learns in one process, launch starts several: set expert to null, or remove launch"
-            )
         groups, processes = self.tasks_per_step // self.updates_per_step, self.launch.processes
         if groups % processes:
             whole = "a step" if self.updates_per_step == 1 else "an update (tasks_per_step / updates_per_step)"

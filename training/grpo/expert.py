@@ -25,6 +25,10 @@ touched.
 The expert step is whole or not there: a round that is killed before its first checkpoint begins with it again, with
 equal results, and one that resumes from a checkpoint of its own has its effect in the weights.
 
+Of several processes the first one plays the references. Each then computes the gradient of a share of every batch, and
+all make the same update with the sum of them: updates and records are those of one process but for float order. Weights
+that are divided among the processes are refused (``training.grpo.launch``).
+
 TRL's SFTTrainer would be a second trainer in the process, in which TRL is unsound; the model and the precision here are
 those of the round's own trainer.
 
@@ -52,6 +56,7 @@ from memory.jsonl import derive_seed
 from memory.records import Measured, Task
 from training.grpo.group_rollouts import GroupRollouts, token_row
 from training.grpo.off_policy_demonstrations import DEMONSTRABLE, TokenRow
+from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import play_references
 from training.settings import ExpertSettings
@@ -220,12 +225,14 @@ class ExpertStep(TrainerCallback):
         settings: ExpertSettings,
         seed: int,
         keep: Callable[[ExpertRecord], None],
+        ranks: Ranks,
     ) -> None:
         self.trainer = trainer
         self.data = data
         self.settings = settings
         self.seed = seed
         self.keep = keep
+        self.ranks = ranks
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
@@ -264,6 +271,8 @@ class ExpertStep(TrainerCallback):
                 group["lr"] = self.settings.learning_rate * rate(number, len(self.data.updates))
             optimizer.zero_grad()
             loss = self._backward(model, rows)
+            if self.ranks.count > 1:
+                loss = self._added_up(trained, loss)
             if not math.isfinite(loss):
                 raise RoundFailure(f"the loss of the expert step is {loss}: lower training.expert.learning_rate")
             torch.nn.utils.clip_grad_norm_(trained, trainer.args.max_grad_norm)
@@ -273,18 +282,37 @@ class ExpertStep(TrainerCallback):
         model.train(was_training)
 
     def _backward(self, model: torch.nn.Module, rows: Sequence[TokenRow]) -> float:
-        """Add the gradient of the batch's token mean, micro-batch by micro-batch; return the mean."""
+        """Add the gradient of the batch's token mean, micro-batch by micro-batch; return the mean.
+
+        Of several processes each adds the part of its own rows.
+        """
         tokens = sum(sum(row.mask) for row in rows)
-        together = min(len(rows), self.trainer.args.per_device_train_batch_size)
+        # Every second, third, ... row: the rows of a batch are sorted by length.
+        own = rows[self.ranks.index :: self.ranks.count]
+        # A process without a row adds zeros: all of them have to have gradients of the same parameters.
+        share = 1.0 if own else 0.0
+        own = own or rows[:1]
+        together = min(len(own), self.trainer.args.per_device_train_batch_size)
         device = self.trainer.accelerator.device
         loss = 0.0
-        for start in range(0, len(rows), together):
-            some = rows[start : start + together]
+        for start in range(0, len(own), together):
+            some = own[start : start + together]
             with self.trainer.compute_loss_context_manager(), self.trainer.accelerator.autocast():
                 part = written_loss(model, some, self.trainer.temperature, device, device.type != "cpu") / tokens
+                part = part * share
             self.trainer.accelerator.backward(part)
             loss += float(part.detach())
         return loss
+
+    def _added_up(self, trained: Sequence[torch.nn.Parameter], loss: float) -> float:
+        """Replace each process's gradients by the sum of them, and return the sum of their losses."""
+        # The forward passes are of the bare model, for which DDP reduces nothing.
+        for parameter in trained:
+            if parameter.grad is not None:
+                torch.distributed.all_reduce(parameter.grad)
+        summed = torch.tensor(loss, dtype=torch.float64, device=self.trainer.accelerator.device)
+        torch.distributed.all_reduce(summed)
+        return float(summed)
 
 
 def written_loss(

@@ -98,10 +98,13 @@ def offloads(launch: LaunchSettings) -> bool:
     return elsewhere or bool(config.fsdp_config.get("fsdp_offload_params"))
 
 
-def check_launch(launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
+def check_launch(
+    launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS, expert: bool = False
+) -> None:
     """Raise InputError that names the key for which the processes could not train together.
 
-    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one.
+    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
+    nor for an ``expert`` step, whose gradients are those of whole weights.
     """
     if launch.machines > 1:
         machine_of()
@@ -127,6 +130,11 @@ def check_launch(launch: LaunchSettings, policy: PolicySettings, sampling: Sampl
         )
     if (kind := _TYPES[config.distributed_type]) is not None:
         _check_sharding(where, kind, config, policy, sampling)
+        if expert:
+            raise InputError(
+                f"{where} divides weights or their optimizer, and training.expert updates whole ones: set "
+                "training.expert to null, or take a configuration of DDP"
+            )
 
 
 def _check_sharding(
@@ -200,6 +208,7 @@ def launch_round(
     policy: PolicySettings,
     threads: int = 1,
     sampling: SamplingSettings = IN_PROCESS,
+    expert: bool = False,
 ) -> None:
     """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
 
@@ -212,7 +221,7 @@ def launch_round(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
         )
-    check_launch(launch, policy, sampling)
+    check_launch(launch, policy, sampling, expert)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -48,6 +49,7 @@ from training.grpo.reward import check_reward
 from training.grpo.task_sampler import RoundDraw, round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
+from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
 from training.seal.failure_profile import SealFigures
 from training.seal.seal import RULES, Seal, SealState, SealStep, figures, first_state
@@ -249,11 +251,11 @@ class _Round:
             bfloat16=bfloat16,
             lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
             autocast=bfloat16,
+            processes=self.ranks.count,
             first=self.ranks.first,
             by_first=self.ranks.by_first,
             gather=(lambda model: dict(whole_state(model, self.ranks.first))) if self.ranks.sharding else None,
         )
-        stopwatch.engine = sampler.figures
 
         def keep(trajectories: Sequence[Trajectory]) -> None:
             append_jsonl(self.log, trajectories)
@@ -294,6 +296,7 @@ class _Round:
             )
 
         def on_checkpoint(step: int) -> None:
+            stopwatch.engine = partial(_of_processes, self.ranks.gather(sampler.figures()) or ())
             self.ranks.by_first(lambda: complete(step))
 
         def complete(step: int) -> None:
@@ -336,10 +339,15 @@ class _Round:
         seed = derive_seed(self.settings.seed, "expert", self.iteration)
         evolved = self.settings.tasks.uses_evolved
         new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
-        data = played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
-        return lambda trainer: ExpertStep(
-            trainer, data, settings, seed, lambda record: write_json(self.expert_path, record)
+        # One process plays: a reference that failed in another one alone would leave them with different updates.
+        data = self.ranks.by_first(
+            lambda: played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
         )
+
+        def keep(record: ExpertRecord) -> None:
+            self.ranks.by_first(lambda: write_json(self.expert_path, record))
+
+        return lambda trainer: ExpertStep(trainer, data, settings, seed, keep, self.ranks)
 
     def _failure_weights(self, rollouts: GroupRollouts, old: Sequence[Task]) -> list[float] | None:
         """Return a weight for each older task by the rounds before this one; None where replays are drawn by chance."""
@@ -400,6 +408,11 @@ class _Round:
             write_jsonl(path, kept)
         else:
             path.unlink()
+
+
+def _of_processes(figures: Sequence[EngineFigures | None]) -> EngineFigures | None:
+    """Return what the engines of all processes did; None where none has one beside the trainer."""
+    return reduce(EngineFigures.beside, there) if (there := [one for one in figures if one is not None]) else None
 
 
 class _LoggedUpdate(BaseModel):

@@ -41,6 +41,7 @@ def open_sampler(
     lora_rank: int | None,
     autocast: bool = False,
     stored: bool = False,
+    processes: int = 1,
     first: bool = True,
     by_first: Callable[[Callable[[], Any]], Any] = alone,
     gather: Callable[[Any], dict[str, Any]] | None = None,
@@ -54,6 +55,7 @@ def open_sampler(
         lora_rank: rank of the LoRA adapter in the policy's layers, now or once training has begun; None for none.
         autocast: they are computed so by autocast, as in training.
         stored: the policy's weights are those of its path, and do not change.
+        processes: those that train together.
         first: this process loads servers; of several that train together, one does.
         by_first: calls a function in the first process alone, and returns its result in all.
         gather: with weights that are divided among those processes: returns the model's whole tensors by name in the
@@ -84,6 +86,9 @@ def open_sampler(
             dtype="bfloat16" if bfloat16 else "float32",
             memory=settings.memory,
             lora_rank=lora_rank,
+            processes=processes,
+            first=first,
+            by_first=by_first,
         )
     from training.rollout.vllm_server import VllmServers
 

@@ -95,6 +95,14 @@ class EngineFigures(Record):
         values = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
         return EngineFigures(**values | {"gap": max(self.gap, other.gap)})
 
+    def beside(self, other: EngineFigures) -> EngineFigures:
+        """Return the figures of two processes at one time: counts are added, of times and gaps the largest is kept."""
+        values = {}
+        for name in type(self).model_fields:
+            mine, its = getattr(self, name), getattr(other, name)
+            values[name] = mine + its if isinstance(mine, int) else max(mine, its)
+        return EngineFigures(**values)
+
 
 class EpisodeDriver(Protocol):
     """One episode as a sampler sees it; single use.

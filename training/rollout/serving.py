@@ -86,6 +86,12 @@ class ServerSettings(Section):
     weight_transfer: Literal["none", "nccl", "ipc"] = Field(
         "none", description="GPU: way in which a trainer's processes may send weights; none: folders and LoRA alone"
     )
+    tool_call_parser: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_]+$",
+        description="vLLM's name of the form of the model's tool calls, for chat requests with tools: hermes for Qwen; "
+        "null: the servers refuse those (ours)",
+    )
     start_timeout: float = Field(900.0, gt=0, le=86_400, description="seconds until every server answers (ours)")
 
     @model_validator(mode="after")
@@ -279,6 +285,8 @@ def server_command(
     # Token in, token out with weight versions; log-probabilities after the temperature, as the trainer defines them.
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
     argv += ["--worker-extension-cls", EXTENSION]
+    if settings.tool_call_parser is not None:
+        argv += ["--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser]
     if served.max_model_len is not None:
         argv += ["--max-model-len", str(served.max_model_len)]
     if served.lora_rank is not None:

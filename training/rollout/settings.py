@@ -118,6 +118,12 @@ class SamplingSettings(Section):
             raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
         if self.weights == "nccl" and self.folder is not None:
             raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
+        needed = "nccl" if self.weights == "nccl" else "none"
+        if self.start is not None and self.start.weight_transfer != needed:
+            raise ValueError(
+                f"'start.weight_transfer' is {self.start.weight_transfer} and weights {self.weights or 'null'} needs "
+                f"{needed}: set it to that"
+            )
         return self
 
     @property

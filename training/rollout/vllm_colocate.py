@@ -2,8 +2,9 @@
 
 The messages are those of ``training.rollout.vllm_requests``, as for servers. Weights are handed over as tensors, an
 adapter as a folder, and the canary compares what was loaded with the trainer's forward pass. On a GPU the engine sleeps
-while the trainer computes: its weights wait in the host's memory and its KV cache is given back. Only the CPU build was
-run. All of this is our choice. Import this module late: it needs torch and vLLM.
+while the trainer computes: its weights wait in the host's memory and its KV cache is given back. Of several processes
+that train together each has an engine of its own, on its own GPU. Only the CPU build was run. All of this is our
+choice. Import this module late: it needs torch and vLLM.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class VllmInProcess(Sampler):
         dtype: of the engine's weights.
         memory: share of the GPU's memory for weights and KV cache.
         lora_rank: rank of the policy's adapter, None where it has none.
+        processes: those that train together, each with a whole policy and an engine.
+        first: of them, this one writes adapters.
+        by_first: calls a function in that process alone, and returns its result in all.
 
     Raises InputError where vLLM cannot be imported.
     """
@@ -61,7 +65,12 @@ class VllmInProcess(Sampler):
         dtype: Literal["float32", "bfloat16"],
         memory: float,
         lora_rank: int | None = None,
+        processes: int = 1,
+        first: bool = True,
+        by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
     ) -> None:
+        self._first = first
+        self._by_first = by_first
         self._weights = weights
         self._tolerance = tolerance
         self._on_gpu = weights.policy.model.device.type == "cuda"
@@ -100,7 +109,8 @@ class VllmInProcess(Sampler):
             max_model_len=positions,
             logprobs_mode="processed_logprobs",
             worker_extension_cls=EXTENSION,
-            distributed_executor_backend="uni",
+            # "uni" takes the machine's first GPU, whichever process it is in; this one takes that of LOCAL_RANK.
+            distributed_executor_backend="uni" if processes == 1 else "external_launcher",
             **where,
             **lora,
         )
@@ -160,7 +170,7 @@ class VllmInProcess(Sampler):
         self._loads += 1
         if self._weights.adapter:
             name = f"step-{version}-{self._loads}"
-            path = str(self._weights.write(name))
+            path = str(self._by_first(lambda: self._weights.write(name)))
             self._adapter = self._lora_request(name, path)
         else:
             tensors = [(name, value.detach()) for name, value in self._weights.policy.model.named_parameters()]
@@ -168,7 +178,8 @@ class VllmInProcess(Sampler):
         if not self._llm.llm_engine.reset_prefix_cache():
             raise EngineFailure("vLLM could not forget what it computed with other weights")
         self._compare()
-        if self._weights.adapter:
+        if self._weights.adapter and self._first:
+            # The other processes may read this version still. They have read the former one: they were asked for this.
             self._weights.discard({name})
         self._sleep()
         self._rest(began, "load")

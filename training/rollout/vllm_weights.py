@@ -7,6 +7,7 @@ it needs torch.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -50,6 +51,7 @@ class PolicyWeights:
         self.adapter = adapter
         self.autocast = autocast
         self.stored = stored
+        self._scoring = threading.Lock()
 
     @property
     def vocabulary(self) -> int:
@@ -123,13 +125,16 @@ class PolicyWeights:
         """Return the logits after each of ``ids``: (ids, vocabulary), float32."""
         model = self.policy.model
         device = model.device
-        was_training = model.training
-        model.train(False)
-        try:
-            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
-                logits: torch.Tensor = model(input_ids=torch.tensor([ids], device=device)).logits[0]
-        finally:
-            model.train(was_training)
+        # Servers answer canaries at the same time, each scored from a thread. Two of them that switch the model's mode
+        # would leave it in evaluation, in which TRL computes another update, or switch dropout on in the other's pass.
+        with self._scoring:
+            was_training = model.training
+            model.train(False)
+            try:
+                with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.autocast):
+                    logits: torch.Tensor = model(input_ids=torch.tensor([ids], device=device)).logits[0]
+            finally:
+                model.train(was_training)
         return logits.float()
 
 
@@ -206,9 +211,15 @@ class NcclTransfer:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._clients: dict[str, Any] = {}
+        self._sending = threading.Lock()
 
     def send(self, url: str) -> None:
         """Replace the weights of the server at ``url``, which is paused. Raises EngineFailure with TRL's reason."""
+        # Servers are loaded at the same time, each from a thread: groups on one device must not take turns in between.
+        with self._sending:
+            self._send(url)
+
+    def _send(self, url: str) -> None:
         model = self._policy.model
         try:
             client = self._clients.get(url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +23,13 @@ from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json
 from memory.settings import TaskSettings
 from memory.tasks import admit
+from training.grpo.launch import check_launch
+from training.grpo.ranks import Ranks
 from training.grpo.record import RoundRecord
+from training.preflight import check_policy
+from training.rollout.settings import SamplingSettings
 from training.run_round import app
-from training.settings import ExpertSettings
+from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
 
 pytestmark = pytest.mark.slow
 
@@ -312,6 +317,46 @@ def test_references_that_no_limit_lets_through_are_refused(starter: Path, tmp_pa
     assert not run.iteration(0).expert.exists()
 
 
-def test_several_processes_are_refused(starter: Path) -> None:
-    with pytest.raises((InputError, ValueError), match="'expert' learns in one process"):
-        small_settings(starter, expert={}, launch={"processes": 2})
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_shares_of_several_processes_add_up_to_the_update_of_one(starter: Path, size: int) -> None:
+    rollouts = in_a_round(starter)
+    (rows,) = expert.played(rollouts, small_tasks()[:size], [], ExpertSettings(passes=1, batch=size), seed=0).updates
+    model = rollouts.policy.model
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(per_device_train_batch_size=2),
+        accelerator=SimpleNamespace(
+            device=torch.device("cpu"), autocast=nullcontext, backward=lambda loss: loss.backward()
+        ),
+        compute_loss_context_manager=nullcontext,
+        temperature=0.9,
+    )
+
+    def update(index: int, count: int) -> tuple[float, dict]:
+        model.zero_grad()
+        step = expert.ExpertStep(trainer, None, ExpertSettings(), 0, None, Ranks(index, count))
+        loss = step._backward(model, rows)
+        return loss, {name: value.grad.clone() for name, value in model.named_parameters()}
+
+    whole, gradients = update(0, 1)
+    shares = [update(index, 3) for index in range(3)]
+    assert sum(loss for loss, _ in shares) == pytest.approx(whole)
+    for name, value in gradients.items():
+        torch.testing.assert_close(sum(share[name] for _, share in shares), value, rtol=1e-4, atol=1e-6)
+
+
+def test_divided_weights_are_refused(starter: Path, tmp_path: Path) -> None:
+    config = tmp_path / "launch.yaml"
+    config.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_type: FULL_STATE_DICT}\n")
+    launch, servers = (
+        LaunchSettings(config=str(config)),
+        SamplingSettings(engine="vllm_server", servers=("http://a:1",)),
+    )
+    check_launch(launch, PolicySettings(), servers)
+    for check in (
+        lambda: check_launch(launch, PolicySettings(), servers, expert=True),
+        lambda: check_policy(
+            PolicySettings(path=str(starter)), TrainingSettings(expert=ExpertSettings(), launch=launch), servers
+        ),
+    ):
+        with pytest.raises(InputError, match=r"training\.expert updates whole ones: set training\.expert to null"):
+            check()

@@ -31,7 +31,9 @@ from training.settings import LaunchSettings, PolicySettings
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 # Updates are drawn from a step's groups, advantages have SEAL's weights, and there are more rows than fit one forward.
-TRAINING = {"tasks_per_step": 4, "updates_per_step": 2, "seal": {"interface": None}}
+# The expert step's batches have one reference and two: one process has none of its own, or each has one.
+EXPERT = {"passes": 3, "batch": 2, "learning_rate": 1e-3}
+TRAINING = {"tasks_per_step": 4, "updates_per_step": 2, "seal": {"interface": None}, "expert": EXPERT}
 TWO = {"processes": 2, "deadline": 120.0}
 STEPS = 3
 
@@ -135,6 +137,9 @@ def test_the_records_are_those_of_one_process(runs: SimpleNamespace, name: str) 
     assert close(rows(run, seal), rows(runs.alone, seal))
     records = [json.loads(one.iteration(0).round.read_text()) for one in (run, runs.alone)]
     assert close(*map(unmeasured, records))
+    learnt = records[0]["expert"]
+    assert (learnt["references"], learnt["updates"]) == (len(small_tasks()), 9)
+    assert learnt["last_loss"] < learnt["first_loss"]
 
 
 @pytest.mark.parametrize("name", ["two", "other"])

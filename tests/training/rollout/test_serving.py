@@ -66,6 +66,10 @@ def test_a_gpu_gets_its_share_and_no_workaround(tmp_path: Path) -> None:
     assert option(argv, "--tensor-parallel-size") == "2"
     assert option(argv, "--max-lora-rank") == "32"
     assert json.loads(option(argv, "--weight-transfer-config")) == {"backend": "nccl"}
+    assert "--tool-call-parser" not in argv, "chat requests with tools are refused"
+    called, _ = server_command(chosen.model_copy(update={"tool_call_parser": "hermes"}), served, 8001)
+    assert option(called, "--tool-call-parser") == "hermes"
+    assert "--enable-auto-tool-choice" in called
     assert not {"--enforce-eager", "--max-num-batched-tokens", "--block-size"} & set(argv)
     assert not {"TORCH_COMPILE_DISABLE", "VLLM_CPU_KVCACHE_SPACE"} & set(env)
 

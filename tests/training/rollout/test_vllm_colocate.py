@@ -86,7 +86,8 @@ def made(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
     def lora_request(name, number, path):
         assert number > 0
-        server.load_adapter(name, path)
+        if name not in server.adapters:  # another process of the trainer has its own engine
+            server.load_adapter(name, path)
         return SimpleNamespace(lora_name=name)
 
     modules = {
@@ -99,7 +100,7 @@ def made(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         vars(module).update(modules.get(name, {}))
         monkeypatch.setitem(sys.modules, name, module)
 
-    def make(adapter: bool = False) -> SimpleNamespace:
+    def make(adapter: bool = False, **ranks: object) -> SimpleNamespace:
         model = AutoModelForCausalLM.from_pretrained(starter)
         if adapter:
             from peft import get_peft_model
@@ -112,7 +113,7 @@ def made(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         policy = SimpleNamespace(model=model, path=str(starter))
         weights = PolicyWeights(policy, tmp_path / "weights", adapter=adapter, autocast=False)
         sampler = VllmInProcess(
-            weights, 1e-3, positions=256, dtype="float32", memory=0.4, lora_rank=3 if adapter else None
+            weights, 1e-3, positions=256, dtype="float32", memory=0.4, lora_rank=3 if adapter else None, **ranks
         )
         return SimpleNamespace(model=model, sampler=sampler, kept=kept, weights=weights)
 
@@ -167,6 +168,29 @@ def test_the_engine_is_made_for_the_policy(made) -> None:
     assert given["worker_extension_cls"] == "training.rollout.vllm_extension.PolicyWorker"
 
 
+def test_each_of_several_processes_has_an_engine_and_one_writes_the_adapter(made, tmp_path: Path) -> None:
+    shared: list[object] = []
+
+    def by_first(act):
+        shared.append(act())
+        return shared[-1]
+
+    first = made(adapter=True, processes=2, by_first=by_first)
+    other = made(adapter=True, processes=2, first=False, by_first=lambda act: shared[-1])
+    assert other.kept.given["distributed_executor_backend"] == "external_launcher", "it takes the process's own GPU"
+    for version in (0, 1):
+        for one in (first, other):
+            one.sampler.load_weights(version)
+        assert [path.name for path in (tmp_path / "weights").iterdir()] == [f"step-{version}-{version + 1}"]
+    drawn = []
+    for one in (first, other):
+        played = chatters()
+        one.sampler.run(played, temperature=0.9, concurrency=6)
+        drawn.append([driver.ids for driver in played])
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.slow
 def test_weights_that_did_not_arrive_do_not_pass_the_canary(made) -> None:
     engine = made()
     engine.sampler.load_weights(0)

@@ -37,6 +37,14 @@ def served(**given: object) -> SamplingSettings:
         ({"engine": "vllm_server", "servers": ("a:1",)}, "pattern"),
         ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "pattern"),
         ({"engine": "vllm_server", "servers": (A,), "weights": "nccl", "folder": "x"}, "nccl would ignore it"),
+        (
+            {"engine": "vllm_server", "weights": "nccl", "start": {}},
+            "'start.weight_transfer' is none and weights nccl needs nccl: set it",
+        ),
+        (
+            {"engine": "vllm_server", "start": {"weight_transfer": "ipc"}},
+            "'start.weight_transfer' is ipc and weights null needs none: set it",
+        ),
         ({"engine": "vllm"}, "'in_process', 'vllm_server' or 'vllm_colocate'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -366,6 +367,26 @@ def test_the_canary_catches_what_no_version_shows(made, fault: str) -> None:
         engine.sampler.load_weights(1)
 
 
+def test_canaries_of_several_servers_leave_the_model_in_training(made) -> None:
+    """Servers answer at the same time. The mode in which their scores leave the model decides what an update does."""
+    engine, modes = made(), []
+    engine.model.train()
+
+    def slowly(*_: object) -> None:
+        modes.append(engine.model.training)
+        time.sleep(0.2)
+        modes.append(engine.model.training)
+
+    hook = engine.model.model.layers[0].register_forward_hook(slowly)
+    for version in range(3):
+        engine.sampler.load_weights(version)
+        assert engine.model.training
+        change(engine.model)
+    hook.remove()
+    assert modes
+    assert not any(modes), "another answer's end switched dropout on in the middle"
+
+
 def test_the_canary_is_short_once_a_server_was_compared(made) -> None:
     """Each token of it is a pass of the engine that nothing shares; after a restart all is compared again."""
 
@@ -450,12 +471,15 @@ def test_nccl_sends_to_each_paused_server_through_its_own_group(made, monkeypatc
     """TRL's client in name only: what it sends needs GPUs."""
     from trl.generation import vllm_client as module
 
-    engine, made_for, closed = made(weights="nccl"), {}, []
+    engine, made_for, closed, busy = made(weights="nccl"), {}, [], threading.Lock()
 
     class Client:
         def __init__(self, base_url, group_port):
             made_for[base_url] = group_port
             self.server = engine.fakes[base_url]
+            assert busy.acquire(blocking=False), "another group is being made"
+            time.sleep(0.1)  # a group is made by a rendezvous
+            busy.release()
 
         def init_communicator(self, device):
             assert device == engine.model.device
@@ -513,6 +537,29 @@ def test_figures_say_what_was_sampled_and_who_waited(made) -> None:
     assert figures.idle >= 0.05
     assert 0 < figures.canary < figures.load
     assert figures.gap < 1e-5
+
+
+def test_figures_of_several_processes_count_what_each_of_them_sampled(made) -> None:
+    from training.grpo.round import _of_processes
+
+    shared: list[object] = []
+
+    def by_first(act):
+        shared.append(act())
+        return shared[-1]
+
+    first = made(ranks={"by_first": by_first})
+    other = made(fakes=first.fakes, ranks={"first": False, "by_first": lambda act: shared[-1]})
+    for engine in (first, other):
+        engine.sampler.load_weights(0)
+        play(engine)
+    each = [engine.sampler.figures() for engine in (first, other)]
+    whole = _of_processes(each)
+    assert whole is not None
+    assert whole.messages == sum(one.messages for one in each) == 36
+    assert whole.tokens == sum(one.tokens for one in each)
+    assert whole.sampling == max(one.sampling for one in each), "they sample at the same time"
+    assert _of_processes([None, None]) is None
 
 
 REQUEST = MessageRequest([1, 2, 3], 4, 0.9, 0, (7,), "g", "k")
