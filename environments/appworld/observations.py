@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection
 
+from environments.appworld.engine.protocol import parsed
 from environments.appworld.records import ApiCall, Executed, ExecutionStatus
 from environments.base import Observation, ObservationStatus, ToolCall
 
@@ -76,10 +77,10 @@ def came_too_late(text: str) -> bool:
 def _said(traceback: str) -> str:
     """Return the app's message in the traceback of a failure, else the last line."""
     _, raised, said = traceback.rpartition("Exception: ")
-    said = said.strip() if raised else traceback.strip().splitlines()[-1]
+    said = said.strip() if raised else "".join(traceback.strip().splitlines()[-1:])
     body = said[said.find("{") :] if "{" in said else ""
     try:
-        message = json.loads(body)["message"]
+        message = parsed(body)["message"]
     except (ValueError, KeyError, TypeError):
         return said
     return message if isinstance(message, str) else json.dumps(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,26 @@ def api(name: str, status: int | None = 200) -> ApiCall:
 def test_the_status_says_how_it_went(output, status, calls, told) -> None:  # type: ignore[no-untyped-def]
     executed = Executed(output=output, status=ExecutionStatus(status), calls=calls, completed=False)
     assert observe(executed, READS).status is ObservationStatus(told)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ('Traceback\nException: Response status code is 409:\n{"message": "No."}', "No."),
+        ('Traceback\nException: {"message": ' + "[" * 5000, '{"message": [['),
+        (
+            'print(apis.a.b(query=\'Exception: {"message": ' + "[" * 5000 + "'))\nOverflowError: too large",
+            '{"message": [[',
+        ),
+        ("", ""),
+    ],
+    ids=["message", "deep", "deep argument in the traceback", "nothing"],
+)
+def test_whatever_a_failed_call_said_is_told(output: str, said: str) -> None:
+    executed = Executed(output=output, status=ExecutionStatus.FAILED, calls=(), completed=False)
+    observation = observe(executed, READS, one_call=True)
+    assert observation.status is ObservationStatus.ERROR
+    assert json.loads(observation.text)["error"].startswith(said)
 
 
 def test_calls_are_those_that_the_apps_accepted() -> None:
