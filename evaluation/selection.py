@@ -59,8 +59,14 @@ def notes_for(
         notes.append(f"{settings.tasks} is not a held-out evaluation set: the model may have been trained on its tasks")
     if settings.limit is not None:
         notes.append(f"the first {settings.limit} tasks of each group only")
+    unevaluated = sum(one.infrastructure_error is not None for one in outcomes)
+    if unevaluated:
+        notes.append(
+            f"{unevaluated} of {len(outcomes)} attempts could not be evaluated and count in no rate: "
+            "the lines on stderr have the reasons"
+        )
     if settings.evaluation_set:
-        notes += benchmark.evaluation_notes(sum(one.infrastructure_error is not None for one in outcomes))
+        notes += benchmark.evaluation_notes(unevaluated)
     return tuple(notes)
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
+from environments.appworld.engine.protocol import parsed
 from environments.appworld.records import ApiCall, Executed, ExecutionStatus
 from environments.base import Observation, ObservationStatus, ToolCall
 
 MAX_CHARACTERS = 8000
 """Longest text of an observation (ours; the benchmark has no limit). A longer one is cut in the middle."""
+
+MAX_CALLS = 400_000
+"""Most characters of an observation's calls as JSON; further calls are left out (ours).
+
+A thousand ordinary calls have fewer. A rollout is one line of a record, and lines have a limit (``memory.jsonl``).
+"""
 
 _REFUSED = re.compile(r"^Exception: Response status code is (?!422)\d{3}:", re.MULTILINE)
 _REFUSAL = "Execution failed: "
@@ -28,9 +35,10 @@ def observe(executed: Executed, reads: Collection[str], *, one_call: bool = Fals
             of the traceback of the executed line.
 
     ``empty`` is an execution that ended, printed nothing (or only null, [] or {}) and did not call an API that can
-    change something. ``calls`` are those that the apps accepted, also where the code failed later.
+    change something. ``calls`` are those that the apps accepted, also where the code failed later, up to ``MAX_CALLS``
+    characters.
     """
-    calls = tuple(ToolCall(name=call.name, arguments=call.arguments) for call in executed.calls if accepted(call))
+    calls = tuple(_recorded(executed.calls))
     failed = executed.status is not ExecutionStatus.OK
     text = json.dumps({"error": _said(executed.output)}) if one_call and failed else executed.output
     return Observation(text=shortened(text), status=_status(executed, reads), calls=calls)
@@ -73,13 +81,22 @@ def came_too_late(text: str) -> bool:
     return text.startswith(_REFUSAL) and text.endswith("nothing was run")
 
 
+def _recorded(calls: Iterable[ApiCall]) -> Iterator[ToolCall]:
+    left = MAX_CALLS
+    for call in filter(accepted, calls):
+        left -= len(call.name) + len(json.dumps(call.arguments))
+        if left < 0:
+            return
+        yield ToolCall(name=call.name, arguments=call.arguments)
+
+
 def _said(traceback: str) -> str:
     """Return the app's message in the traceback of a failure, else the last line."""
     _, raised, said = traceback.rpartition("Exception: ")
-    said = said.strip() if raised else traceback.strip().splitlines()[-1]
+    said = said.strip() if raised else "".join(traceback.strip().splitlines()[-1:])
     body = said[said.find("{") :] if "{" in said else ""
     try:
-        message = json.loads(body)["message"]
+        message = parsed(body)["message"]
     except (ValueError, KeyError, TypeError):
         return said
     return message if isinstance(message, str) else json.dumps(message)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import JsonValue
+from pydantic import JsonValue, field_validator
 
+from environments.appworld.engine.protocol import MAX_DEPTH, depth_of
 from environments.base import Record
 
 
@@ -19,6 +20,14 @@ class ApiCall(Record):
     api: str
     arguments: dict[str, JsonValue]
     status: int | None
+
+    @field_validator("arguments")
+    @classmethod
+    def _can_be_recorded(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """The engine checks it too, but code that broke out of Python can report anything."""
+        if any(depth_of(value) > MAX_DEPTH for value in arguments.values()):
+            raise ValueError(f"an argument is nested more than {MAX_DEPTH} deep")
+        return arguments
 
     @property
     def name(self) -> str:

@@ -299,7 +299,7 @@ class RecordedWorld:
             world = self._current(own=True)
             self._strayed = self._strayed or not reads
             return world.run(call)
-        key = call.model_dump_json()
+        key = json.dumps([call.name, call.arguments])
         known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
         if known is not None:
             if not reads:

@@ -51,6 +51,12 @@ NEAR = 0.5
 REBUILT = 4
 """Fewest words that a setup must add to turn a training state into a copy of a held-out one (our choice)."""
 
+REMADE = 0.75
+"""Share of the missing words, weighted by rarity, that a setup must add for that (our choice, see the leak suite).
+
+What a simulator writes around one order or booking, ids and names of fields, reaches 0.65 on its own.
+"""
+
 TRAINING = "train"
 
 
@@ -231,7 +237,7 @@ class _Compared:
             made, wanted = added & one.words, one.words - before
             if one.training or len(made) < REBUILT:
                 continue
-            if sum(weights[word] for word in made) >= NEAR * sum(weights[word] for word in wanted):
+            if sum(weights[word] for word in made) >= REMADE * sum(weights[word] for word in wanted):
                 return f"Its setup makes the start state of held-out {one.label} ({part})."
         return None
 

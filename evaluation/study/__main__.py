@@ -65,6 +65,9 @@ def main(
         mode = _mode(split, panel)
         study = load_study(recipe)
         place = Place(output=output or Path("results") / recipe.stem, work=work)
+        for option, folder in (("--output", place.output), ("--work", place.work)):
+            if folder.exists() and not folder.is_dir():
+                raise InputError(f"{option} {folder} is a file: name a folder")
         failures: list[str] = []
         plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:

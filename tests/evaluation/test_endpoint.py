@@ -374,10 +374,16 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
         options = (*BASE, "--output", str(output), "--json", "--max-retries", "0")
         first = evaluate(server, *options)
         assert "could not be evaluated: EndpointFailed: the endpoint gave no answer" in first.stderr
-        assert json.loads(first.stdout)["scores"][0]["infrastructure_errors"] == 1
+        report = json.loads(first.stdout)
+        assert report["scores"][0]["infrastructure_errors"] == 1
+        assert f"1 of {len(base(items))} attempts could not be evaluated and count in no rate" in " ".join(
+            report["notes"]
+        )
         works[0] = True
         second = evaluate(server, *options, "--resume")
-    assert json.loads(second.stdout)["scores"][0]["successes"] == FIRST
+    report = json.loads(second.stdout)
+    assert report["scores"][0]["successes"] == FIRST
+    assert "could not be evaluated" not in " ".join(report["notes"])
 
 
 @pytest.mark.parametrize(

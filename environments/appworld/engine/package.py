@@ -49,11 +49,16 @@ def settle() -> None:
     CachedDBHandler.reset()
     get_direct_cached_sqlite3_connection.cache_clear()
     get_cached_db_engine.cache_clear()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(_THREADS_END)
-    if threading.active_count() != 1:
-        raise RuntimeError(f"threads are left that a forked process would lack: {threading.enumerate()}")
+    await_threads(_THREADS_END)
     gc.collect()
     gc.freeze()
     gc.enable()  # a worker and the evaluator start without it
+
+
+def await_threads(seconds: float) -> None:
+    """Wait for every other thread to end, up to ``seconds`` for each. Raises RuntimeError when one does not."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(seconds)
+    if threading.active_count() != 1:
+        raise RuntimeError(f"threads are left that a forked process would lack: {threading.enumerate()}")

@@ -68,7 +68,7 @@ def as_json(value: Any) -> Any:  # noqa: ANN401
         plain = parsed(json.dumps(value, allow_nan=False))
     except (TypeError, RecursionError) as error:
         raise ValueError(said(error)) from None
-    if _depth(plain) > MAX_DEPTH:
+    if depth_of(plain) > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     return plain
 
@@ -91,7 +91,7 @@ def _refused(constant: str) -> Any:  # noqa: ANN401
     raise ValueError(f"{constant} is not JSON")
 
 
-def _depth(value: Any) -> int:  # noqa: ANN401 - JSON
+def depth_of(value: Any) -> int:  # noqa: ANN401 - JSON
     """Return the nesting depth of lists and objects, without recursion, which would fail for deep values."""
     depth, level = 0, [value]
     while level:

@@ -202,6 +202,15 @@ def test_a_known_call_in_an_open_world_is_caught_up_with() -> None:
     assert opened.worlds[2].calls == ["a", "b", "c", "d"]
 
 
+def test_every_call_that_can_be_made_can_be_kept() -> None:
+    opened = Opened()
+    arguments = ({"text": "\ud800"}, {"text": "x"}, {"number": float("nan")}, {"number": None})
+    with closing(opened.world()) as world:
+        for given_arguments in arguments:
+            world.run(ToolCall(name="look", arguments=given_arguments))
+    assert opened.executed == ["look"] * len(arguments)
+
+
 def test_another_start_is_another_record() -> None:
     opened = Opened()
     opened.world("one_1").run(call("a"))

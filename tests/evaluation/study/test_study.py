@@ -319,6 +319,16 @@ def test_wrong_seeds_are_one_sentence(tmp_path: Path, options: tuple[str, ...], 
     assert told in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--output", "--work"])
+def test_a_file_in_the_place_of_a_folder_is_told_before_anything_runs(tmp_path: Path, option: str) -> None:
+    kept = tmp_path / "kept.txt"
+    kept.write_text("precious")
+    said = CliRunner().invoke(app, [str(made_recipe(tmp_path)), "--report", option, str(kept)])
+    assert said.exit_code == 2
+    assert f"error: {option} {kept} is a file: name a folder" in said.stderr
+    assert kept.read_text() == "precious"
+
+
 def git(folder: Path, *arguments: str) -> None:
     who = ["-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, timeout=30)
