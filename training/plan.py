@@ -40,7 +40,7 @@ GIB = 2**30
 # Copies of constants whose modules import torch; a test holds them equal.
 ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
-PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most (training.rollout.in_process)
+PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
 """Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
