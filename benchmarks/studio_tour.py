@@ -124,11 +124,7 @@ class _Tour:
         values = self._studio.values(self._whole)
         _expect([*values["digest"]], ["extract", "reflect", "deduplicate", "update"], "nodes with a digest")
         _expect(len(values["branches"]), min(len(values["new"]), BRANCHES), "lines on branches")
-        _expect(
-            max(map(len, sum(values["digest"].values(), values["branches"]))) <= LINE,
-            True,
-            f"lines of at most {LINE} characters",
-        )
+        _expect(max(map(len, sum(values["digest"].values(), values["branches"]))) <= LINE, True, "short lines")
         told = " + ".join(str(len(digest)) for digest in values["digest"].values())
         return f"{told} lines, {len(values['branches'])} on branches; '{self._studio.name(self._whole)}'"
 
