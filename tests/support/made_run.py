@@ -157,16 +157,21 @@ def weakness_at(task: Task) -> FailureContext:
 def make_run(root: Path, *overrides: str) -> RunDirectory:
     """A run with D_0 and the first round of training, which no policy was trained in; its graph has not run."""
     run = RunDirectory.create(root, settings_for(root.parent / "recipe", *overrides))
-    tasks = first_tasks()
-    admit(run, tasks)
-    made = rollouts(tasks, 0)
-    write_jsonl(run.iteration(0).trajectories, made)
-    record = round_record(
-        iteration=0, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
-    )
-    write_json(run.iteration(0).round, record)
+    admit(run, first_tasks())
+    make_round(run, 0)
     write_json(run.iteration(0).seconds, StageSeconds(seconds={"seed": 0.5, "train": 12.0}))
     return run
+
+
+def make_round(run: RunDirectory, iteration: int) -> None:
+    """A round of training on the first tasks, which no policy was trained in."""
+    tasks = first_tasks()
+    made = rollouts(tasks, iteration)
+    write_jsonl(run.iteration(iteration).trajectories, made)
+    record = round_record(
+        iteration=iteration, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
+    )
+    write_json(run.iteration(iteration).round, record)
 
 
 def services_of(run: RunDirectory) -> RunServices:
