@@ -85,7 +85,7 @@ run-vllm-lora: install vllm  ## the same with a LoRA adapter, which the server l
 	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-lora-quickstart.yaml --run runs/vllm-lora \
 	  $(if $(wildcard runs/vllm-lora/settings.yaml),--resume)
 
-test-vllm: install vllm  ## run the tests against a real vLLM server (a minute of CPU)
+test-vllm: install vllm  ## run the tests against a real vLLM server (four minutes of CPU)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m vllm
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)

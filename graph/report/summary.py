@@ -152,7 +152,8 @@ class Summary(Record):
     tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
     the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``functions``: how
     many different ones references of D_t call, of the ``functions_offered`` that its tasks offer; None in summaries of
-    earlier versions.
+    earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled, with its work; None
+    for any other.
     """
 
     iteration: int
@@ -176,6 +177,7 @@ class Summary(Record):
     agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
     functions: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     functions_offered: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
+    measured: RoundSeconds | None = Field(default=None, exclude_if=operator.not_)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -221,6 +223,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
         functions=found.functions,
         functions_offered=found.functions_offered,
+        measured=None if record.measured.engine is None else record.measured,
     )
 
 
@@ -327,11 +330,33 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("verification", summary.agreement.words())
     if summary.stop_reasons:
         table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
+    for name, cell in (*_seal_rows(summary), *engine_rows(summary)):
+        table.add_row(name, cell)
+    return table
+
+
+def _seal_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.seal is not None:
         measured = summary.seal.measured
-        for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share):
-            table.add_row(name, cell)
-    return table
+        yield from round_rows(summary.seal.figures, measured.seal, measured.seal_share)
+
+
+def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield rows about the engine that sampled beside the trainer: its work, and who waited for whom."""
+    if summary.measured is None or (engine := summary.measured.engine) is None:
+        return
+    work = f"{engine.messages} messages, {engine.tokens} tokens, {engine.tokens_per_second:.1f} tokens per second of"
+    again = f"{engine.resampled_share:.2%} of messages sampled again"
+    again += f", {engine.reloads} servers loaded again" if engine.reloads else ""
+    yield "engine", f"{work} sampling, {again}, gap at most {engine.gap:.1e} nats"
+    yield (
+        "  trainer waited",
+        f"{engine.sampling:.1f} s for messages, {engine.load:.1f} s for new weights (canary {engine.canary:.1f} s)",
+    )
+    stages = {"optimisation": summary.measured.optimisation, "checkpoints": summary.measured.save}
+    stages |= {"SEAL": summary.measured.seal} if summary.measured.seal else {}
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
+    yield "  engine waited", f"{engine.idle:.1f} s between messages ({took} in the round)"
 
 
 def _signal_rows(summary: Summary) -> Iterator[tuple[str, str]]:

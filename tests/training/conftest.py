@@ -1,4 +1,4 @@
-"""The tiny policy that rounds of these tests begin with."""
+"""The tiny policy that rounds of these tests begin with, and one real vLLM server for all that need one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.small_policy import make_policy, small_tasks
+from support.vllm_server import vllm_server
+
+__all__ = ["vllm_server"]
 
 
 @pytest.fixture(scope="module")

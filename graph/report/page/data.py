@@ -27,7 +27,7 @@ from graph.report.digest import (
 )
 from graph.report.lineage import Group, History, first_story
 from graph.report.page.records import reason_of
-from graph.report.summary import COMPACT_LABEL, Summary
+from graph.report.summary import COMPACT_LABEL, Summary, engine_rows
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
@@ -161,6 +161,7 @@ def _facts(summary: Summary) -> list[list[str]]:
         rows += [
             [name.strip(), cell] for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share)
         ]
+    rows += [[name.strip(), cell] for name, cell in engine_rows(summary)]
     return [[name, words] for name, words in rows if words not in ("", "none")]
 
 

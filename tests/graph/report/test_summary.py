@@ -20,15 +20,16 @@ from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
 from graph.recipe import load_recipe
 from graph.report.costs import StageCost
-from graph.report.summary import COMPACT_LABEL, Summary, iteration_table, summarise, summary_table
+from graph.report.summary import COMPACT_LABEL, Summary, engine_rows, iteration_table, summarise, summary_table
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import PAPER_KINDS, Measured, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.grpo.record import RoundRecord
+from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
+from training.rollout.sampling import EngineFigures
 
 BEFORE = Score(
     group="templated-dev",
@@ -272,3 +273,27 @@ def test_every_metric_of_a_benchmark_stands_in_the_summary_of_a_run() -> None:
     words = ScoreChange(before=before, after=after).words()
     assert words == "0.250 -> 0.350, 95 %: 0.22-0.50, goals 12.5 -> 0.667, templated-dev, n=40"
     assert "goals - -> 0.667" in ScoreChange(before=BEFORE, after=after).words()
+
+
+def test_the_work_of_an_engine_beside_the_trainer_is_shown(scored: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(shutil.copytree(scored.root, tmp_path / "run"))
+    former = summary_of(run)
+    assert former.measured is None
+    assert "measured" not in former.model_dump()
+    assert list(engine_rows(former)) == []
+    engine = EngineFigures(
+        messages=200, tokens=900, resampled=3, reloads=1, gap=2.9e-6, sampling=45.0, load=6.0, canary=0.5, idle=30.0
+    )
+    record = read_json(run.iteration(0).round, RoundRecord)
+    spent = RoundSeconds(load=9.0, rollouts=51.0, optimisation=28.0, save=2.5, engine=engine)
+    write_json(run.iteration(0).round, record.model_copy(update={"measured": spent}))
+    summary = summary_of(run)
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+    assert summary.model_copy(update={"measured": None}) == former
+    out = io.StringIO()
+    Console(file=out, width=200).print(iteration_table(summary))
+    shown = " ".join(out.getvalue().replace("│", " ").split())
+    assert "engine 200 messages, 900 tokens, 20.0 tokens per second of sampling" in shown
+    assert "1.50% of messages sampled again, 1 servers loaded again, gap at most 2.9e-06 nats" in shown
+    assert "trainer waited 45.0 s for messages, 6.0 s for new weights (canary 0.5 s)" in shown
+    assert "engine waited 30.0 s between messages (optimisation 28.0 s, checkpoints 2.5 s in the round)" in shown
