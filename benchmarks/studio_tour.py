@@ -14,10 +14,10 @@ import typer
 
 from benchmarks.studio_server import Studio, serving, start_without
 from environments.command import FAILURE, OneSentence, exit_statuses
+from graph.checkpoints import thread_id
 from graph.digests import BRANCHES, LINE
 from graph.records import Evolution
 from graph.report.digest import number_words, one_line
-from graph.thread_names import thread_id
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl
 
@@ -34,7 +34,8 @@ class _Tour:
     """The actions, in order: each does what its docstring says, and returns what was seen."""
 
     def __init__(self, studio: Studio) -> None:
-        from graph.forks import is_done, newest
+        from graph.resumption import is_done
+        from graph.studio.forks import newest
 
         self._studio, self._client, self._run = studio, studio.client, studio.run
         self._newest = newest(self._run)

@@ -139,6 +139,21 @@ def with_options_key(keys: tuple[str, ...], name: str) -> tuple[str, ...]:
     return keys
 
 
+def as_spelt(section: object, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the dotted key ``keys`` of an option in the spelling that the ``environment`` of a recipe has for it.
+
+    Keys of other settings, and of options that the section does not state, stay as they are.
+    """
+    if keys[0] != "environment" or len(keys) < 2 or not isinstance(section, dict):
+        return keys
+    options = section.get("options")
+    if isinstance(options, dict) and keys[1] in options and keys[1] not in _KEYS:
+        return ("environment", "options", *keys[1:])
+    if len(keys) > 2 and keys[1] == "options" and keys[2] in section and keys[2] not in _KEYS:
+        return ("environment", *keys[2:])
+    return keys
+
+
 def _options_of(name: object) -> Collection[str]:
     benchmark = packaged(name) if isinstance(name, str) else None
     return benchmark.options_type.model_fields if benchmark is not None else ()

@@ -15,7 +15,7 @@ from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
-from environments.settings import EnvironmentSettings, with_options
+from environments.settings import EnvironmentSettings, as_spelt, with_options
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
@@ -389,9 +389,10 @@ def _policy_hash(name: str) -> str:
 def put(tree: Tree, key: str, value: JsonValue) -> None:
     """Set one dotted key in a recipe's sections, under its name of today.
 
+    An option of the environment goes where the recipe has it, in the former place or in today's.
     Raises InputError where a part of the key is a value, not a section.
     """
-    *sections, last = _today(key).split(".")
+    *sections, last = as_spelt(tree.get("environment"), tuple(_today(key).split(".")))
     section = tree
     for name in sections:
         if section.get(name) is None:

@@ -11,7 +11,7 @@ import yaml
 from support.made_results import RECIPE, made_study
 
 from environments.base import InputError
-from evaluation.study.recipe import Study, load_study
+from evaluation.study.recipe import Study, load_study, put
 from evaluation.study.recorded import settings_as_recorded
 from evaluation.study.schedule import _prepare
 from graph.recipe import load_recipe
@@ -117,3 +117,22 @@ def test_an_unfinished_arm_goes_on_in_a_folder_of_former_names(tmp_path: Path) -
         (folder / "recipe.yaml").write_text(other)
         _prepare(folder, settings)
         assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("key", ["environment.classes", "environment.options.classes"])
+@pytest.mark.parametrize("spelling", ["former", "today"])
+def test_an_option_replaces_that_of_the_base_in_either_spelling_of_both(key: str, spelling: str) -> None:
+    def base(classes: list[str]) -> dict[str, Any]:
+        options = {"classes": classes}
+        return {"environment": {"name": "bfcl"} | (options if spelling == "former" else {"options": options})}
+
+    tree = base(["MathAPI", "TicketAPI"])
+    put(tree, key, ["MathAPI"])
+    assert tree == base(["MathAPI"]), "a recorded hash is of the spelling that the base has"
+
+
+def test_a_key_of_the_environment_itself_stays_where_it_is() -> None:
+    tree: dict[str, Any] = {"environment": {"name": "bfcl", "options": {"classes": ["MathAPI"]}}}
+    put(tree, "environment.name", "appworld")
+    put(tree, "environment.options.name", "an option")
+    assert tree["environment"] == {"name": "appworld", "options": {"classes": ["MathAPI"], "name": "an option"}}
