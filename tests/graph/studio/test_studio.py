@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
-from support import ROOT
 from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
 
+from benchmarks.studio_server import serving
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run, thread_id
 from graph.recipe import load_recipe
@@ -37,15 +31,8 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_js
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
 
-START_SECONDS = 60
 NEWEST = 2
 Served = tuple[RunDirectory, SyncLangGraphClient]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -62,38 +49,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (run.iteration(number) / "trajectories.jsonl").write_text(copied)
         record = (run.iteration(0) / "round.json").read_text().replace('"iteration": 0', f'"iteration": {number}')
         (run.iteration(number) / "round.json").write_text(record)
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("langgraph")), "dev", "--no-browser", "--no-reload"]
-    command += ["--allow-blocking", "--port", str(port), "--config", str(ROOT / "langgraph.json")]
-    environment = {**os.environ, "COEVOLVE_RUN": str(run.root), "LANGSMITH_TRACING": "false"}
-    # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
-    environment.pop("LANGGRAPH_STRICT_MSGPACK", None)
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait(url, process, folder / "server.log")
-        yield run, get_sync_client(url=url)
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(f"{url}/ok", timeout=2).read()
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(f"no server after {START_SECONDS} s: {log.read_text()}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LANGSMITH_TRACING", "false")
+        # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
+        patch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
+        with serving(run) as studio:
+            yield run, studio.client
 
 
 def assistant_of(client: SyncLangGraphClient, graph: str) -> str:
