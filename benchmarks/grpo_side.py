@@ -28,7 +28,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Trajectory
 from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward
 from training.grpo.record import RoundPlan, Stopwatch
-from training.grpo.trainer import RoundCallback, train, trainer_config
+from training.grpo.trl_run import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
 from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import load_policy

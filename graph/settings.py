@@ -12,7 +12,8 @@ from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
 from training.rollout.settings import SamplingSettings
-from training.settings import PolicySettings, SignalSettings, TrainingSettings
+from training.settings import PolicySettings, TrainingSettings
+from training.signal_settings import SignalSettings
 
 YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 

@@ -175,7 +175,7 @@ from agents.settings import RolesSettings
 from agents.spending import Ledger
 from environments.base import Outcome
 from memory.records import SignalKind, Trajectory
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.choice import choose
 from training.signals import extract
 from types import SimpleNamespace

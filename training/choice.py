@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from environments.base import Record
 from memory.jsonl import derive_seed
 from memory.records import Signal, SignalKind
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 __all__ = ["Choice", "choose", "places"]
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from environments.base import InputError, Record
 from memory.jsonl import record_id
 from memory.records import PAPER_KINDS, Signal, SignalKind, Trajectory
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 __all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract", "former_rounds", "patterns"]
 

@@ -19,7 +19,8 @@ from environments.registry import DEFAULT
 from evaluation.papers.catalogue import MeasuredRates, Preparation, RecordedRates, StudyPlan, Tree, value_of
 from memory.settings import TaskSettings
 from memory.strict_yaml import read_recipe
-from training.settings import PolicySettings, SignalSettings, TrainingSettings
+from training.settings import PolicySettings, TrainingSettings
+from training.signal_settings import SignalSettings
 
 FORMULAS = {
     "rollouts": "iterations x training.steps x tasks_per_step x rollouts_per_task, of each trained arm and seed",

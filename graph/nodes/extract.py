@@ -19,7 +19,7 @@ from memory.records import SignalKind, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.choice import choose
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import GroupScore, PatternCount, former_rounds
 from training.signals import extract as extract_signals
 

@@ -34,7 +34,7 @@ from memory.run import IterationDirectory, read_json, read_jsonl, write_json, wr
 from memory.tasks import load_tasks, tasks_at
 from training.choice import places
 from training.seal.diagnosis import with_diagnosis
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 Place = tuple[str, str]
 

@@ -21,7 +21,7 @@ from memory.records import (
     Task,
     Unsignalled,
 )
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 WIDTH = 110
 """Characters of a foreign text."""

@@ -19,7 +19,7 @@ from graph.report.run_charts import group_dots, rounds, task_name
 from graph.report.tables import Table, table
 from memory.records import PAPER_KINDS, Signal, SignalKind, Trajectory
 from memory.run import read_jsonl
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import Extraction, GroupScore, PatternCount, extract, former_rounds
 
 __all__ = [

@@ -22,7 +22,7 @@ from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.failure_profile import SealFigures
 from training.seal.report import round_rows
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 if TYPE_CHECKING:
     from rich.table import Table

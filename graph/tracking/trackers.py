@@ -5,7 +5,7 @@ something else.
 
 transformers has callbacks for these trackers, and they are not used: a round is a process of its own, so that each
 would open a run of its own; they count optimizer updates; some publish the model; and an error in one ends training.
-``training.grpo.trainer.RoundCallback`` takes the same numbers where they would, and writes them to the run (ours).
+``training.grpo.trl_run.RoundCallback`` takes the same numbers where they would, and writes them to the run (ours).
 """
 
 from __future__ import annotations

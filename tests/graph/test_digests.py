@@ -38,7 +38,7 @@ from memory.records import (
     Task,
     Unsignalled,
 )
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 HOSTILE = "a\x1b[31m\u202e\ud800\x00\nb" + "c" * 1_000_000
 

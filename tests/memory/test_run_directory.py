@@ -15,7 +15,8 @@ from graph.settings import RunSettings
 from memory.former import give_former_names
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import MemorySettings, Section
-from training.settings import ExperimentalTraining, SignalSettings, TrainingSettings
+from training.settings import ExperimentalTraining, TrainingSettings
+from training.signal_settings import SignalSettings
 
 
 class Small(Section):

@@ -20,7 +20,7 @@ def main() -> None:
     real = round.run_round
 
     def checked(*given):
-        from training.grpo import trainer as module
+        from training.grpo import trl_run as module
 
         kept = []
         train = module.train

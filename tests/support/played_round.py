@@ -35,8 +35,9 @@ def play(
     """Train ``steps``, K rollouts a task; checkpoints go to ``folder``."""
     import torch
 
-    from training.grpo import trainer as module
+    from training.grpo import trl_run
     from training.grpo.group_rollouts import GroupRollouts
+    from training.grpo.trainer import RoundTrainer
     from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_initial_policy
 
@@ -47,7 +48,7 @@ def play(
     chosen = PolicySettings.model_validate({"path": str(starter), "device": "cpu", **(policy or {})})
     plan = RoundPlan(run_seed=SEED, iteration=iteration, first_step=first_step, steps=tuple(map(tuple, steps)))
     kept = SimpleNamespace(trajectories=[], lent=[], batches=[], reported=[], saved=[], settings=settings)
-    real = module.RoundTrainer._generate_and_score_completions
+    real = RoundTrainer._generate_and_score_completions
 
     def watched(self, inputs):
         batch = real(self, inputs)
@@ -55,7 +56,7 @@ def play(
         return batch
 
     with monkeypatch.context() as patched:
-        patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
+        patched.setattr(RoundTrainer, "_generate_and_score_completions", watched)
         stopwatch = Stopwatch()
         initial = load_initial_policy(chosen)
         rollouts = GroupRollouts(
@@ -68,8 +69,8 @@ def play(
             kept.lent.extend,
             stopwatch,
         )
-        callback = module.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
-        config = module.trainer_config(
+        callback = trl_run.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
+        config = trl_run.trainer_config(
             settings,
             plan,
             folder,
@@ -78,7 +79,7 @@ def play(
             bfloat16=chosen.dtype == "bfloat16",
             lora=chosen.lora,
         )
-        kept.trainer = module.train(config, rollouts, callback, checkpoint, chosen.lora)
+        kept.trainer = trl_run.train(config, rollouts, callback, checkpoint, chosen.lora)
     kept.policy = rollouts.policy
     kept.seconds = stopwatch.seconds()
     return kept

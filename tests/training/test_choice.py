@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from memory.records import PAPER_KINDS, Signal, SignalKind
 from training.choice import choose
-from training.settings import ExperimentalSignals, SignalSettings
+from training.signal_settings import ExperimentalSignals, SignalSettings
 
 FORGETTING, BOUNDARY, RARE = PAPER_KINDS
 UNSOLVED = SignalKind.UNSOLVED

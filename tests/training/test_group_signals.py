@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.rollouts import CRASHED, group, rollout, turn
 
 from memory.records import PAPER_KINDS
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import GroupScore, extract, patterns
 
 FORGETTING, BOUNDARY, RARE = PAPER_KINDS

@@ -10,7 +10,7 @@ from support.rollouts import CRASHED, group, rollout, turn
 
 from environments.base import InputError
 from memory.records import PAPER_KINDS, SignalKind
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import GroupScore, PatternCount, action_pattern, extract, former_rounds
 
 FORGETTING, BOUNDARY, RARE = PAPER_KINDS

@@ -67,7 +67,7 @@ def test_the_papers_recipes_differ_in_their_benchmark_alone() -> None:
 def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path) -> None:
     """All but the GPU: TRL accepts the split of a step and counts it as one."""
     from training.grpo.record import RoundPlan
-    from training.grpo.trainer import trainer_config
+    from training.grpo.trl_run import trainer_config
 
     adapter = "policy.lora={rank: 32, alpha: 64, dropout: 0.0, target_modules: null}"
     recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml", [adapter])

@@ -227,7 +227,7 @@ class _Round:
             from environments.base import recorded
             from environments.hosts.environment import open_for_play
             from training.grpo.group_rollouts import GroupRollouts
-            from training.grpo.trainer import RoundCallback, train, trainer_config
+            from training.grpo.trl_run import RoundCallback, train, trainer_config
             from training.rollout.engines import open_sampler, weights_folder
             from training.rollout.policy import load_initial_policy
 

@@ -31,7 +31,7 @@ from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
 from memory.former import FORMER_DEFAULTS
 from training.seal.failure_profile import ErrorStatistics, SealFigures
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 YES, NO = True, False
 

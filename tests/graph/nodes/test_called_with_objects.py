@@ -33,7 +33,7 @@ from memory.jsonl import derive_seed
 from memory.records import Draft, DraftVerification, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit, load_tasks
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import PatternCount
 
 TASK = first_tasks()[0]

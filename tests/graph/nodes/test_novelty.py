@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graph.nodes.reflect import most_novel
 from memory.records import PAPER_KINDS, FailureContext, SignalKind, Unsignalled
-from training.settings import ExperimentalSignals, SignalSettings
+from training.signal_settings import ExperimentalSignals, SignalSettings
 
 FORGETTING, BOUNDARY, RARE = PAPER_KINDS
 

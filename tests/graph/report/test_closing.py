@@ -20,7 +20,7 @@ from graph.report.summary import COLUMNS, Summary, summarise
 from memory.records import PAPER_KINDS, SignalKind
 from memory.run import RunDirectory, write_jsonl
 from memory.tasks import load_tasks
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 from training.signals import GroupScore
 
 

@@ -54,7 +54,7 @@ from graph.report.tables import Table
 from memory.records import Task
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.tasks import admit, load_tasks
-from training.settings import SignalSettings
+from training.signal_settings import SignalSettings
 
 
 @pytest.fixture(scope="module")

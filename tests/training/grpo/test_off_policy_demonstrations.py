@@ -306,7 +306,7 @@ def test_demonstrations_survive_a_kill(rounds: SimpleNamespace) -> None:
 
 
 def test_no_statistic_of_the_round_counts_a_demonstration(rounds: SimpleNamespace) -> None:
-    from training.settings import SignalSettings
+    from training.signal_settings import SignalSettings
     from training.signals import extract
 
     folder = rounds.runs[0].iteration(0)

@@ -263,7 +263,7 @@ def test_the_learning_rate_falls_over_the_run_and_not_over_each_round(
     ],
 )
 def test_configuration(loss: str, normaliser: str, scale: str, tmp_path: Path) -> None:
-    from training.grpo.trainer import trainer_config
+    from training.grpo.trl_run import trainer_config
 
     tasks = small_tasks()
     settings = TrainingSettings(
@@ -283,7 +283,8 @@ def test_configuration(loss: str, normaliser: str, scale: str, tmp_path: Path) -
 
 
 def test_the_trainer_is_told_updates_where_settings_count_steps(tmp_path: Path) -> None:
-    from training.grpo.trainer import steps_done, trainer_config, updates_in
+    from training.grpo.trainer import steps_done, updates_in
+    from training.grpo.trl_run import trainer_config
 
     settings = TrainingSettings(
         tasks_per_step=8, updates_per_step=4, clip_low=0.1, clip_high=0.5, dual_clip=9.0, warmup_steps=2, micro_batch=4

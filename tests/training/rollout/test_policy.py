@@ -210,7 +210,7 @@ def test_pickled_weights_are_never_read(tmp_path: Path, name: str, as_zip: bool)
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 @pytest.mark.parametrize("spoil", [*SPOILT.values(), lambda file: _trapped(file, as_zip=True)], ids=[*SPOILT, "a trap"])
 def test_the_trainers_state_is_looked_at_before_it_is_loaded(tmp_path: Path, name: str, spoil) -> None:
-    from training.grpo.trainer import check_state
+    from training.grpo.trl_run import check_state
 
     state = {"numbers": torch.ones(100), "numpy": np.random.RandomState(0).get_state(), "rate": 0.1}
     for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):

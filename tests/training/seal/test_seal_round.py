@@ -46,6 +46,7 @@ def two_turns() -> list[Task]:
 def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     """One step of the real trainer: its batch, the advantages before they were weighted, and what was played."""
     from training.grpo import trainer as module
+    from training.grpo import trl_run
     from training.grpo.group_rollouts import GroupRollouts
     from training.grpo.record import RoundPlan, Stopwatch
     from training.rollout.in_process import InProcessSampler
@@ -77,9 +78,9 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
         patched.setattr(module.GRPOTrainer, "_generate_and_score_completions", unweighed)
-        callback = module.RoundCallback(plan, Stopwatch(), lambda step: None, lambda step: None)
-        config = module.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
-        trainer = module.train(config, rollouts, callback, None)
+        callback = trl_run.RoundCallback(plan, Stopwatch(), lambda step: None, lambda step: None)
+        config = trl_run.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
+        trainer = trl_run.train(config, rollouts, callback, None)
     kept.batch, kept.advantages = kept.batches[0], kept.plain[0]
     kept.begins = [row.begins for row in trainer.batch.rows]
     kept.loss = trainer.state.log_history[0]["loss"]

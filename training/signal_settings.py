@@ -1,0 +1,265 @@
+"""Settings of the signals: how weaknesses are found in a round's rollouts, and which of them are followed."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from memory.records import PAPER_KINDS, SignalKind
+from memory.settings import Section
+
+SHARED_OUT = ("experimental.novelty", "share_forgetting", "share_boundary", "share_rare", "share_unsolved")
+"""Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
+
+
+class ExperimentalSignals(Section):
+    """A choice among contexts beyond the shares of their kinds (ours): not shown to help, off by default."""
+
+    novelty: bool = Field(
+        False,
+        description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
+        "least (ours)",
+    )
+
+
+class SignalSettings(Section):
+    """How weaknesses are found in a round's trajectories (CoEvolve, section 3.1), and which of them are followed.
+
+    ``definition`` chooses between the paper's signals and those of this project's recorded studies.
+    """
+
+    definition: Literal["paper", "group"] = Field(
+        "paper",
+        description="paper: signals mark trajectories, rare patterns are counted over the whole run; group: one signal "
+        "per group of rollouts, rare patterns are counted in one round (ours, as in the recorded studies)",
+    )
+    window: int = Field(
+        10,
+        ge=1,
+        le=100_000,
+        description="W: scores of a task in earlier steps that forgetting compares with: of trajectories, with the "
+        "definition group means of groups (ours; the paper has no value)",
+    )
+    threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
+    rare_percent: float = Field(
+        5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (5: an example in the paper)"
+    )
+    pattern: Literal["succeeded", "called", "sequence"] = Field(
+        "succeeded",
+        description="action pattern of a trajectory: the set of tools that it called with success, the set of tools "
+        "that it called, or the sequence of its calls' tools (ours; the paper has no form)",
+    )
+    rare_total: Literal["patterns", "occurrences"] = Field(
+        "patterns",
+        description="N of the rare signal: different patterns observed in the run, or their occurrences (ours; the "
+        "paper says the total number of observed patterns)",
+    )
+    rare_min_patterns: int = Field(
+        50,
+        ge=1,
+        le=1_000_000_000,
+        description="N_min: no pattern is rare while N is smaller (ours; the paper has no value)",
+    )
+    rare_min_trajectories: int = Field(
+        2,
+        ge=1,
+        le=1_000_000,
+        description="trajectories of the run in which a rare pattern has to recur (ours; the paper has no number)",
+    )
+    pattern_length: int = Field(
+        2, ge=1, le=100, description="n of the API-name n-grams that the definition group counts as patterns (ours)"
+    )
+    last_steps: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="steps at the end of a round whose trajectories carry signals, while scores and patterns are kept "
+        "of all; null: all steps (ours; the paper has no value, and 1 gives about as many signals as its Figure 3b)",
+    )
+    contexts_per_iteration: int | None = Field(
+        24,
+        ge=1,
+        le=100_000,
+        description="failure contexts explored in one iteration, one per task and kind of signal at most (ours); null: "
+        "no limit, as in the paper",
+    )
+    context_per: Literal["trajectory", "task"] = Field(
+        "trajectory",
+        description="contexts without a limit: one for each trajectory and kind that marks it (the paper, section "
+        "3.2), or one for each task and kind (ours)",
+    )
+    share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
+    share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
+    share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")
+    share_unsolved: float = Field(
+        0.5,
+        gt=0.0,
+        le=1000.0,
+        description="weight of contexts for unsolved where kinds lists it, beside the shares of the paper's kinds, "
+        "which sum to 1: 0.5 gives it a third of the contexts (ours)",
+    )
+    kinds: tuple[SignalKind, ...] = Field(
+        PAPER_KINDS,
+        min_length=1,
+        description="kinds of signals in use, by default the paper's; the shares of those listed are scaled to sum to "
+        "1; unsolved marks failures at calls without any success in the window (ours)",
+    )
+    unsolved: Literal["shape", "function"] = Field(
+        "shape",
+        description="what had no success: the whole sequence of the reference's calls, which is so where one of its "
+        "functions had none; or a function of it alone (ours)",
+    )
+    unsolved_rounds: int = Field(
+        3,
+        ge=1,
+        le=100_000,
+        description="window of unsolved: rounds in which nothing succeeded, the present one included (ours)",
+    )
+    contexts: Literal["signals", "random", "unguided", "coverage"] = Field(
+        "signals",
+        description="source of contexts: signals; calls drawn uniformly from the round's trajectories; start states, "
+        "explored without guidance with as many environment calls; tools that no task calls, then those, and pairs, "
+        "that fewest tasks call (ours, baselines)",
+    )
+    uncovered: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="contexts of an iteration that come from coverage in place of signals, as with contexts: coverage; "
+        "of contexts_per_iteration where that is a number, beyond the signals' where it is null (ours)",
+    )
+    coverage_by: Literal["tasks", "need"] = Field(
+        "tasks",
+        description="what contexts from coverage come first for; tasks: tools that fewest tasks call; need: tools with "
+        "few tasks at whose calls rollouts fail, a tool that no rollout was asked for counting as half known (ours)",
+    )
+    experimental: ExperimentalSignals = ExperimentalSignals()
+
+    @property
+    def limit(self) -> int:
+        """Return ``contexts_per_iteration`` where it is a number, as every choice among contexts needs it.
+
+        Raises ValueError for null, which such a choice refuses beforehand.
+        """
+        if self.contexts_per_iteration is None:
+            raise ValueError("signals.contexts_per_iteration is null: there is no limit to choose by")
+        return self.contexts_per_iteration
+
+    @property
+    def for_signals(self) -> int | None:
+        """Return the contexts that signals may have in an iteration; None without a limit."""
+        return None if self.contexts_per_iteration is None else self.contexts_per_iteration - self.uncovered
+
+    @property
+    def from_coverage(self) -> int:
+        """Return the contexts of an iteration that come from coverage."""
+        return self.limit if self.contexts == "coverage" else self.uncovered
+
+    @property
+    def found(self) -> tuple[SignalKind, ...]:
+        """Return the kinds that a round is read for: the paper's, listed or not, and others that are listed."""
+        return tuple(kind for kind in SignalKind if kind in PAPER_KINDS or kind in self.kinds)
+
+    def shares(self) -> dict[SignalKind, float]:
+        """Return the share of each kind that is listed, scaled to sum to 1."""
+        shares = {
+            SignalKind.FORGETTING: self.share_forgetting,
+            SignalKind.BOUNDARY: self.share_boundary,
+            SignalKind.RARE: self.share_rare,
+            SignalKind.UNSOLVED: self.share_unsolved,
+        }
+        if set(self.kinds) == set(PAPER_KINDS):
+            return {kind: shares[kind] for kind in PAPER_KINDS}
+        total = sum(shares[kind] for kind in self.kinds)
+        return {kind: share / total for kind, share in shares.items() if kind in self.kinds}
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> Self:
+        total = self.share_forgetting + self.share_boundary + self.share_rare
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(f"share_forgetting + share_boundary + share_rare is {total:g}: make it 1")
+        return self
+
+    @model_validator(mode="after")
+    def _kinds_fit(self) -> Self:
+        if len(set(self.kinds)) < len(self.kinds):
+            raise ValueError(f"'kinds' lists a kind twice: {', '.join(self.kinds)}")
+        if not any(getattr(self, f"share_{kind}") for kind in self.kinds):
+            raise ValueError(f"'kinds' lists only kinds whose share is 0: {', '.join(self.kinds)}")
+        return self
+
+    @model_validator(mode="after")
+    def _unsolved_is_listed(self) -> Self:
+        listed = SignalKind.UNSOLVED in self.kinds
+        given = self._given("share_unsolved", "unsolved", "unsolved_rounds")
+        if given and not listed:
+            raise ValueError(
+                f"'{given[0]}' is for the kind unsolved, which 'kinds' does not list: add it, or remove this"
+            )
+        if listed and self.definition == "group":
+            raise ValueError(
+                "'kinds' lists unsolved, which is for definition: paper, group would ignore it: remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _coverage_leaves_room(self) -> Self:
+        if self.uncovered and self.contexts_per_iteration is not None and self.uncovered >= self.contexts_per_iteration:
+            raise ValueError(
+                f"'uncovered' is {self.uncovered} of contexts_per_iteration: {self.contexts_per_iteration}, and leaves "
+                "none for signals: make it smaller, or choose contexts: coverage"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _coverage_is_in_use(self) -> Self:
+        if self.coverage_by != "tasks" and self.contexts != "coverage" and not self.uncovered:
+            raise ValueError(
+                "'coverage_by' is for contexts: coverage and for 'uncovered', and there is neither: remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _choice_is_of_signals(self) -> Self:
+        given = self._given("kinds", "uncovered", *SHARED_OUT)
+        if self.contexts != "signals" and given:
+            raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _no_limit_shares_nothing_out(self) -> Self:
+        if self.contexts_per_iteration is not None:
+            return self
+        if self.contexts != "signals":
+            raise ValueError(
+                f"'contexts_per_iteration' is null, and contexts: {self.contexts} needs a number: give one"
+            )
+        given = self._given(*SHARED_OUT)
+        if given:
+            raise ValueError(
+                f"'{given[0]}' shares out a limit, and 'contexts_per_iteration' is null: remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_limit_has_its_own_choice(self) -> Self:
+        if self.contexts_per_iteration is not None and self._given("context_per"):
+            raise ValueError(
+                "'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_definition(self) -> Self:
+        only: dict[str, tuple[str, ...]] = {
+            "paper": ("pattern", "rare_total", "rare_min_patterns", "rare_min_trajectories", "last_steps"),
+            "group": ("pattern_length",),
+        }
+        for definition, keys in only.items():
+            given = self._given(*keys)
+            if self.definition != definition and given:
+                raise ValueError(
+                    f"'{given[0]}' is for definition: {definition}, {self.definition} would ignore it: remove it"
+                )
+        return self
