@@ -215,7 +215,8 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
         )
     head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
     table = _table((*head, *(["supervised tokens"] if supervised else []), "CPU s", "wall s, most"), rows)
-    return ["**Budgets** (a seed)", "", *table, ""] if rows else []
+    sentence = "**Budgets** (of each seed; CPU and wall seconds of a run that was stopped are of its last attempt)"
+    return [sentence, "", *table, ""] if rows else []
 
 
 def _notes(summary: StudySummary) -> list[str]:

@@ -1,7 +1,7 @@
 """The arms of the study for a pretrained model, at toy size: a random Qwen3 with its chat template runs each of them.
 
 The recipes are loaded as they ship; only sizes, the policy and the sampler are overridden. A random model succeeds at
-nothing, which is what ``unsolved`` is for. Nothing is shown to be learnt: every part does its work.
+nothing. Nothing is shown to be learnt: every part does its work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from environments.bfcl.docs import tool_names
 from environments.bfcl.package import CLASSES
 from environments.registry import parse_options
 from evaluation.study.records import ArmResult, read_result
-from memory.records import Signal, SignalKind
+from memory.records import FailureContext, Unsignalled
 from memory.run import RunDirectory, read_json, read_jsonl
 from training.grpo.record import RoundRecord
 from training.rendering.tool_calls import tool_schema
@@ -41,8 +41,9 @@ SMALL = {
     "training.max_new_tokens": 120,
     "training.max_actions": 3,
     "signals.contexts_per_iteration": 2,
-    "signals.uncovered": 1,
     "roles.exploration.rounds": 1,
+    "roles.exploration.drafts_per_context": 2,
+    "roles.exploration.compositions": 1,
 }
 ARMS = ("grpo", "ours", "random", "coverage")
 
@@ -94,7 +95,10 @@ def test_a_random_model_makes_no_call_that_a_context_could_be_drawn_from(study: 
     assert study.results["random"].header.admissions == (0, 0)
 
 
-def test_what_is_never_done_has_signals(study: SimpleNamespace) -> None:
-    folder = study.runs["ours"].iteration(0)
-    assert {one.kind for one in read_jsonl(folder.signals, Signal)} == {SignalKind.UNSOLVED}
-    assert study.results["ours"].header.iterations[0].contexts == 2
+def test_contexts_by_need_take_one_tool_after_another(study: SimpleNamespace) -> None:
+    run = study.runs["ours"]
+    first, second = (read_jsonl(run.iteration(number).contexts, FailureContext) for number in (0, 1))
+    assert [one.kind for one in (*first, *second)] == [Unsignalled.COVERAGE] * 4
+    named = [set(one.focus_pattern) for one in (*first, *second)]
+    assert all(named)
+    assert len(set().union(*named)) == 4, "the second round is for other tools than the first"
