@@ -218,9 +218,9 @@ def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, 
         rows.append(
             (
                 f"{one.arm} minus {one.against}",
-                _points(one.expected),
-                "" if one.found is None else _points(one.found),
-                "" if one.interval is None else " to ".join(_points(end).removeprefix("+") for end in one.interval),
+                points(one.expected),
+                "" if one.found is None else points(one.found),
+                "" if one.interval is None else " to ".join(points(end).removeprefix("+") for end in one.interval),
                 inside,
                 _p_value(one.p),
                 _p_value(one.holm),
@@ -255,7 +255,8 @@ def rule(findings: Findings) -> list[str]:
     return sentences
 
 
-def _points(rate: float) -> str:
+def points(rate: float) -> str:
+    """Return a difference of two rates in percent points, with its sign."""
     return f"{round(100 * rate, 1) + 0.0:+.1f}"  # never -0.0
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from evaluation.study.breakdown import function_table, length_table
 from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
 from evaluation.study.figures import ArmFacts, Point
-from evaluation.study.hypotheses import Findings, hypothesis_table, rule
+from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
@@ -277,7 +277,7 @@ def _percent(rate: float) -> str:
 
 
 def _points(one: Comparison | None) -> str:
-    return "" if one is None else f"{one.mean * 100:+.1f}"
+    return "" if one is None else points(one.mean)
 
 
 def _rest(rest: Rest | None, form: str) -> str:
@@ -293,7 +293,7 @@ def _interval(interval: Interval | None) -> str:
 
 
 def _by_seed(one: Comparison | None) -> str:
-    return "" if one is None else ", ".join(f"{seed}: {value * 100:+.1f}" for seed, value in one.by_seed.items())
+    return "" if one is None else ", ".join(f"{seed}: {points(value)}" for seed, value in one.by_seed.items())
 
 
 def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
