@@ -183,16 +183,16 @@ def shared_interval(
     and functions with replacement, and counts a task as often as its start state and its function were drawn, the one
     times the other (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007; it errs on the wide side).
     With ``minus``, successes and tasks of another arm in the same rows and columns, it is the interval of the paired
-    difference. With ``shapes``, which number each column's call shape from 0, it is that of the mean over shapes, each
-    counted as often as its function was drawn. Equal arguments give equal intervals; None where there is one start
-    state and one function.
-    Raises ValueError for shapes that differ and a row without tasks.
+    difference. With ``shapes``, which number each column's call shape from 0, it is that of the mean over shapes: each
+    task has the weight 1 / (tasks of its shape). Equal arguments give equal intervals; None where there is one start
+    state and one function. Raises ValueError for arrays of other sizes and a row without tasks.
     """
     sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
     if len({array.shape for side in sides for array in side}) != 1 or successes.ndim != 2:
         raise ValueError("counts must be by seed and task, of one shape")
     if any((side[1].sum(axis=1) == 0).any() for side in sides):
         raise ValueError("a seed has no task")
+    each = [np.ones(tried.shape) if shapes is None else _of_shapes(tried, shapes) for _, tried in sides]
     seeds = len(successes)
     levels = int(clusters.max()) + 1, int(functions.max()) + 1
     if max(levels) < 2:
@@ -205,43 +205,21 @@ def shared_interval(
         begins, calls = (_multiplicities(rng, size, count) for count in levels)
         weights = begins[:, clusters] * calls[:, functions]
         with np.errstate(invalid="ignore"):
-            if shapes is None:
-                rates = [weights @ side[0].T / (weights @ side[1].T) for side in sides]
-            else:
-                rates = [_means_over_shapes(*side, weights, calls[:, functions], shapes) for side in sides]
+            rates = [
+                weights @ (solved * own).T / (weights @ (tried * own).T)
+                for (solved, tried), own in zip(sides, each, strict=True)
+            ]
             drawn = rates[0] if minus is None else rates[0] - rates[1]
             means.append(np.where(rows > 0, rows * drawn, 0.0).sum(axis=1))
     low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _means_over_shapes(
-    successes: Counts,
-    tasks: Counts,
-    weights: NDArray[np.float64],
-    called: NDArray[np.float64],
-    shapes: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """Return means over shapes by replicate (rows) and seed (columns).
-
-    ``weights`` and ``called`` are by replicate and task: how often the task, and its function, was drawn.
-    """
-    order = np.argsort(shapes, kind="stable")
-    first = np.flatnonzero(np.diff(shapes[order], prepend=-1))
-    sizes = np.diff(first, append=len(order))
-
-    def by_shape(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        summed: NDArray[np.float64] = np.add.reduceat(values[:, order], first, axis=1)
-        return summed
-
-    often = by_shape(called) / sizes
-    found = []
-    for solved, tried in zip(successes, tasks, strict=True):
-        drawn = by_shape(weights * tried)
-        share = by_shape(weights * solved) / np.where(drawn > 0, drawn, 1)
-        counted = np.where(drawn > 0, often, 0.0)
-        found.append((counted * share).sum(axis=1) / counted.sum(axis=1))
-    return np.stack(found, axis=1)
+def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weight of each task, (seeds, tasks), with which a mean over tasks is the mean over call shapes."""
+    sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
+    weights: NDArray[np.float64] = 1 / np.maximum(sizes, 1)
+    return weights
 
 
 def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[np.float64]:

@@ -74,14 +74,14 @@ class FinishedRun:
         return self._run.root / self._rounds[-1].policy
 
     def learnable(self, folder: Path) -> Path:
-        """Return a file of D_0 and of every admitted task; of D_0 alone, written to ``folder``, where no other is used.
+        """Write a file of the tasks that the policy could learn from to ``folder``: D_t of the last round.
 
-        Such a run admits tasks that it neither draws nor learns from (``TaskSettings.uses_evolved``).
+        It is D_0 where no other is used (``TaskSettings.uses_evolved``). No round follows the last iteration's tasks.
         """
-        if self._run.section("tasks", TaskSettings).uses_evolved:
-            return self._run.tasks_path
+        last = self._rounds[-1]
+        of_last = tasks_at(self._tasks, last.iteration if last.task_set is None else last.task_set)
         file = folder / "learnable.jsonl"
-        write_jsonl(file, self.initial)
+        write_jsonl(file, of_last if self._run.section("tasks", TaskSettings).uses_evolved else self.initial)
         return file
 
     @property

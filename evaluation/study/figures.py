@@ -41,7 +41,8 @@ class Point(Record):
 
     ``steps``: optimizer steps. ``success``: on the set that runs score themselves. ``signals``: found in the round, by
     kind. ``acceptance``: share of drafts that verification accepted. Coverage is the share of the environment's
-    functions that references call: ``coverage_tasks`` of D_{t+1}, ``coverage_trained`` of what training drew so far.
+    functions that references call: ``coverage_tasks`` of D_{t+1}, ``coverage_trained`` of the tasks that rounds drew
+    so far, and with an expert step of those whose references it learnt from.
     """
 
     steps: float
@@ -146,13 +147,9 @@ def _point(headers: Sequence[ArmHeader], iteration: int) -> Point:
     def mean(of: Callable[[IterationFigures], float]) -> float:
         return fmean(map(of, figures))
 
-    def covered(functions: Callable[[IterationFigures], Iterable[str]], initial: bool) -> float:
-        shares = []
-        for header in headers:
-            names = set(header.initial_functions) if initial else set()
-            names |= {name for one in header.iterations[: iteration + 1] for name in functions(one)}
-            shares.append(len(names) / header.functions if header.functions else 0.0)
-        return fmean(shares)
+    def covered(functions: Callable[[ArmHeader], Iterable[set[str]]]) -> float:
+        named = ((len(set().union(*functions(header))), header.functions) for header in headers)
+        return fmean(names / of if of else 0.0 for names, of in named)
 
     kinds = sorted({kind for one in figures for kind in one.signals})
     return Point(
@@ -162,9 +159,22 @@ def _point(headers: Sequence[ArmHeader], iteration: int) -> Point:
         acceptance=_mean(one.acceptance for one in figures),
         admitted=mean(lambda one: one.admitted),
         mixed_groups=mean(lambda one: one.mixed_groups),
-        coverage_tasks=covered(lambda one: one.admitted_functions, initial=True),
-        coverage_trained=covered(lambda one: one.trained_functions, initial=False),
+        coverage_tasks=covered(lambda header: _in_tasks(header, iteration + 1)),
+        coverage_trained=covered(lambda header: _in_training(header, iteration + 1)),
     )
+
+
+def _in_tasks(header: ArmHeader, t: int) -> list[set[str]]:
+    """Return the functions of D_0, and of what each iteration before ``t`` admitted."""
+    return [set(header.initial_functions), *(set(one.admitted_functions) for one in header.iterations[:t])]
+
+
+def _in_training(header: ArmHeader, rounds: int) -> list[set[str]]:
+    """Return the functions of what each of the first rounds drew, and of what its expert step learnt from."""
+    done = header.iterations[:rounds]
+    drawn = [set(one.trained_functions) for one in done]
+    joined = [set(header.initial_functions), *(set(one.admitted_functions) for one in header.iterations)]
+    return drawn + [new for one, new in zip(done, joined, strict=False) if one.supervised_tokens]
 
 
 def _evolution_share(figures: Sequence[IterationFigures]) -> float | None:

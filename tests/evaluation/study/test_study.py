@@ -140,10 +140,17 @@ def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: P
 def test_the_lookup_of_an_arm_knows_no_task_that_the_arm_cannot_learn_from(
     tmp_path: Path, share: str, known: int
 ) -> None:
+    """What the last iteration admits is in no round."""
     run = made_run.make_run(tmp_path / "run", f"tasks.evolved_share={share}")
+    made_run.make_round(run, 1)
     first = load_tasks(run)[0]
-    admit(run, [first.model_copy(update={"id": "evolved", "origin": "evolved", "admitted_at": 0})])
-    file = FinishedRun(run.root, 0).learnable(tmp_path)
+    for iteration in (0, 1):
+        made = {"id": f"evolved {iteration}", "origin": "evolved", "admitted_at": iteration}
+        admit(run, [first.model_copy(update=made)])
+        summary = {"tasks": 5, "admitted": 1, "refused": {}, "signals": {}, "contexts": {"new": 1, "known": 0}}
+        unused = {"evaluation": None, "seconds": {}, "labels": []}
+        run.iteration(iteration).summary.write_text(json.dumps(summary | unused))
+    file = FinishedRun(run.root, 2).learnable(tmp_path)
     assert len(read_jsonl(file, Task)) == known
 
 
