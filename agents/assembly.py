@@ -64,8 +64,9 @@ def build_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool = True)
 def unguided_roles(roles: Roles, settings: RolesSettings, ledger: Ledger, benchmark: AnyBenchmark) -> Roles:
     """Return ``roles`` for D_0 and the unguided baseline, within the limits of ``unguided_exploration``.
 
-    A chat explorer explores these, too. A scripted one gives way to uniformly drawn calls, and the abstractor gets its
-    limits; the other roles are the same objects. Raises InputError when a chat role lacks its key.
+    A chat explorer explores these, too. A scripted one gives way to the unguided explorer, which draws its calls as
+    ``exploration.unguided`` says, and the abstractor gets its limits; the other roles are the same objects. Raises
+    InputError when a chat role lacks its key.
     """
     if settings.explorer.kind == "chat":
         return roles

@@ -49,9 +49,8 @@ def perturb(draft: Draft, share: float, seed: int, environment: Environment) -> 
     """Return the draft with one change of its reference and the change's record, or unchanged with None.
 
     ``seed`` and the draft's id decide whether and how it is changed. Where a call has arguments, every second change is
-    one of an argument. Values are drawn as the unguided explorer draws them, from those
-    documented and those in the draft's initial state and calls. Equal arguments give equal results; text and setup
-    stay as they are.
+    one of an argument. Values are drawn uniformly, as with ``unguided: uniform_calls``, from those documented and those
+    in the draft's initial state and calls. Equal arguments give equal results; text and setup stay as they are.
     """
     rng = random.Random(derive_seed(seed, "perturb", draft.id))
     places = [(t, c) for t, turn in enumerate(draft.reference) for c in range(len(turn))]

@@ -289,9 +289,9 @@ class GuidedExplorer(_ScriptedExplorer):
 class UnguidedExplorer(_ScriptedExplorer):
     """Explorer that uses nothing of a context but its start state.
 
-    With the settings of the guided one it is the baseline at an equal budget; D_0 uses one round of 14 steps
-    (``UNGUIDED_EXPLORATION``). ``exploration.unguided`` says how much it has in common with the guided one: nothing
-    (calls are drawn uniformly), the draw of arguments, or everything but the aim (ours).
+    D_0 and the unguided baseline use it, within the limits of ``agents.assembly.unguided_exploration``; the baseline
+    has as many contexts as make its environment calls equal. ``exploration.unguided`` says how much it has in common
+    with the guided one: nothing (calls are drawn uniformly), the draw of arguments, or everything but the aim (ours).
     """
 
     _guided = False

@@ -25,7 +25,7 @@ from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_result
 from evaluation.study.schedule import check_settings
-from evaluation.test_access import StudyAccess, committed, log_study_access, read_access_log
+from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed, log_study_access, read_access_log
 from memory.records import Task
 from memory.run import read_json, read_jsonl
 from memory.tasks import admit, load_tasks
@@ -453,6 +453,51 @@ def test_the_shipped_recipe_of_the_world_is_right(tmp_path: Path, monkeypatch: p
     assert {one.arm for one in shipped.recipe.hypotheses} == {"ours", "signals"}
     assert shipped.recipe.breakdown
     assert shipped.recipe.lookup
+
+
+def test_the_shipped_recipe_of_many_tasks_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shipped, other = load_study(Path("recipes/study-world-large.yaml")), load_study(Path("recipes/study-world.yaml"))
+    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
+    assert shipped.set_hashes == other.set_hashes
+    contexts = [study.shared.pop("signals")["contexts_per_iteration"] for study in (shipped, other)]
+    assert contexts == [96, 16]
+    assert shipped.shared == other.shared, "the number of contexts is the only setting that differs"
+    for arm in shipped.recipe.arms:
+        same = other.recipe.arm(arm.name)
+        own = {key: value for key, value in arm.overrides.items() if key != "signals.contexts_per_iteration"}
+        assert (own, arm.match_admissions) == (same.overrides, same.match_admissions), arm.name
+
+
+def test_the_study_of_the_world_is_the_one_whose_test_sets_were_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    study = load_study(Path("recipes/study-world.yaml"))
+    log = read_access_log(ROOT / "results" / "study-world" / ACCESS_LOG_FILE)
+    opened = {name: study.set_hashes[name] for name in study.recipe.sets.test}
+    assert log
+    assert {one.recipe for one in log} == {study.sha256}
+    assert all(one.panels == opened for one in log)
+    headers = [read_result(file).header for file in sorted((ROOT / "results" / "study-world" / "raw").iterdir())]
+    assert {one.study for one in headers} == {study.sha256}
+    assert {one.measured.commit for one in headers} <= {one.commit for one in log}
+    for one in headers:
+        assert any(one.seed in access.seeds.get(one.arm, ()) for access in log), (one.arm, one.seed)
+
+
+def test_no_arm_of_the_world_s_study_gets_more_updates_or_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    study = load_study(Path("recipes/study-world.yaml"))
+    own = ("evolved_share", "initial_count", "admissions")
+    for arm in (one for one in study.recipe.arms if not one.untrained):
+        settings = study.settings_of(arm, 0, ())
+        training = {key: value for key, value in settings["training"].items() if key not in ("expert", "seal")}
+        shared = {key: value for key, value in study.shared["training"].items() if key != "expert"}
+        assert training == shared, arm.name
+        assert settings["roles"] == study.shared["roles"], "one explorer, one draw of arguments"
+        assert settings["signals"]["contexts_per_iteration"] == 16, arm.name
+        tasks = {key: value for key, value in settings["tasks"].items() if key not in own}
+        assert tasks == {key: value for key, value in study.shared["tasks"].items() if key not in own}, arm.name
+    assert study.shared["roles"]["exploration"]["unguided"] == "same_rules"
 
 
 @pytest.mark.parametrize(("recipe", "results"), [("study", "learning"), ("study-seal", "seal")])
