@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evaluation.study.comparisons import Comparison
 
 Interval = tuple[float, float]
-Conclusion = Literal["shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
+Conclusion = Literal["shown", "difference shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
 
 LEVEL = 0.05
 """Holm's p below which a difference is shown, where the interval agrees."""
@@ -188,13 +188,16 @@ def conclusion(expected: float, found: float, interval: Interval | None, correct
     """Return the conclusion on a difference whose seeds are all there.
 
     It is shown where Holm's p (``corrected``) is below 0.05 and the interval excludes zero on the side of the
-    difference, which is the expected one; on the other side, or where none was expected, the opposite is shown.
+    difference, which is the expected one; on the other side the opposite is shown, and where none was expected a
+    difference.
     """
     if corrected is None or corrected >= LEVEL or interval is None:
         return "not shown"
     low, high = interval
     if not (low > 0 and found > 0) and not (high < 0 and found < 0):
         return "not shown"
+    if expected == 0:
+        return "difference shown"
     return "shown" if found * expected > 0 else "opposite shown"
 
 
@@ -241,7 +244,7 @@ def rule(findings: Findings) -> list[str]:
         "for all of them, run or not. p is two-sided, of the paired t test over seeds: it covers other seeds, not "
         f"other tasks. 95 % resamples {drawn} together: it covers other tasks too, but is not corrected for the number "
         f"of hypotheses. A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the "
-        "expected side; opposite shown: on the other side, or where no difference was expected. There is no conclusion "
+        "expected side; opposite shown: on the other side; difference shown: none was expected. There is no conclusion "
         "before all seeds are there."
     ]
     if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:

@@ -91,7 +91,8 @@ def test_hypotheses_are_part_of_a_recipes_hash_and_of_no_results(tmp_path: Path)
         (0.5, 0.2, (0.05, 0.3), 0.01, "shown"),  # of another size, but on the expected side
         (-0.1, 0.2, (0.05, 0.3), 0.01, "opposite shown"),
         (0.1, -0.2, (-0.3, -0.05), 0.01, "opposite shown"),
-        (0.0, 0.2, (0.05, 0.3), 0.01, "opposite shown"),
+        (0.0, 0.2, (0.05, 0.3), 0.01, "difference shown"),
+        (0.0, -0.2, (-0.3, -0.05), 0.01, "difference shown"),
         (0.0, 0.0, (-0.1, 0.1), 0.9, "not shown"),
         (0.1, 0.2, (0.05, 0.3), 0.05, "not shown"),
         (0.1, 0.2, (0.0, 0.3), 0.01, "not shown"),
