@@ -28,6 +28,7 @@ from training.rendering.tool_calls import tool_schema
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("preloaded")]
 
 RECIPE = ROOT / "recipes" / "study-world-gpu.yaml"
+WORLD = ROOT / "recipes" / "study-world.yaml"
 SMALL = {
     "iterations": 2,
     "environment.classes": ["MathAPI"],
@@ -45,7 +46,10 @@ SMALL = {
     "roles.exploration.drafts_per_context": 2,
     "roles.exploration.compositions": 1,
 }
-ARMS = ("grpo", "ours", "random", "coverage")
+MAIN = ("grpo", "ours", "random", "coverage")
+FURTHER = ("signals", "unguided", "checked", "seal", "coevolve-seal")
+"""Arms of the embedded policy's study, one of each kind that the recipe for a GPU does not have."""
+ARMS = (*MAIN, *FURTHER)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,9 @@ def study(preloaded: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNa
     policy = save(folder / "policy", random_model("qwen3", chat), chat)
     tree = yaml.safe_load(RECIPE.read_text())
     tree["settings"] = {**tree.get("settings", {}), **SMALL, "policy.path": str(policy)}
+    assert [arm["name"] for arm in tree["arms"]] == list(MAIN)
+    further = (arm for arm in yaml.safe_load(WORLD.read_text())["arms"] if arm["name"] in FURTHER)
+    tree["arms"] += [{**arm, "seeds": 1} for arm in further]
     tree["sets"] = {"dev": ["world-dev"], "test": ["world-test"]}
     tree["limit"] = 1
     tree["scoring"] = {"max_new_tokens": 8, "max_actions": 2}
@@ -77,10 +84,11 @@ def test_every_arm_trains_and_is_scored(study: SimpleNamespace, arm: str) -> Non
     assert len([one for one in result.outcomes if not one.baseline]) == 1
     assert all(one.infrastructure_error is None for one in result.outcomes)
     record = read_json(study.runs[arm].iteration(1).round, RoundRecord)
-    assert (record.expert is None) == (arm == "grpo")
+    assert (record.expert is None) == (arm in ("grpo", "seal", "coevolve-seal"))
+    assert (record.seal is None) == (arm not in ("seal", "coevolve-seal"))
 
 
-@pytest.mark.parametrize("arm", ["ours", "coverage"])
+@pytest.mark.parametrize("arm", ["ours", "coverage", "unguided"])
 def test_references_of_new_tasks_are_learnt_from(study: SimpleNamespace, arm: str) -> None:
     first, second = (read_json(study.runs[arm].iteration(number).round, RoundRecord) for number in (0, 1))
     admitted = study.results[arm].header.iterations[0].admitted
