@@ -32,15 +32,17 @@ DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 class RoleSettings(Section):
     """One role. Options of a chat model are errors if the role is scripted."""
 
-    kind: Literal["scripted", "chat"] = "scripted"
+    kind: Literal["scripted", "chat"] = Field(
+        "scripted", description="scripted: rules; chat: a model behind an OpenAI-compatible endpoint"
+    )
     model: str | None = Field(
         None,
         min_length=1,
-        description="chat: name of the model at the endpoint; none: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
+        description="chat: name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
     )
     base_url: str | None = Field(
         None,
-        description="chat: an OpenAI-compatible endpoint; none: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or "
+        description="chat: an OpenAI-compatible endpoint; null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or "
         "OpenAI's own",
     )
     key_variable: str = Field(KEY_VARIABLE, description="chat: name of the environment variable that holds the key")
@@ -50,7 +52,7 @@ class RoleSettings(Section):
         "that (ours)",
     )
     temperature: float | None = Field(
-        None, ge=0.0, le=100.0, description="chat: sampling temperature; none: the endpoint's"
+        None, ge=0.0, le=100.0, description="chat: sampling temperature; null: the endpoint's"
     )
     max_tokens: int = Field(
         4096, ge=1, le=1_048_576, description="chat: most tokens of one reply, its thinking included (ours)"
@@ -61,7 +63,7 @@ class RoleSettings(Section):
         gt=0,
         le=DAY,
         description="chat: timeout in seconds of one question with its retries, pauses and repair turn, without the "
-        "time of waiting for roles.concurrency (ours)",
+        "time spent waiting for roles.concurrency (ours)",
     )
     max_retries: int = Field(3, ge=0, le=100, description="chat: retries of a failed request (ours)")
     retry_pause: float = Field(
@@ -97,7 +99,7 @@ class RoleSettings(Section):
 
 
 class BudgetSettings(Section):
-    """Limits on what all chat roles together spend in the whole run; none: no limit.
+    """Limits on the total spending of all chat roles in the whole run; null: no limit.
 
     No request is sent once a budget is spent. Calls are counted when they are sent, tokens and money when the reply
     arrives, so that requests in flight can overrun these.
@@ -205,22 +207,28 @@ class RolesSettings(Section):
     explorer: RoleSettings = RoleSettings()
     abstractor: RoleSettings = RoleSettings()
     solver: RoleSettings | None = Field(
-        None, description="chat: a model that tries accepted drafts from their text (ours); none: no draft is tried"
+        None, description="chat: a model that tries accepted drafts from their text (ours); null: no draft is tried"
     )
     solver_attempts: int = Field(4, ge=1, le=1000, description="solver: episodes played for one draft (ours)")
     solver_actions: int = Field(
         12, ge=1, le=10_000, description="solver: actions in one episode, all turns together (ours)"
     )
     solver_min: float | None = Field(
-        None, ge=0.0, le=1.0, description="solver: success rate below which a draft is refused; none: only recorded"
+        None,
+        ge=0.0,
+        le=1.0,
+        description="solver: success rate below which a draft is refused; null: the rate is only recorded",
     )
     solver_max: float | None = Field(
-        None, ge=0.0, le=1.0, description="solver: success rate above which a draft is refused; none: only recorded"
+        None,
+        ge=0.0,
+        le=1.0,
+        description="solver: success rate above which a draft is refused; null: the rate is only recorded",
     )
     validator: RoleSettings | None = Field(
         None,
-        description="chat: the agent that carries out drafts from text and reference, for verification.mode agent and "
-        "both; none: drafts are verified without a model",
+        description="chat: the agent that carries out drafts from text and reference, for verification.mode agent "
+        "and both; null: drafts are verified without a model",
     )
     validator_actions: int = Field(
         30,
@@ -234,14 +242,17 @@ class RolesSettings(Section):
         16, ge=1, le=1024, description="chat: most requests in flight at one endpoint, over all roles (ours)"
     )
     cache: str | None = Field(
-        None, description="chat: SQLite file of replies to identical requests; put it outside the run to share it"
+        None,
+        description="chat: SQLite file of replies to identical requests; put it outside the run to share it; null: "
+        "no cache",
     )
     failures_in_a_row: int = Field(
         5,
         ge=1,
         le=1000,
-        description="the run stops with the last cause after this number of consecutive questions of a role without a "
-        "readable reply, or of branches that fail alike; five times as many once there was a success (ours)",
+        description="the run stops and prints the last cause after this number of consecutive questions of a role "
+        "without a readable reply, or of branches that fail alike; after five times as many if one succeeded before "
+        "(ours)",
     )
     budget: BudgetSettings = BudgetSettings()
 

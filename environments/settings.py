@@ -36,14 +36,14 @@ class EnvironmentSettings(BaseModel):
     )
     options: dict[str, JsonValue] = Field(
         {},
-        description="the benchmark's options (options_type in its benchmark.py); module:callable: the arguments of the "
-        "callable",
+        description="the benchmark's options (options_type in its benchmark.py); for module:callable, the arguments "
+        "of the callable",
     )
     hosts: tuple[str, ...] = Field(
         (),
-        description="base URLs of hosts that episodes are played on (`coevolve environment serve`), such as "
-        "http://node7:8765, instead of this process; a run's evaluations too, unless they need other options or worlds "
-        "of their own. A resumed run may name others (ours)",
+        description="base URLs of hosts that play the episodes in place of this process (`coevolve environment "
+        "serve`), such as http://node7:8765; they also play a run's evaluations, unless these need other options or "
+        "worlds of their own. A resumed run may name others (ours)",
     )
     host_deadline: float = Field(
         HOST_DEADLINE, gt=0.0, le=86_400.0, description="seconds that a host may take for one answer (ours)"
@@ -180,9 +180,9 @@ class VerificationSettings(BaseModel):
 
     mode: Literal["deterministic", "agent", "both"] = Field(
         "deterministic",
-        description="who verifies drafts; agent: a run of roles.validator, which reads request and reference, beside "
-        "the checks that are never off (CoEvolve, section 3.3); both: the replays and the agent, which are compared; "
-        "deterministic: replays of the reference (ours)",
+        description="who verifies drafts; deterministic: replays of the reference (ours); agent: a run of "
+        "roles.validator, which reads request and reference, beside the checks that are never off (CoEvolve, section "
+        "3.3); both: the replays and the agent have to accept, and their agreement is counted (ours)",
     )
     completion: Literal["judge", "outcome"] = Field(
         "judge",

@@ -167,7 +167,7 @@ class BranchDirectory(Folder):
         "graph.records.Failure",
         written_by=(_BRANCH,),
         read_by=(_UPDATE, _INITIAL, _FORKS),
-        meaning="The cause of a failed branch; exists exactly when the branch failed.",
+        meaning="The cause of a failed branch; exists only if the branch failed.",
     )
     traceback = RunFile(
         "failure.log", "text", written_by=(_BRANCH,), meaning="The traceback of a failed branch, for people."
@@ -220,7 +220,7 @@ class StageDirectory(Folder):
         "memory.records.DraftVerification",
         written_by=(_UPDATE, _INITIAL),
         read_by=(_EXPLORED, _SUMMARY),
-        meaning="Their verification results, after duplicates across branches and the quota were refused.",
+        meaning="Their verification results, with duplicates across branches and drafts beyond the quota refused.",
     )
     branch_failures = RunFile(
         "branch_failures.jsonl",
@@ -300,7 +300,7 @@ class IterationDirectory(StageDirectory):
         "training.grpo.record.StepMetrics",
         written_by=(_ROUND,),
         read_by=(_ROUND, _TRACKING),
-        meaning="Each step in plain numbers, the trainer's own among them, for trackers of experiments.",
+        meaning="The metrics of each step, the trainer's own among them, for experiment trackers.",
     )
     round = RunFile(
         "round.json",
@@ -373,7 +373,7 @@ class IterationDirectory(StageDirectory):
         "graph.records.Failure",
         written_by=(_REFLECT,),
         read_by=(_UPDATE,),
-        meaning="The reflections that gave up.",
+        meaning="The reflections that failed.",
     )
     judgements = RunFile(
         "judgements.jsonl",
@@ -394,14 +394,14 @@ class IterationDirectory(StageDirectory):
         "graph.records.Evolution",
         written_by=(_UPDATE,),
         read_by=(_STAGES, _RESUMPTION, _SUMMARY, _BENCHMARKS, _ANALYSES),
-        meaning="What the graph made of the round; written last, the graph is done once it exists.",
+        meaning="The result of the graph; written last, so the graph is done once it exists.",
     )
     seconds = RunFile(
         "seconds.json",
         "graph.records.StageSeconds",
         written_by=(_STAGES,),
         read_by=(_STAGES, _SUMMARY, _BENCHMARKS, _ANALYSES),
-        meaning="Wall seconds per completed stage.",
+        meaning="Seconds of wall-clock time per completed stage.",
     )
     summary = RunFile(
         "summary.json",

@@ -30,7 +30,9 @@ class MemorySettings(Section):
     )
     embedder_path: str | None = Field(None, description="folder of a sentence-transformers model")
     duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
-    recur_after: int = Field(3, ge=1, le=10**9, description="iterations after which a known weakness is explored again")
+    recur_after: int = Field(
+        3, ge=1, le=10**9, description="iterations after which a known weakness that recurs is explored again"
+    )
     deduplicate: bool = Field(
         True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
     )
@@ -105,8 +107,8 @@ class TaskSettings(Section):
 
     initial: str | None = Field(
         None,
-        description="what to start from instead of unguided exploration: a JSONL file of tasks, or official: the "
-        "benchmark's own tasks of the training split",
+        description="source of D_0 in place of unguided exploration: a JSONL file of tasks, or official, the "
+        "benchmark's own tasks of the training split; null: unguided exploration",
     )
     initial_count: int = Field(100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)")
     initial_guided: float = Field(
@@ -150,6 +152,6 @@ class EvolutionSettings(Section):
 
     concurrent: bool = Field(
         False,
-        description="explore, abstract and verify the weaknesses of a round while the next one trains: each round then "
-        "trains on the tasks of one iteration before (ours; the papers do one after the other)",
+        description="explore, abstract and verify the weaknesses of a round while the next one trains: each round "
+        "then trains on the tasks of one iteration earlier (ours; the papers do one after the other)",
     )

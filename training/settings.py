@@ -18,7 +18,7 @@ MOST_ROLLOUTS = 65_536
 
 
 ExperimentTracker = Literal["trackio", "tensorboard", "wandb"]
-"""Trackers of experiments that a run can be sent to."""
+"""Experiment trackers that a run can be sent to."""
 
 
 class LoraSettings(Section):
@@ -46,7 +46,10 @@ class PolicySettings(Section):
         description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal and "
         "recipes/starter-world are the project's own from any working directory",
     )
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="device of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu",
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="type of matrix products; trained weights stay float32, LoRA's frozen base is stored in it",
@@ -58,7 +61,7 @@ class PolicySettings(Section):
 
 
 class LaunchSettings(Section):
-    """Several processes that train a round together, started by accelerate's launcher (ours; the papers have no form).
+    """Several processes that train a round together (ours; the papers do not describe theirs).
 
     A step's groups are divided among them, and rollouts, records and weights are those of one process but for float
     order.
@@ -81,8 +84,8 @@ class LaunchSettings(Section):
         1800.0,
         ge=1.0,
         le=1e6,
-        description="seconds that a process waits for the others before the round fails: more than rollouts of one "
-        "step differ between processes (ours; torch's own default)",
+        description="seconds that a process waits for the others before the round fails: set it above the time by "
+        "which the rollouts of one step can differ between processes (ours; torch's own default)",
     )
 
     @model_validator(mode="after")
@@ -96,14 +99,14 @@ class LaunchSettings(Section):
 
 
 class ExperimentalTraining(Section):
-    """What groups without a signal are replaced by or learn from besides (ours): not shown to help, off by default."""
+    """What replaces or teaches groups without a reward signal (ours): not shown to help, off by default."""
 
     dynamic_sampling: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="groups that a step may play in place of ones whose rewards are all equal, which carry no signal: "
-        "other tasks are drawn for them; null: none (ours)",
+        description="groups that a step may play in place of groups whose rewards are all equal, which have no "
+        "reward signal: other tasks are drawn for them; null: none (ours)",
     )
     lend_reference: Literal["none", "off_policy", "supervised"] = Field(
         "none",
@@ -139,7 +142,10 @@ class ExpertSettings(Section):
 
     passes: int = Field(3, ge=1, le=1000, description="times that each new reference is learnt from (ours)")
     batch: int = Field(
-        16, ge=1, le=65_536, description="most references in one update, which are of like length (ours)"
+        16,
+        ge=1,
+        le=65_536,
+        description="largest number of references in one update; references of similar length go together (ours)",
     )
     learning_rate: float = Field(
         1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
@@ -149,8 +155,8 @@ class ExpertSettings(Section):
     )
     replay_by: Literal["chance", "failure"] = Field(
         "chance",
-        description="which older references are learnt from again; chance: all alike; failure: more often those at "
-        "whose functions rollouts fail (ours)",
+        description="which older references are learnt from again; chance: drawn uniformly; failure: drawn more "
+        "often where rollouts fail at their functions (ours)",
     )
     reword: bool = Field(
         False,
@@ -178,7 +184,7 @@ class TrainingSettings(Section):
         0,
         ge=0,
         le=10_000_000,
-        description="steps in which the learning rate rises from zero, whatever the updates of a step",
+        description="steps over which the learning rate rises from zero; GRPO steps, whatever updates_per_step is",
     )
     decay_steps: int | None = Field(
         None,
@@ -191,8 +197,8 @@ class TrainingSettings(Section):
         1,
         ge=1,
         le=4096,
-        description="optimizer updates in which the groups of a step are learnt from, each group in one of them "
-        "(SEAL: 4; CoEvolve has no value)",
+        description="optimizer updates that learn from the groups of a step, each group in one of them (SEAL: 4; "
+        "CoEvolve has no value)",
     )
     clip_low: float = Field(
         0.2,
@@ -240,8 +246,8 @@ class TrainingSettings(Section):
     )
     reward: Literal["success", "checks"] = Field(
         "success",
-        description="reward of a failure: 0; or up to one half, by the share of checks passed, of those that doing "
-        "nothing fails (environments that fill in Outcome.partial; ours)",
+        description="reward of a failure; success: 0; checks: up to one half, by the share of passed checks among "
+        "those that doing nothing fails (environments that fill in Outcome.partial; ours)",
     )
     length_cost: float = Field(
         0.0,
@@ -250,7 +256,7 @@ class TrainingSettings(Section):
         description="reward that a success loses per call beyond the reference's number, down to one half; 0: a "
         "success is worth 1 (paper: 0; others are ours)",
     )
-    max_grad_norm: float = Field(1.0, gt=0, le=1e12)
+    max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="gradients are clipped to this norm (SEAL: 1.0)")
     weight_decay: float = Field(
         0.0,
         ge=0.0,
@@ -276,8 +282,8 @@ class TrainingSettings(Section):
     )
     loss: Literal["group_tokens", "grpo", "dapo", "dr_grpo"] = Field(
         "group_tokens",
-        description="normaliser of the policy's loss: the tokens of each group (CoEvolve, Eq. 1); of each rollout "
-        "(grpo; SEAL as released); of the step (dapo); a constant (dr_grpo)",
+        description="normaliser of the policy's loss; group_tokens: the tokens of each group (CoEvolve, Eq. 1); "
+        "grpo: of each rollout (SEAL as released); dapo: of the step; dr_grpo: a constant",
     )
     expert: ExpertSettings | None = Field(
         None,
@@ -295,7 +301,7 @@ class TrainingSettings(Section):
     )
     report_to: tuple[ExperimentTracker, ...] = Field(
         (),
-        description="trackers of experiments that the run's numbers and some rollouts are sent to: trackio, "
+        description="experiment trackers to which the run's metrics and some rollouts are sent: trackio, "
         "tensorboard, wandb, one or a list; none: no tracker. A resumed run may have others (ours)",
     )
     experimental: ExperimentalTraining = ExperimentalTraining()

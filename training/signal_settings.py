@@ -38,8 +38,8 @@ class SignalSettings(Section):
         10,
         ge=1,
         le=100_000,
-        description="W: scores of a task in earlier steps that forgetting compares with: of trajectories, with the "
-        "definition group means of groups (ours; the paper has no value)",
+        description="W: scores of a task in earlier steps that forgetting compares with; they are of trajectories, "
+        "or with definition group the means of groups (ours; the paper has no value)",
     )
     threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
     rare_percent: float = Field(
@@ -47,13 +47,14 @@ class SignalSettings(Section):
     )
     pattern: Literal["succeeded", "called", "sequence"] = Field(
         "succeeded",
-        description="action pattern of a trajectory: the set of tools that it called with success, the set of tools "
-        "that it called, or the sequence of its calls' tools (ours; the paper has no form)",
+        description="action pattern of a trajectory; succeeded: the set of tools that it called with success; "
+        "called: the set of tools that it called; sequence: the tools of its calls in order (ours; the paper has no "
+        "form)",
     )
     rare_total: Literal["patterns", "occurrences"] = Field(
         "patterns",
-        description="N of the rare signal: different patterns observed in the run, or their occurrences (ours; the "
-        "paper says the total number of observed patterns)",
+        description="N of the rare signal; patterns: the number of different patterns observed in the run; "
+        "occurrences: the number of their occurrences (ours; the paper says the total number of observed patterns)",
     )
     rare_min_patterns: int = Field(
         50,
@@ -74,20 +75,21 @@ class SignalSettings(Section):
         None,
         ge=1,
         le=100_000,
-        description="steps at the end of a round whose trajectories carry signals, while scores and patterns are kept "
-        "of all; null: all steps (ours; the paper has no value, and 1 gives about as many signals as its Figure 3b)",
+        description="number of steps at the end of a round whose trajectories carry signals; scores and patterns are "
+        "kept of all steps; null: all steps (ours; the paper has no value, and 1 gives about as many signals as its "
+        "Figure 3b)",
     )
     contexts_per_iteration: int | None = Field(
         24,
         ge=1,
         le=100_000,
-        description="failure contexts explored in one iteration, one per task and kind of signal at most (ours); null: "
-        "no limit, as in the paper",
+        description="failure contexts explored in one iteration, at most one per task and kind of signal (ours); "
+        "null: no limit, as in the paper",
     )
     context_per: Literal["trajectory", "task"] = Field(
         "trajectory",
-        description="contexts without a limit: one for each trajectory and kind that marks it (the paper, section "
-        "3.2), or one for each task and kind (ours)",
+        description="contexts without a limit; trajectory: one for each trajectory and kind that marks it (the "
+        "paper, section 3.2); task: one for each task and kind (ours)",
     )
     share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
     share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
@@ -107,8 +109,8 @@ class SignalSettings(Section):
     )
     unsolved: Literal["shape", "function"] = Field(
         "shape",
-        description="what had no success: the whole sequence of the reference's calls, which is so where one of its "
-        "functions had none; or a function of it alone (ours)",
+        description="what had no success; shape: the reference's whole sequence of calls, which includes the case "
+        "that one of its functions had none; function: one of the reference's functions (ours)",
     )
     unsolved_rounds: int = Field(
         3,
@@ -118,21 +120,24 @@ class SignalSettings(Section):
     )
     contexts: Literal["signals", "random", "unguided", "coverage"] = Field(
         "signals",
-        description="source of contexts: signals; calls drawn uniformly from the round's trajectories; start states, "
-        "explored without guidance with as many environment calls; tools that no task calls, then those, and pairs, "
-        "that fewest tasks call (ours, baselines)",
+        description="source of contexts; signals: the signals; random: calls drawn uniformly from the round's "
+        "trajectories; unguided: start states, explored without guidance with as many environment calls; coverage: "
+        "tools that no task calls, then the tools and pairs of tools that the fewest tasks call (the last three: "
+        "ours, baselines)",
     )
     uncovered: int = Field(
         0,
         ge=0,
         le=100_000,
-        description="contexts of an iteration that come from coverage in place of signals, as with contexts: coverage; "
-        "of contexts_per_iteration where that is a number, beyond the signals' where it is null (ours)",
+        description="number of an iteration's contexts that come from coverage, as with contexts: coverage, in place "
+        "of signals; it is part of contexts_per_iteration, or added to the signals' contexts where that is null "
+        "(ours)",
     )
     coverage_by: Literal["tasks", "need"] = Field(
         "tasks",
-        description="what contexts from coverage come first for; tasks: tools that fewest tasks call; need: tools with "
-        "few tasks at whose calls rollouts fail, a tool that no rollout was asked for counting as half known (ours)",
+        description="which contexts from coverage come first; tasks: those of tools that the fewest tasks call; "
+        "need: those of tools with few tasks at whose calls rollouts fail, where a tool that no rollout was asked "
+        "for counts as half known (ours)",
     )
     experimental: ExperimentalSignals = ExperimentalSignals()
 

@@ -72,11 +72,11 @@ class ServerSettings(Section):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="address to listen on; anyone who can connect controls the server without a password, so name "
-        "another one than the machine itself only in a private network (ours)",
+        description="address to listen on; anyone who can connect controls the server without a password, so use an "
+        "address other than the machine's own 127.0.0.1 only in a private network (ours)",
     )
     device_ids: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = Field(
-        (), description="GPUs shared out to the servers in this order; none: each server sees all (ours)"
+        (), description="GPUs shared out to the servers in this order; empty: each server sees all (ours)"
     )
     python: str = Field(VLLM_PYTHON, min_length=1, description="interpreter of vLLM's environment (make vllm)")
     max_num_seqs: int = Field(64, ge=1, le=65_536, description="sequences that a server samples at once at most (ours)")
@@ -84,7 +84,7 @@ class ServerSettings(Section):
     gpu_memory: float = Field(0.9, gt=0, le=1.0, description="GPU: share of its memory that a server takes (vLLM: 0.9)")
     threads: int = Field(1, ge=1, le=1024, description="CPU: threads of a server's matrix products (ours)")
     weight_transfer: Literal["none", "nccl", "ipc"] = Field(
-        "none", description="GPU: way in which a trainer's processes may send weights; none: folders and LoRA alone"
+        "none", description="GPU: how a trainer's processes may send weights; none: by folders and LoRA alone"
     )
     tool_call_parser: str | None = Field(
         None,

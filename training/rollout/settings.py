@@ -49,16 +49,16 @@ class SamplingSettings(Section):
     servers: tuple[ServerUrl, ...] = Field(
         (),
         max_length=1024,
-        description="vllm_server: addresses of the servers, as http://host:8000; none: those of start, else those that "
-        "the variable COEVOLVE_SERVERS names, separated by commas (ours)",
+        description="vllm_server: addresses of the servers, such as http://host:8000; empty: those of start, else "
+        "those that the variable COEVOLVE_SERVERS names, separated by commas (ours)",
     )
     start: ServerSettings | None = Field(
         None, description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)"
     )
     weights: WeightsWay | None = Field(
         None,
-        description="vllm_server: the way of new weights to the servers: lora, an adapter by name; folder, a folder "
-        "that the servers read; nccl, from GPU to GPU (untested); null: lora with policy.lora, else folder (ours)",
+        description="vllm_server: how new weights reach the servers; lora: an adapter by name; folder: a folder that "
+        "the servers read; nccl: from GPU to GPU (untested); null: lora with policy.lora, else folder (ours)",
     )
     folder: str | None = Field(
         None,
