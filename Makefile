@@ -55,7 +55,7 @@ $(APPWORLD)/.installed: environments/appworld/requirements.txt
 	APPWORLD_CACHE=$(abspath .appworld/cache) $(APPWORLD)/bin/appworld install
 	@touch $@
 
-vllm: $(VLLM)/.installed-$(VLLM_FOR)  ## install vLLM in .venvs/vllm (VLLM_FOR=gpu or cpu; found out if not given)
+vllm: $(VLLM)/.installed-$(VLLM_FOR)  ## install vLLM in .venvs/vllm (VLLM_FOR=gpu or cpu; detected if not given)
 
 # The reasons for torch first, --no-deps and TORCH_INDEX are in the requirement file of the CPU build.
 VLLM_PIP := $(VLLM)/bin/pip --disable-pip-version-check --quiet
@@ -77,7 +77,7 @@ VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.op
 serve: install vllm  ## serve a policy by vLLM until Ctrl-C (POLICY=folder COUNT=1 PORT=8000)
 	$(BIN)/coevolve serve --policy $(or $(POLICY),recipes/starter) --count $(or $(COUNT),1) --port $(or $(PORT),8000)
 
-run-vllm: install vllm  ## the quickstart with a vLLM server that samples, loaded from a folder after each step
+run-vllm: install vllm  ## the loop with GRPO alone, sampled by a vLLM server that reads each step's weights from a folder
 	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-quickstart.yaml --run runs/vllm \
 	  $(if $(wildcard runs/vllm/settings.yaml),--resume)
 
@@ -91,7 +91,7 @@ test-vllm: install vllm  ## run the tests against a real vLLM server (four minut
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
 
-run-appworld: install appworld $(APPWORLD_RUN)/starter  ## the same on AppWorld's engine and its synthetic world
+run-appworld: install appworld $(APPWORLD_RUN)/starter  ## run the loop on AppWorld's engine and its synthetic world
 	$(BIN)/python -m graph.run_iteration --recipe $(APPWORLD_RECIPE) --run $(APPWORLD_RUN)/run \
 	  $(if $(wildcard $(APPWORLD_RUN)/run/settings.yaml),--resume)
 
@@ -134,7 +134,7 @@ starter-world: install  ## train the initial policy of the world of all eight cl
 benchmark: install  ## measure speed and cost against what a user would run instead
 	$(BIN)/python -m benchmarks
 
-study: install  ## run what is missing of the study of the world, on the development sets
+study: install  ## run the missing arms and seeds of recipes/study-world.yaml on the development sets
 	$(BIN)/python -m evaluation.study recipes/study-world.yaml
 
 # Many tests start processes: what these import is compiled once (not kept where PYTHONDONTWRITEBYTECODE is set).
@@ -152,7 +152,7 @@ chromium:  # pages are tested in it
 report: install  ## write RUN/report.html, the page of a run
 	$(BIN)/coevolve report $(RUN)
 
-pictures: install chromium  ## take the pictures in README of a run's page (RUN=runs/quickstart)
+pictures: install chromium  ## take README's pictures of a run's page (RUN=runs/quickstart)
 	PYTHONPATH=.:tests $(BIN)/python -m support.pictures $(RUN) docs/images
 
 test: install chromium  ## run the tests, those of AppWorld on its synthetic world
