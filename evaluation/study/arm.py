@@ -25,6 +25,7 @@ from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
 from environments.registry import open_environment, packaged
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
+from evaluation.baselines import LOOKUP
 from evaluation.outcomes import ScoreChange
 from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
@@ -191,8 +192,6 @@ def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-LOOKUP = "lookup"
-"""The baseline of ``evaluation.baselines`` that a study may score beside each policy."""
 JOB_FILE = "job.json"
 SCORING_FILE = "scoring.json"
 OUTCOMES_FILE = "outcomes.jsonl"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Record
+from evaluation.baselines import LOOKUP
 from evaluation.statistics import holm, t_test
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Hypothesis(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     arm: str = Field(description="the arm that is expected to differ")
-    against: str = Field(description="the arm that it is compared with")
+    against: str = Field(description="the arm that it is compared with; lookup: the lookup over the arm's own tasks")
     expected: float = Field(
         ge=-100,
         le=100,
@@ -52,9 +53,14 @@ class Hypothesis(BaseModel):
     why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it is expected")
 
     @property
-    def pair(self) -> tuple[str, str]:
-        """The arm and the one it is compared with."""
-        return self.arm, self.against
+    def names(self) -> tuple[str, ...]:
+        """The arms that have to run: the arm, and the one it is compared with."""
+        return (self.arm,) if self.against == LOOKUP else (self.arm, self.against)
+
+    @property
+    def row(self) -> str:
+        """The row of the report that the arm is compared with."""
+        return lookup_row(self.arm) if self.against == LOOKUP else self.against
 
 
 class HypothesisFinding(Record):
@@ -97,24 +103,34 @@ class Findings(Record):
     other_openings: int
 
 
-def check_hypotheses(hypotheses: Sequence[Hypothesis], seeds: Mapping[str, int], untrained: Collection[str]) -> None:
+def lookup_row(arm: str) -> str:
+    """Return the name of the report's row with the lookup over the tasks of ``arm``."""
+    return f"{arm} ({LOOKUP})"
+
+
+def check_hypotheses(
+    hypotheses: Sequence[Hypothesis], seeds: Mapping[str, int], untrained: Collection[str], lookup: bool
+) -> None:
     """Raise ValueError for a hypothesis that cannot be tested, and for one that is stated twice.
 
-    ``seeds`` has the number of seeds of every arm, ``untrained`` the names of those that are not trained.
+    ``seeds`` has the number of seeds of every arm, ``untrained`` the names of those that are not trained. ``lookup``:
+    the study scores lookups.
     """
     stated: set[frozenset[str]] = set()
     for one in hypotheses:
         names = f"'{one.arm}' against '{one.against}'"
-        if unknown := [name for name in one.pair if name not in seeds]:
+        if unknown := [name for name in one.names if name not in seeds]:
             raise ValueError(f"hypotheses name '{unknown[0]}', which is not an arm: choose from {', '.join(seeds)}")
         if one.arm == one.against:
             raise ValueError(f"hypotheses compare '{one.arm}' with itself: name another arm")
-        if frozenset(one.pair) in stated:
+        if one.against == LOOKUP and (not lookup or one.arm in untrained):
+            raise ValueError(f"hypotheses state {names}, which is not scored: set lookup, and name a trained arm")
+        if frozenset((one.arm, one.row)) in stated:
             raise ValueError(f"hypotheses state {names} twice, in one order or the other: remove one")
-        stated.add(frozenset(one.pair))
-        if all(name in untrained for name in one.pair):
+        stated.add(frozenset((one.arm, one.row)))
+        if all(name in untrained for name in one.names):
             raise ValueError(f"hypotheses state {names}, whose seeds are alike as neither is trained: use compare")
-        if few := [name for name in one.pair if seeds[name] < 2]:
+        if few := [name for name in one.names if seeds[name] < 2]:
             raise ValueError(f"hypotheses state {names}, but '{few[0]}' has one seed: a test needs at least 2")
 
 

@@ -16,6 +16,7 @@ from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings, as_spelt, with_options
+from evaluation.baselines import LOOKUP
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
@@ -200,6 +201,8 @@ class StudyRecipe(Strict):
         names = [arm.name for arm in self.arms]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two arms are called '{twice[0]}': rename one")
+        if LOOKUP in names:
+            raise ValueError(f"an arm is called '{LOOKUP}', as the baseline is: rename it")
         if BASELINE not in names:
             raise ValueError(f"no arm is called '{BASELINE}', the one that others are compared with: add it")
         trained = {arm.name: arm for arm in self.arms if not arm.untrained}
@@ -212,13 +215,14 @@ class StudyRecipe(Strict):
         if unknown := [name for pair in self.compare for name in pair if name not in names]:
             raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
         untrained = [arm.name for arm in self.arms if arm.untrained]
-        check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained)
+        check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained, self.lookup)
         return self
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
         """All pairs that are compared, each once: those of ``compare``, then those of hypotheses."""
-        return tuple(dict.fromkeys((*self.compare, *(one.pair for one in self.hypotheses))))
+        expected = ((one.arm, one.against) for one in self.hypotheses if one.against != LOOKUP)
+        return tuple(dict.fromkeys((*self.compare, *expected)))
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name. Raises InputError for an unknown one."""

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from environments.base import Record
 from environments.metrics import Metric
+from evaluation.baselines import LOOKUP
 from evaluation.call_shapes import Shape, set_shapes
-from evaluation.study.arm import LOOKUP
 from evaluation.study.comparisons import Cell, cell, deciding_function, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
-from evaluation.study.hypotheses import Findings, findings_of
+from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, Starts, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study, StudySet
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
@@ -134,13 +134,11 @@ def _findings(
     """Return what came of the hypotheses on the mode's first evaluation set."""
     recipe, set_name = study.recipe, study.recipe.set_names(mode)[0]
     there = {name: by_set[set_name] for name, by_set in cells.items() if set_name in by_set}
-    differences = [
-        there[one.arm].differences.get(one.against) if one.arm in there else None for one in recipe.hypotheses
-    ]
-    planned = [min(recipe.arm(name).seeds for name in one.pair) for one in recipe.hypotheses]
+    differences = [there[one.arm].differences.get(one.row) if one.arm in there else None for one in recipe.hypotheses]
+    planned = [min(recipe.arm(name).seeds for name in one.names) for one in recipe.hypotheses]
     others = [
         f"{name}-{seed}"
-        for name in dict.fromkeys(name for one in recipe.hypotheses for name in one.pair)
+        for name in dict.fromkeys(name for one in recipe.hypotheses for name in one.names)
         for seed, header in sorted(headers[name].items())
         if header.study != study.sha256
     ]
@@ -187,15 +185,11 @@ def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, d
     """Return the results of each arm's policy, and after each those of the lookup from its tasks, where scored."""
     found: dict[str, dict[int, ArmResult]] = {}
     for name, by_seed in results.items():
-        for row, baseline in ((name, ""), (_lookup_of(name), LOOKUP)):
+        for row, baseline in ((name, ""), (lookup_row(name), LOOKUP)):
             parts = {seed: one.of(baseline) for seed, one in by_seed.items()}
             if any(parts.values()):
                 found[row] = {seed: part for seed, part in parts.items() if part is not None}
     return found
-
-
-def _lookup_of(name: str) -> str:
-    return f"{name} ({LOOKUP})"
 
 
 def _cells(
@@ -208,7 +202,7 @@ def _cells(
     """Return the arm's cell on each set; ``known_sets`` has their call shapes and the function to leave out."""
     cells = {}
     others = [other for arm, other in study.recipe.compared if arm == name and other in results]
-    others += [other for other in (_lookup_of(name),) if other in results]
+    others += [other for other in (lookup_row(name),) if other in results]
     broken = study.recipe.breakdown
     for set_name, known in known_sets.items():
         found = cell(results[name], set_name, *known, metrics[set_name], breakdown=broken)

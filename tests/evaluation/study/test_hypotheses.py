@@ -50,6 +50,7 @@ def land(place: Place, *results: ArmResult) -> None:
         ([GAIN | {"against": "full"}], "hypotheses compare 'full' with itself"),
         ([GAIN, CHOICE, GAIN | {"expected": 2}], "hypotheses state 'full' against 'grpo' twice"),
         ([GAIN, GAIN | {"arm": "grpo", "against": "full"}], "'grpo' against 'full' twice, in one order or the other"),
+        ([GAIN | {"against": "lookup"}], "hypotheses state 'full' against 'lookup', which is not scored: set lookup"),
         ([GAIN | {"expected": 101}], "hypotheses.0.expected"),
         ([GAIN | {"expected": "much"}], "hypotheses.0.expected"),
         ([{key: GAIN[key] for key in ("arm", "against", "why")}], "hypotheses.0.expected"),
@@ -72,6 +73,18 @@ def test_seeds_that_are_alike_or_alone_test_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'ceiling' against 'starter', whose seeds are alike"):
         stating(tmp_path, START | {"arm": "ceiling", "against": "starter"}, recipe=other)
     assert stating(tmp_path, START).recipe.hypotheses == (Hypothesis(**START),)
+
+
+def test_an_untrained_arm_has_no_lookup_and_an_arm_cannot_be_called_so(tmp_path: Path) -> None:
+    recipe = ARMS + "lookup: true\n"
+    beside = GAIN | {"against": "lookup"}
+    assert stating(tmp_path, GAIN, beside, recipe=recipe).recipe.compared == (("full", "random"), ("full", "grpo"))
+    with pytest.raises(InputError, match="'full' against 'lookup' twice"):
+        stating(tmp_path, beside, beside, recipe=recipe)
+    with pytest.raises(InputError, match="name a trained arm"):
+        stating(tmp_path, START | {"against": "lookup"}, recipe=recipe)
+    with pytest.raises(InputError, match="an arm is called 'lookup', as the baseline is"):
+        made_study(tmp_path, ARMS.replace("name: starter", "name: lookup"))
 
 
 def test_hypotheses_are_part_of_a_recipes_hash_and_of_no_results(tmp_path: Path) -> None:
@@ -146,6 +159,24 @@ def test_a_report_begins_with_what_came_of_the_hypotheses(
     assert "2 hypotheses were written down" in table
     assert "full minus grpo: +91.7" in table, "its pair is compared"
     assert "another text of the recipe" not in table
+
+
+def test_an_arm_is_tested_against_the_lookup_over_its_own_tasks(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+    beside = GAIN | {"against": "lookup", "expected": -30}
+    study = stating(tmp_path, beside, recipe=ARMS + "breakdown: true\nlookup: true\n")
+    for seed in (100, 101, 102):
+        full = result(study, "full", seed, [NO, NO, NO, NO])
+        looked = tuple(one.model_copy(update={"baseline": "lookup", "success": seed != 102}) for one in full.outcomes)
+        land(place, full.model_copy(update={"outcomes": (*full.outcomes, *looked)}))
+        land(place, result(study, "grpo", seed, [NO] * 4))
+    table = write_report(study, "dev", place)
+    (found,) = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]["findings"]
+    assert found["by_seed"] == {"100": -1.0, "101": -1.0, "102": 0.0}
+    assert (found["seeds"], found["planned"], found["verdict"]) == (3, 3, "not shown")
+    assert "| full minus lookup | -30.0 | -66.7 |" in table
 
 
 def test_hypotheses_that_were_not_run_count_in_the_correction(
