@@ -1,1 +1,1 @@
-"""Trackers of experiments: what they are sent of a run (``figures``), how (``trackers``), and when (``follow``)."""
+"""Experiment trackers: what they are sent of a run (``figures``), how (``trackers``), and when (``follow``)."""

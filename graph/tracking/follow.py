@@ -1,4 +1,4 @@
-"""Sends a run to trackers of experiments while it goes on, from its records.
+"""Sends a run to experiment trackers while it goes on, from its records.
 
 One process, the command that evolves, sends everything, in a thread beside the work: a round writes its numbers to the
 run, and this reads them. So a tracker that is slow, fails or hangs does not touch training, several rounds are one run

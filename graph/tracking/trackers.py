@@ -1,4 +1,4 @@
-"""Trackers of experiments behind one protocol: Trackio, TensorBoard and Weights & Biases.
+"""Experiment trackers behind one protocol: Trackio, TensorBoard and Weights & Biases.
 
 All of them write to this machine, unless the tracker's own environment variables (WANDB_MODE, TRACKIO_SPACE_ID) say
 something else.

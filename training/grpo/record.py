@@ -194,7 +194,7 @@ class RoundRecord(Record):
 
 
 class StepMetrics(Record):
-    """One global step in plain numbers, for trackers of experiments: a line of ``metrics.jsonl``.
+    """One global step in plain numbers, for experiment trackers: a line of ``metrics.jsonl``.
 
     ``trainer`` is TRL's own log, means over the updates of the step, by TRL's names. ``rollouts`` are the numbers of
     the step's ``StepRecord`` that do not come from the trainer, by ``plain_numbers``. ``measured`` are those of TRL's
