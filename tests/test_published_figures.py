@@ -91,6 +91,17 @@ def test_tables_of_the_world_are_the_reports(page: str) -> None:
             assert further[-1] == reported[f"{arm} (lookup)"][10], name
 
 
+def test_the_table_of_the_large_study_is_the_reports() -> None:
+    summary = ROOT / "results" / "study-world-large" / "summary.md"
+    reported = table(summary, "| arm | n seeds | success |")
+    rows = table(ROOT / "docs" / "results.md", "| recipes/study-world-large.yaml |")
+    assert len(rows) == 2
+    for name, (seeds, success, by_shape, interval, *_, lookups) in rows.items():
+        cells, lookup = reported[WORLD[name]], reported[f"{WORLD[name]} (lookup)"]
+        assert [seeds, success, by_shape, interval] == [cells[0], cells[1], *cells[10:12]], name
+        assert lookups.split(", ")[0] == lookup[1], name
+
+
 def test_conclusions_about_the_world_are_the_reports() -> None:
     reported = table(ROOT / "results" / "study-world" / "summary.md", "| hypothesis | expected |")
     rows = table(ROOT / "docs" / "results.md", "| 95 % by the committed rule |")
