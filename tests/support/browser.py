@@ -41,6 +41,15 @@ FLAGS = (
 )
 START = 60.0
 ANSWER = 60.0
+_POINT = """(selector) => {
+  const e = document.querySelector(selector);
+  if (!e) return null;
+  e.scrollIntoView({ block: 'center', behavior: 'instant' });
+  const b = e.getBoundingClientRect(), x = b.x + b.width / 2, y = b.y + b.height / 2;
+  return e.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+}"""
+"""The middle of an element; null where something else lies there."""
+_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _KEYS = {
     "Enter": (13, "\r"),
     "Tab": (9, ""),
@@ -176,16 +185,18 @@ class Page:
         return found["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """Click in the middle of the first element that matches, as a mouse does: what lies above it gets the click."""
-        box = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null;"
-            "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
-            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        if box is None:
-            raise BrowserFailure(f"nothing matches {selector}")
+        """Click in the middle of the first element that matches, once it rests there and nothing lies above it.
+
+        A closing dialog or a page that scrolls would get the click otherwise.
+        """
+        point = f"({_POINT})({json.dumps(selector)})"
+        end = time.monotonic() + ANSWER
+        while (before := self.evaluate(point)) is None or before != self.evaluate(f"{_FRAMES}.then(() => {point})"):
+            if time.monotonic() > end:
+                raise BrowserFailure(f"nothing that matches {selector} rested uncovered within {ANSWER:g} s")
+            time.sleep(0.01)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=before[0], y=before[1], button="left", clickCount=1)
 
     def press(self, key: str, *, shift: bool = False) -> None:
         """Press and release a key: a letter, or a name such as Enter, Tab, Escape, ArrowDown."""

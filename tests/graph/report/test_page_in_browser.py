@@ -317,6 +317,16 @@ def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) ->
         assert word in text(page, "#words")
 
 
+def test_a_click_waits_for_what_lies_above(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    page.evaluate("document.querySelector('#effect p a').focus()")
+    page.press("Enter")
+    page.wait(DRAWN)
+    page.evaluate("void setTimeout(() => go(address({})), 300)")
+    page.click("nav [data-to=words]")
+    page.wait("document.activeElement.id === 'words'")
+
+
 def _luminance(colour: list[int]) -> float:
     """WCAG's relative luminance of an sRGB colour."""
     linear = [c / 12.92 if (c := one / 255) <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for one in colour]
