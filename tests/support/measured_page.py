@@ -6,6 +6,7 @@ rollouts below a temporary folder, each of about 1 kB and PADDING characters, an
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -70,13 +71,16 @@ def measure(browser: Browser, of: RunDirectory, folder: Path, sizes: Sizes) -> M
 
 def main() -> None:
     """Print the figures of the largest run."""
+    parser = argparse.ArgumentParser(description="Make a large run, open its page in Chromium, print the figures.")
+    parser.add_argument("padding", type=int, nargs="?", default=0, help="characters added to each rollout (0)")
+    padding = parser.parse_args().padding
     program = find_chromium()
     if program is None:
         sys.exit("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
     with tempfile.TemporaryDirectory() as folder, running_browser(program) as browser:
         made = make_run(Path(folder) / "made")
         run_graph(made)
-        found = measure(browser, made, Path(folder), Sizes(padding=int(sys.argv[1]) if len(sys.argv) > 1 else 0))
+        found = measure(browser, made, Path(folder), Sizes(padding=padding))
     for name, value in found._asdict().items():
         print(f"{name:20} {value:.2f}" if isinstance(value, float) else f"{name:20} {value}")
 
