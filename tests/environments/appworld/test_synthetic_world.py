@@ -96,7 +96,11 @@ def test_the_packages_own_command_agrees_with_the_evaluator(
             for name, text in world._connection.ask("saved", 60.0).items():
                 (databases / name).write_text(text)
     command = [str(made.python.with_name("appworld")), "evaluate", "played", "few", "--root", str(tmp_path)]
-    run = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=BUILD_LIMIT)
+    # The package imports each task's `evaluation`: a PYTHONPATH of this repository would give it ours.
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        command, cwd=tmp_path, env=plain, check=False, capture_output=True, text=True, timeout=BUILD_LIMIT
+    )
     assert run.returncode == 0, run.stderr
     report = json.loads((outputs / "evaluations" / "few.json").read_text())
     assert {task: entry["success"] for task, entry in report["individual"].items()} == success
