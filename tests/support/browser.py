@@ -41,15 +41,19 @@ FLAGS = (
 )
 START = 60.0
 ANSWER = 60.0
-_POINT = """(selector) => {
-  const e = document.querySelector(selector);
-  if (!e) return null;
-  e.scrollIntoView({ block: 'center', behavior: 'instant' });
-  const b = e.getBoundingClientRect(), x = b.x + b.width / 2, y = b.y + b.height / 2;
-  return e.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+_POINT = """async (selector) => {
+  const point = () => {
+    const e = document.querySelector(selector);
+    if (!e) return null;
+    e.scrollIntoView({ block: 'center', behavior: 'instant' });
+    const b = e.getBoundingClientRect(), x = b.x + b.width / 2, y = b.y + b.height / 2;
+    return e.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+  };
+  const before = point();
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return String(before) === String(point()) ? before : null;
 }"""
-"""The middle of an element; null where something else lies there."""
-_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""The middle of an element; null where something else lies there, or while it moves."""
 _KEYS = {
     "Enter": (13, "\r"),
     "Tab": (9, ""),
@@ -163,19 +167,20 @@ class Page:
         self.wait(ready)
         return time.perf_counter() - start
 
-    def wait(self, expression: str, seconds: float = 60.0) -> None:
-        """Wait until an expression is true."""
+    def wait(self, expression: str, seconds: float = 60.0, what: str = "") -> Any:
+        """Wait until an expression is true; return its value. ``what`` names it where it does not become true."""
         end = time.monotonic() + seconds
-        while not self._is_true(expression):
+        while not (value := self._value(expression)):
             if time.monotonic() > end:
-                raise BrowserFailure(f"{expression} was not true within {seconds:g} s; errors: {self.errors}")
+                raise BrowserFailure(f"{what or expression} was not true within {seconds:g} s; errors: {self.errors}")
             time.sleep(0.01)
+        return value
 
-    def _is_true(self, expression: str) -> bool:
+    def _value(self, expression: str) -> Any:
         try:
-            return bool(self.evaluate(expression))
+            return self.evaluate(expression)
         except BrowserFailure:  # between two documents
-            return False
+            return None
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression, or what its promise gives."""
@@ -189,14 +194,11 @@ class Page:
 
         A closing dialog or a page that scrolls would get the click otherwise.
         """
-        point = f"({_POINT})({json.dumps(selector)})"
-        end = time.monotonic() + ANSWER
-        while (before := self.evaluate(point)) is None or before != self.evaluate(f"{_FRAMES}.then(() => {point})"):
-            if time.monotonic() > end:
-                raise BrowserFailure(f"nothing that matches {selector} rested uncovered within {ANSWER:g} s")
-            time.sleep(0.01)
+        x, y = self.wait(
+            f"({_POINT})({json.dumps(selector)})", what=f"that {selector} is there, rests and is uncovered"
+        )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=before[0], y=before[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str, *, shift: bool = False) -> None:
         """Press and release a key: a letter, or a name such as Enter, Tab, Escape, ArrowDown."""
