@@ -1,12 +1,14 @@
 """Injects errors into a share of drafts: one argument or one call of the reference is changed.
 
 A stress test of verification (ours): scripted abstractors cut references out of calls that ran, so that hardly any is
-wrong, while a language model confuses values, forgets calls and names the wrong tool.
+wrong, while a language model confuses values, forgets calls and names the wrong tool. ``perturbed_of`` counts how many
+of the changed drafts verification accepts nevertheless.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -15,8 +17,9 @@ from pydantic import JsonValue
 from agents.scripted.arguments import draw_uniform
 from agents.scripted.values import Scalar, Sightings
 from environments.base import Environment, Record, ToolCall, ToolSpec
+from environments.verification.verify import Refusal
 from memory.jsonl import derive_seed
-from memory.records import Draft
+from memory.records import Draft, DraftVerification
 
 _DRAWS = 8
 _LARGEST = 1e9
@@ -43,6 +46,22 @@ class Perturbation(Record):
     where: tuple[int, int]
     before: ToolCall
     after: ToolCall | None
+
+
+class PerturbedDrafts(Record):
+    """Drafts whose reference was changed, and those of them that verification accepted, by change.
+
+    A draft that was accepted and not admitted, because the iteration's quota was full, counts as accepted. Tasks that
+    are composed of changed drafts are not counted.
+    """
+
+    made: dict[Change, int]
+    accepted: dict[Change, int]
+
+    def words(self) -> str:
+        """Return one line of a table."""
+        by_change = ", ".join(f"{change} {self.accepted.get(change, 0)} of {n}" for change, n in self.made.items())
+        return f"{sum(self.accepted.values())} of {sum(self.made.values())} accepted ({by_change})"
 
 
 def perturb(draft: Draft, share: float, seed: int, environment: Environment) -> tuple[Draft, Perturbation | None]:
@@ -82,6 +101,25 @@ def perturb_all(
     """Return every draft as ``perturb`` leaves it, and the records of the changes, in the order of ``drafts``."""
     changed = [perturb(draft, share, seed, environment) for draft in drafts]
     return tuple(draft for draft, _ in changed), [record for _, record in changed if record is not None]
+
+
+def perturbed_of(changes: Iterable[Perturbation], verifications: Iterable[DraftVerification]) -> PerturbedDrafts | None:
+    """Return how many of the changed drafts were accepted; None where none was changed.
+
+    A changed draft without a verification result was not accepted.
+    """
+    kept = {one.draft_id for one in verifications if one.accepted or one.reason == Refusal.OVER_QUOTA}
+    made: Counter[Change] = Counter()
+    accepted: Counter[Change] = Counter()
+    for one in changes:
+        made[one.change] += 1
+        accepted[one.change] += one.draft_id in kept
+    if not made:
+        return None
+    return PerturbedDrafts(
+        made={change: made[change] for change in Change if made[change]},
+        accepted={change: accepted[change] for change in Change if accepted[change]},
+    )
 
 
 def _with_another_value(call: ToolCall, tool: ToolSpec, values: Sequence[Scalar], rng: random.Random) -> ToolCall:

@@ -386,6 +386,7 @@ class IterationDirectory(StageDirectory):
         "perturbations.jsonl",
         "graph.perturbation.Perturbation",
         written_by=(_UPDATE,),
+        read_by=(_SUMMARY,),
         meaning="The changes made to drafts of finished branches; written only with "
         "`verification.experimental.perturbed`.",
     )

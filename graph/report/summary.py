@@ -12,6 +12,7 @@ from pydantic import Field
 from agents.chat.endpoint import model_of
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
+from graph.perturbation import Perturbation, PerturbedDrafts, perturbed_of
 from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
@@ -150,9 +151,10 @@ class Summary(Record):
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
     tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
-    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``functions``: how
-    many different ones references of D_t call, of the ``functions_offered`` that its tasks offer; None in summaries of
-    earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled, with its work; None
+    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``perturbed``:
+    drafts that were made wrong on purpose, and those of them that verification accepted; None where none were.
+    ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer;
+    None in summaries of earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled, with its work; None
     for any other.
     """
 
@@ -175,6 +177,7 @@ class Summary(Record):
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
+    perturbed: PerturbedDrafts | None = Field(default=None, exclude_if=operator.not_)
     functions: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     functions_offered: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     measured: RoundSeconds | None = Field(default=None, exclude_if=operator.not_)
@@ -221,6 +224,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
         agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
+        perturbed=_perturbed(folder) if settings.verification.experimental.perturbed else None,
         functions=found.functions,
         functions_offered=found.functions_offered,
         measured=None if record.measured.engine is None else record.measured,
@@ -230,6 +234,11 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
 def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
     stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
     return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, DraftVerification))
+
+
+def _perturbed(folder: IterationDirectory) -> PerturbedDrafts | None:
+    changes = read_existing(folder.perturbations, Perturbation)
+    return perturbed_of(changes, read_existing(folder.verdicts, DraftVerification))
 
 
 def _faulted(folder: IterationDirectory) -> str:
@@ -328,6 +337,8 @@ def iteration_table(summary: Summary) -> Table:
         table.add_row("faults", summary.faulted)
     if summary.agreement is not None:
         table.add_row("verification", summary.agreement.words())
+    if summary.perturbed is not None:
+        table.add_row("drafts made wrong", summary.perturbed.words())
     if summary.stop_reasons:
         table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
     for name, cell in (*_seal_rows(summary), *engine_rows(summary)):

@@ -16,7 +16,7 @@ from graph.nodes.update import join
 from graph.perturbation import Perturbation
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
-from graph.report.summary import Summary, arm_labels, summarise
+from graph.report.summary import Summary, arm_labels, iteration_table, summarise
 from graph.seed_tasks import app
 from graph.state import IterationState
 from memory.failures import DeduplicationResult
@@ -275,7 +275,13 @@ def test_perturbed_drafts_are_told_and_mostly_refused(tmp_path: Path) -> None:
     assert told.keys() == drafts.keys() == before.keys()
     assert all(drafts[key].reference != before[key].reference for key in drafts)
     assert len(evolution_of(run).admitted) < len(evolution_of(sound).admitted) / 2
-    assert summary_of(run).labels == ("scripted roles", "100 % of drafts perturbed")
+    summary = summary_of(run)
+    assert summary.labels == ("scripted roles", "100 % of drafts perturbed")
+    assert summary.perturbed is not None
+    assert sum(summary.perturbed.made.values()) == len(told)
+    assert sum(summary.perturbed.accepted.values()) == len(evolution_of(run).admitted)
+    assert summary.perturbed.words() in "".join(str(cell) for cell in iteration_table(summary).columns[1].cells)
+    assert summary_of(sound).perturbed is None
 
 
 def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) -> None:
@@ -288,7 +294,10 @@ def test_with_verification_off_what_was_perturbed_is_trained_on(tmp_path: Path) 
     results = [verify(task, ENVIRONMENT, known, held_out) for task in admitted(run)]
     assert sum(not result.accepted for result in results) > len(results) / 2
     assert all(result.reason not in ("sealed", "duplicate") for result in results)
-    assert summary_of(run).labels == ("scripted roles", "verification off", "100 % of drafts perturbed")
+    summary = summary_of(run)
+    assert summary.labels == ("scripted roles", "verification off", "100 % of drafts perturbed")
+    assert summary.perturbed is not None
+    assert sum(summary.perturbed.accepted.values()) == len(evolution.admitted)
 
 
 def test_the_tasks_that_a_run_begins_with_are_verified_and_sound_in_every_arm(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from support.made_run import CAR, ENGINE, ENVIRONMENT, FILES, first_tasks
 
 from environments.base import JsonValue, TaskSpec, ToolCall
 from environments.verification.verify import verify
-from graph.perturbation import Change, Perturbation, perturb, perturb_all
-from memory.records import Draft
+from graph.perturbation import Change, Perturbation, perturb, perturb_all, perturbed_of
+from memory.records import Draft, DraftVerification
 
 TASKS = {(task.classes[0], len(task.reference[0])): task for task in first_tasks()}
 
@@ -129,3 +129,30 @@ def test_verification_refuses_wrong_values_and_tools_and_cannot_see_what_is_left
     assert refused[Change.ARGUMENT] > 0.6 * tried[Change.ARGUMENT] > 0
     assert refused[Change.REPLACED] > 0.6 * tried[Change.REPLACED] > 0
     assert refused[Change.LEFT_OUT] < 0.6 * tried[Change.LEFT_OUT]
+
+
+def verified(number: int, reason: str | None) -> DraftVerification:
+    return DraftVerification(
+        draft_id=f"draft-{number:016x}", context_id="context", accepted=reason is None, reason=reason
+    )
+
+
+def test_changed_drafts_are_counted_by_change_and_by_what_verification_says() -> None:
+    changes = [
+        Perturbation(
+            draft_id=f"draft-{number:016x}",
+            context_id="context",
+            change=change,
+            where=(0, 0),
+            before=ENGINE[0],
+            after=None if change is Change.LEFT_OUT else ENGINE[1],
+        )
+        for number, change in enumerate([Change.LEFT_OUT, Change.ARGUMENT, Change.ARGUMENT, Change.LEFT_OUT])
+    ]
+    results = [verified(0, None), verified(1, "ungrounded_argument"), verified(3, "over_quota"), verified(9, None)]
+    found = perturbed_of(changes, results)
+    assert found is not None
+    assert found.made == {Change.ARGUMENT: 2, Change.LEFT_OUT: 2}
+    assert found.accepted == {Change.LEFT_OUT: 2}
+    assert found.words() == "2 of 4 accepted (argument 0 of 2, left_out 2 of 2)"
+    assert perturbed_of([], results) is None
