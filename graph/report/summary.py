@@ -154,8 +154,8 @@ class Summary(Record):
     the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``perturbed``:
     drafts that were made wrong on purpose, and those of them that verification accepted; None where none were.
     ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer;
-    None in summaries of earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled, with its work; None
-    for any other.
+    None in summaries of earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled,
+    with its work; None for any other.
     """
 
     iteration: int
