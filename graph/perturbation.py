@@ -109,17 +109,9 @@ def perturbed_of(changes: Iterable[Perturbation], verifications: Iterable[DraftV
     A changed draft without a verification result was not accepted.
     """
     kept = {one.draft_id for one in verifications if one.accepted or one.reason == Refusal.OVER_QUOTA}
-    made: Counter[Change] = Counter()
-    accepted: Counter[Change] = Counter()
-    for one in changes:
-        made[one.change] += 1
-        accepted[one.change] += one.draft_id in kept
-    if not made:
-        return None
-    return PerturbedDrafts(
-        made={change: made[change] for change in Change if made[change]},
-        accepted={change: accepted[change] for change in Change if accepted[change]},
-    )
+    made = Counter(one.change for one in changes)
+    accepted = Counter(one.change for one in changes if one.draft_id in kept)
+    return PerturbedDrafts(made=dict(sorted(made.items())), accepted=dict(sorted(accepted.items()))) if made else None
 
 
 def _with_another_value(call: ToolCall, tool: ToolSpec, values: Sequence[Scalar], rng: random.Random) -> ToolCall:
