@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from environments.appworld.engine.wall import SCRATCH
 from environments.appworld.installation import REPOSITORY, Installation
@@ -62,39 +63,47 @@ def _places(installation: Installation, roots: Sequence[Path]) -> tuple[Path, ..
     return (*_python(installation.python), *(REPOSITORY / name for name in PROGRAMS), *roots)
 
 
+class Missing(NamedTuple):
+    """Why there is no sandbox, in a few words, and what to do."""
+
+    reason: str
+    remedy: str = f"run `make appworld` as root, or install {PACKAGES} where user namespaces are allowed"
+
+
 def require(installation: Installation) -> None:
     """Raise InputError where the sandbox is missing."""
-    reason = missing(installation)
-    if reason is not None:
+    lack = missing(installation)
+    if lack is not None:
         raise InputError(
-            f"agents' code cannot be sandboxed here ({reason}): run `make appworld` as root, or install {PACKAGES} "
-            "where user namespaces are allowed, or set environment.options.trust_agent_code: true (--trust-agent-code) "
-            "if you trust the code that the agent writes with this user's files, processes and network"
+            f"agents' code cannot be sandboxed here ({lack.reason}): {lack.remedy}, or set "
+            "environment.options.trust_agent_code: true (--trust-agent-code) if you trust the code that the agent "
+            "writes with this user's files, processes and network"
         )
 
 
 @cache
-def missing(installation: Installation) -> str | None:
-    """Return why agents' code cannot be sandboxed on this machine, in a few words; None where it can.
+def missing(installation: Installation) -> Missing | None:
+    """Return why agents' code cannot be sandboxed on this machine; None where it can.
 
     It is tested once per process: a process starts in the sandbox and isolates a child.
     """
     if sys.platform != "linux":
-        return f"it needs Linux, this is {sys.platform}"
+        return Missing(f"it needs Linux, this is {sys.platform}", "use a Linux machine")
     if shutil.which(BUBBLEWRAP) is None:
-        return f"{BUBBLEWRAP} is not installed"
+        return Missing(f"{BUBBLEWRAP} is not installed")
     roots = (installation.blind, installation.full)
     command = sandboxed(installation, roots, ["-m", "environments.appworld.engine.wall", *map(str, roots)])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        return Missing(str(error))
     said = done.stderr.strip().splitlines()
     if done.returncode != 0:
-        return said[-1] if said else f"{BUBBLEWRAP} ended with {done.returncode}"
+        return Missing(said[-1] if said else f"{BUBBLEWRAP} ended with {done.returncode}")
     hidden = next((place for place in _places(installation, roots) if place.is_relative_to(SCRATCH)), None)
     if hidden is not None:
-        return f"{hidden} is below {SCRATCH}, which the code gets as a folder of its own: move the checkout elsewhere"
+        reason = f"{hidden} is below {SCRATCH}, which the code gets as a folder of its own"
+        return Missing(reason, "move the checkout elsewhere")
     return None
 
 

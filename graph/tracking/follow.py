@@ -90,7 +90,7 @@ class Tracking:
     """Sends a run to its trackers from a thread of its own, whenever ``wake`` is called.
 
     ``say`` gets one line for each tracker that opens, and one for each that fails; a tracker that failed gets nothing
-    more in this process. ``shown``: rollouts are sent too.
+    more in this process. ``shown``: rollouts are sent too. Raises InputError for a damaged record of what was sent.
     """
 
     def __init__(
@@ -112,8 +112,9 @@ class Tracking:
         self._news = threading.Event()
         self._over = False
         self._busy = ""
-        self._thread = threading.Thread(target=self._follow, name="trackers", daemon=True)
         if self._names:
+            record = self._record()  # not in the thread: the write would meet the removal of a run that is unmade
+            self._thread = threading.Thread(target=self._follow, args=(record,), name="trackers", daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
@@ -139,8 +140,7 @@ class Tracking:
         with suppress(OSError):
             self._run.root.rmdir()
 
-    def _follow(self) -> None:
-        record = self._record()
+    def _follow(self, record: TrackingRecord) -> None:
         feeds: list[_Feed] = []
         for name in self._names:
             with self._reported(name):
@@ -176,7 +176,7 @@ class Tracking:
         if path.exists():
             return read_json(path, TrackingRecord)
         record = TrackingRecord(id=uuid.uuid4().hex[:8])
-        write_json(path, record)  # not read back: a run that is unmade loses it at once
+        write_json(path, record)
         return record
 
     @contextmanager

@@ -288,7 +288,7 @@ def test_a_replay_from_memory_is_the_replay_in_a_world(environment: AppWorldEnvi
     assert replay(with_memory, task) == fresh
 
 
-@pytest.mark.appworld
+@pytest.mark.usefixtures("installation")
 def test_a_world_that_is_killed_while_it_is_kept_costs_no_episode() -> None:
     with_memory = AppWorldEnvironment().recorded()
     task = completing_task(with_memory)

@@ -37,7 +37,7 @@ def test_here_the_wall_works_and_is_tried_once(installation: Installation, monke
 @pytest.mark.usefixtures("nowhere")
 def test_without_bubblewrap_it_says_what_to_do(installation: Installation) -> None:
     for opened in (lambda: AppWorldEngine(installation), lambda: open_named("appworld")):
-        with pytest.raises(InputError, match=r"\(no-such-program is not installed\): .*trust_agent_code: true"):
+        with pytest.raises(InputError, match=r"\(no-such-program is not installed\): run .*trust_agent_code: true"):
             opened()
 
 
@@ -49,7 +49,10 @@ def test_where_namespaces_are_forbidden_it_says_what_failed(
     refusing.chmod(0o755)
     monkeypatch.setattr(sandbox, "BUBBLEWRAP", str(refusing))
     sandbox.missing.cache_clear()
-    assert missing(installation) == "bwrap: No permissions to create new namespace"
+    lack = missing(installation)
+    assert lack is not None
+    assert lack.reason == "bwrap: No permissions to create new namespace"
+    assert "install bubblewrap" in lack.remedy
     sandbox.missing.cache_clear()
 
 
@@ -66,8 +69,7 @@ def test_a_world_below_the_scratch_folder_is_refused_before_an_episode_misses_it
     """The wall gives code a folder of its own there, behind which the world's files are gone."""
     sandbox.missing.cache_clear()
     monkeypatch.setattr(sandbox, "SCRATCH", str(installation.world.parent))
-    assert str(missing(installation)).endswith("as a folder of its own: move the checkout elsewhere")
-    with pytest.raises(InputError, match=r"agents' code cannot be sandboxed here .* is below"):
+    with pytest.raises(InputError, match=r"sandboxed here \(.* is below .*\): move the checkout elsewhere, or set env"):
         sandbox.require(installation)
     sandbox.missing.cache_clear()
 

@@ -231,6 +231,15 @@ def test_a_run_that_is_unmade_leaves_no_file_of_a_tracker(run: RunDirectory) -> 
     assert not run.root.exists()
 
 
+def test_a_damaged_record_of_what_was_sent_is_named_before_anything_is_sent(run: RunDirectory) -> None:
+    run.tracking_path.write_text('{"id": ')
+    with (
+        pytest.raises(InputError, match=rf"^{run.tracking_path}: "),
+        follow_run(run, settings_of(run, "training.report_to=tensorboard"), pytest.fail),
+    ):
+        pytest.fail("it began")
+
+
 @pytest.mark.parametrize("adapter", [Kept, *trackers._OPEN.values()])
 @pytest.mark.parametrize("method", ["numbers", "rollouts", "close"])
 def test_every_tracker_takes_what_it_is_sent(adapter: type, method: str) -> None:
