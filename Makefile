@@ -52,7 +52,7 @@ wall:
 $(APPWORLD)/.installed: environments/appworld/requirements.txt
 	$(PYTHON) -m venv $(APPWORLD)
 	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install -r environments/appworld/requirements.txt
-	APPWORLD_CACHE=$(abspath .appworld/cache) $(APPWORLD)/bin/appworld install
+	APPWORLD_CACHE="$(CURDIR)/.appworld/cache" $(APPWORLD)/bin/appworld install
 	@touch $@
 
 vllm: $(VLLM)/.installed-$(VLLM_FOR)  ## install vLLM in .venvs/vllm (VLLM_FOR=gpu or cpu; detected if not given)

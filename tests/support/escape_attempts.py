@@ -159,6 +159,12 @@ def asked(name, *arguments):
     ctypes.set_errno(0)
     done = libc.syscall(pyseccomp.resolve_syscall(pyseccomp.system_arch(), name), *arguments)
     return done, ctypes.get_errno()
+def listed(folder):
+    # Below /home or /var there may be a checkout's own folders, and nothing else.
+    shown = ('{repository}/environments', '{site}', '{blind}', '{interpreter}')
+    other = [name for name in os.listdir(folder) if not any(one.startswith(f'{folder}/{name}/') for one in shown)]
+    if other:
+        won(other)
 """
 
 _READ = {
@@ -197,7 +203,7 @@ _READ = {
         )
     },
     **{
-        f"list {path}": f"won(os.listdir('{path}'))"
+        f"list {path}": f"listed('{path}')"
         for path in (
             "{full}",
             "{repository}/training",
@@ -400,3 +406,7 @@ def lost_python_attempts() -> dict[str, str]:
     }
     own = {**_READ, **_WRITE, **_START, **_SIGNAL, **_REACH, **refused}
     return {name: _PRELUDE + code for name, code in own.items()}
+
+
+LISTING_OF_USR = _PRELUDE + "listed('/usr')"
+"""An attempt that is not refused: what the others tell if they succeed."""

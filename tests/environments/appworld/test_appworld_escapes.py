@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.escape_attempts import ATTEMPTS, ESCAPED, lost_python_attempts
+from support.escape_attempts import ATTEMPTS, ESCAPED, LISTING_OF_USR, lost_python_attempts
 from support.solutions import answer, solve
 
 from environments.appworld import client, sandbox
@@ -60,7 +60,8 @@ class Outside:
         truth = full / "data" / "tasks" / SECRET / "ground_truth" / "answer.json"
         assert truth.is_file()
         places = {"answer": truth, "full": full, "blind": blind, "outside": self.outside, "secret": self.secret}
-        places |= {"site": site, "repository": REPOSITORY, "socket": self.socket}
+        interpreter = self.installation.python.resolve().parent.parent
+        places |= {"site": site, "interpreter": interpreter, "repository": REPOSITORY, "socket": self.socket}
         values = {"pid": self.process.pid, "port": self.port, "abstract": self.abstract, "other": other}
         for name, value in {**places, **values}.items():
             code = code.replace("{" + name + "}", str(value))
@@ -168,7 +169,7 @@ def test_no_attempt_escapes(name: str, besieged: World, engine: AppWorldEngine, 
     assert world.state() == start
 
 
-def test_lost_python_is_lost_indeed(lost: Lost) -> None:
+def test_lost_python_is_lost_indeed(lost: Lost, outside: Outside) -> None:
     """What attempts are told to fail at would be told if it worked."""
     seen = lost.output(
         "import os, appworld\nprint('ESC' + 'APED', os.getpid(), os.getuid(), os.listdir('/proc'), os.getcwd())"
@@ -176,6 +177,9 @@ def test_lost_python_is_lost_indeed(lost: Lost) -> None:
     assert seen == f"{ESCAPED} 1 65534 [] /tmp\n"
     assert lost.output("open('mine', 'w').write('x')\nprint(open('mine').read())") == "x\n"
     assert "Uid:" not in lost.output("print(open('/proc/self/status').read())")
+    told = lost.output(outside.filled(LISTING_OF_USR))
+    assert told.startswith(ESCAPED)
+    assert "'bin'" in told
 
 
 @pytest.mark.parametrize("name", LOST)
