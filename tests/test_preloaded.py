@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -89,3 +90,33 @@ def test_a_command_that_is_killed_as_it_begins_leaves_nothing_open() -> None:
             time.sleep(wait * 0.008)
             process.kill()
             process.communicate(timeout=60)  # ends when nobody can write any more
+
+
+@pytest.mark.parametrize("sent", [b"", (9).to_bytes(4, "big"), (9).to_bytes(4, "big") + b"{"])
+def test_a_command_that_is_killed_before_it_said_all_is_the_only_one_that_ends(sent: bytes) -> None:
+    with preloaded_process("yaml") as address, through(address):
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.connect(address)
+            killed.sendall(sent)
+        with start("import sys; print('yaml' in sys.modules)") as process:
+            assert process.communicate(timeout=60)[0] == "True\n"
+
+
+def test_a_process_that_ended_keeps_no_command_waiting_and_is_told() -> None:
+    before = set(psutil.Process().children())
+
+    def kill_and_start() -> None:
+        with preloaded_process("yaml") as address, through(address):
+            (process,) = set(psutil.Process().children()) - before
+            process.kill()
+            while process.status() != psutil.STATUS_ZOMBIE:  # not waited for: its status is its starter's to read
+                time.sleep(0.01)
+            with start("print('here')", stderr=subprocess.PIPE) as command:
+                answers.append(command.communicate(timeout=60))
+
+    answers: list[tuple[str, str]] = []
+    with pytest.raises(RuntimeError, match="ended with -9"):
+        kill_and_start()
+    ((out, err),) = answers
+    assert out == "here\n"
+    assert "ConnectionRefusedError" in err

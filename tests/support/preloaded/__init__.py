@@ -38,11 +38,14 @@ def preloaded_process(*packages: str) -> Iterator[str]:
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], process_group=0, env=environment
         ) as process:
+            listening.close()  # the process's alone: where it ended, whoever connects is refused and does not wait
             try:
                 yield address
             finally:
                 assert process.stdin is not None
                 process.stdin.close()
+        if process.returncode:
+            raise RuntimeError(f"the preloaded process ended with {process.returncode}: see its message above")
 
 
 @contextmanager

@@ -67,19 +67,24 @@ def import_packages() -> None:
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a command, and the files that it has open as descriptors of this process."""
+    """Return a command, and the files that it has open as descriptors of this process.
+
+    Raises ConnectionError where who sent it was killed: after it connected, or on the way.
+    """
     size, rights, *_ = connection.recvmsg(4, socket.CMSG_SPACE(250 * WIDTH))
     files = array.array("i")
     for _, _, data in rights:
         files.frombytes(data[: len(data) - len(data) % WIDTH])
     length, message = int.from_bytes(size, "big"), b""
-    while len(message) < length:
+    while size and len(message) < length:
         part = connection.recv(length - len(message))
         if not part:
-            for file in files:
-                os.close(file)
-            raise ConnectionError("a command broke off")
+            break
         message += part
+    if not size or len(message) < length:
+        for file in files:
+            os.close(file)
+        raise ConnectionError("a command broke off")
     return json.loads(message), list(files)
 
 
