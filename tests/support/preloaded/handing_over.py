@@ -31,7 +31,10 @@ def plain(argv: Sequence[str]) -> list[str]:
 
 
 def hand_over(address: str) -> None:
-    """Run the command in a fork of the preloaded process and end as it ends; return if that process refuses it."""
+    """Run the command in a fork of the preloaded process and end as it ends; return if that process refuses it.
+
+    It ends with 1 where that process ends before the command does.
+    """
     import array
     import json
     import resource
@@ -62,7 +65,11 @@ def hand_over(address: str) -> None:
             return
         for name in FORWARDED:
             signal.signal(getattr(signal, name), lambda number, _: os.kill(child, number))
-        status = int(answers.readline())
+        told = answers.readline()
+        if not told:  # begun there: it must not run here, too
+            sys.stderr.write(f"the preloaded process ended while it ran {command['argv']}\n")
+            os._exit(1)
+        status = int(told)
     if os.WIFSIGNALED(status):
         end = os.WTERMSIG(status)
         if end != signal.SIGKILL:
