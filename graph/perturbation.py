@@ -103,7 +103,7 @@ def perturb_all(
     return tuple(draft for draft, _ in changed), [record for _, record in changed if record is not None]
 
 
-def perturbed_of(changes: Iterable[Perturbation], verifications: Iterable[DraftVerification]) -> PerturbedDrafts | None:
+def perturbed_of(changes: Sequence[Perturbation], verifications: Iterable[DraftVerification]) -> PerturbedDrafts | None:
     """Return how many of the changed drafts were accepted; None where none was changed.
 
     A changed draft without a verification result was not accepted.

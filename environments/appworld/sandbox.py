@@ -64,7 +64,7 @@ def _places(installation: Installation, roots: Sequence[Path]) -> tuple[Path, ..
 
 
 class Missing(NamedTuple):
-    """Why there is no sandbox, in a few words, and what to do."""
+    """The reason why there is no sandbox, in a few words, and the remedy."""
 
     reason: str
     remedy: str = f"run `make appworld` as root, or install {PACKAGES} where user namespaces are allowed"

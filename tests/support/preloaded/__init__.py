@@ -38,7 +38,7 @@ def preloaded_process(*packages: str) -> Iterator[str]:
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], process_group=0, env=environment
         ) as process:
-            listening.close()  # the process's alone: where it ended, whoever connects is refused and does not wait
+            listening.close()  # only the process listens: after its end a connection is refused, it does not wait
             try:
                 yield address
             finally:

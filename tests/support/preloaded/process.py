@@ -76,12 +76,12 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     for _, _, data in rights:
         files.frombytes(data[: len(data) - len(data) % WIDTH])
     length, message = int.from_bytes(size, "big"), b""
-    while size and len(message) < length:
+    while len(message) < length:
         part = connection.recv(length - len(message))
         if not part:
             break
         message += part
-    if not size or len(message) < length:
+    if not message or len(message) < length:
         for file in files:
             os.close(file)
         raise ConnectionError("a command broke off")
