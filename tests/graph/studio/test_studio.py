@@ -5,6 +5,7 @@ Read from the top this is the tour of docs/studio.md, as Studio's page would cal
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -12,11 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
 from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from benchmarks.studio_server import serving
 from environments.base import InputError
@@ -127,6 +132,38 @@ def test_threads_of_the_command_line_are_listed_by_name_with_states_and_history(
     history = client.threads.get_history(thread_id(0))
     assert history[0]["next"] == []
     assert {"extract"} <= {node for one in history for node in one["next"]}
+
+
+def test_another_page_starts_nothing_and_studios_page_is_answered(served: Served) -> None:
+    """What is refused, header by header, is in test_access.py: here the server's own middleware is around it."""
+    run, client = served
+    untouched, address = records(run.root), client.http.client.base_url
+    studio, evil = {"Origin": "https://smith.langchain.com"}, {"Origin": "https://evil.example"}
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Private-Network": "true"}
+    call = {"assistant_id": "iteration", "input": {"iteration": 0}}
+    plain = {"Content-Type": "text/plain"}  # for which a browser does not ask before
+    with httpx.Client(base_url=address) as browser:
+        for headers in (evil, {"Host": f"evil.example:{address.port}"}, {"Sec-Fetch-Site": "cross-site"}):
+            for path in ("/threads/search", f"/threads/{thread_id(0)}/runs/wait", "/mcp/", "/"):
+                refused = browser.post(path, content=json.dumps(call), headers=headers | plain)
+                assert (refused.status_code, refused.text[: len(next(iter(headers)))]) == (403, next(iter(headers)))
+            for path in ("/ok", "/info", "/docs", "/openapi.json"):
+                assert browser.get(path, headers=headers).status_code == 403
+        refused = browser.options("/threads", headers=evil | asks)
+        assert (refused.status_code, [*refused.headers]) == (403, ["date", "server", "content-length", "content-type"])
+        allowed = browser.options("/threads", headers=studio | asks)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == studio["Origin"]
+        assert allowed.headers["access-control-allow-private-network"] == "true"
+        listed = browser.post("/threads/search", json={}, headers=studio | {"Sec-Fetch-Site": "cross-site"})
+        assert {one["thread_id"] for one in listed.json()} == {one["thread_id"] for one in client.threads.search()}
+        assert listed.headers["access-control-allow-origin"] == studio["Origin"]
+    socket = f"ws://{address.host}:{address.port}/threads/{thread_id(0)}/stream/events"
+    with pytest.raises(InvalidStatus, match="HTTP 403"), connect(socket, origin=Origin(evil["Origin"])):
+        pass
+    with connect(socket, origin=Origin(studio["Origin"])):
+        pass
+    assert records(run.root) == untouched
 
 
 def test_the_loop_does_the_next_iteration_as_the_command_would(served: Served) -> None:
