@@ -202,6 +202,15 @@ def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> 
         "seed",
         "run.lock.pid",
     }
+    paused = str(client.threads.create(graph_id="seed")["thread_id"])
+    client.runs.wait(paused, "seed", input={"start_states": 1}, context={"pause": "verify"}, raise_error=True)
+    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
+    edits = {next(iter(waits["value"]["records"])): {"turns": ["do it"]}}
+    client.runs.wait(paused, "seed", command={"resume": edits}, raise_error=True)
+    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
+    assert waits["value"]["refused"] == 'edits: unguided exploration takes none: answer with "" to go on'
+    client.runs.wait(paused, "seed", command={"resume": ""}, raise_error=True)
+    assert len(newest_state(client, paused)["finished"]) == 1
     with pytest.raises(Exception, match="start_states: 0 is not a number of start states: give one from 1 to"):
         client.runs.wait(thread, "seed", input={"start_states": 0}, raise_error=True)
 
@@ -364,6 +373,34 @@ def test_an_edited_draft_changes_its_result(newest: Served) -> None:
     verification = verifications_in(copy_of(run, thread, 2))[draft.id]
     assert (verification.accepted, verification.reason) == (False, "unknown_tool")
     assert "refused: 1 unknown_tool" in " ".join(newest_state(client, thread)["branches"])
+    assert records(run.root) == untouched
+
+
+def test_the_answer_to_a_pause_edits_drafts_whose_results_the_state_shows(newest: Served) -> None:
+    run, client = newest
+    untouched = records(run.root)
+    thread = begun(client, context={"pause": "verify"})
+
+    def waits() -> dict[str, Any]:
+        tasks = client.threads.get_state(thread, subgraphs=True)["tasks"]
+        return {one["id"]: one["value"] for task in tasks for one in task["interrupts"]}
+
+    shown = waits()
+    client.runs.wait(thread, "iteration", command={"resume": dict.fromkeys(shown, "please do the thing")})
+    told = "edits: 'please do the thing' is not a mapping of ids to changed fields, as {ID: {FIELD: VALUE}}"
+    assert [one["refused"] for one in waits().values()] == [told] * len(shown)
+    edits = [
+        {name: {"turns": ["do it"] * len(one["turns"])} for name, one in v["records"].items()} for v in shown.values()
+    ]
+    answers = dict(zip(waits(), edits, strict=True))
+    client.runs.wait(thread, "iteration", command={"resume": answers}, context={"pause": "verify"}, raise_error=True)
+    copy = copy_of(run, thread, 2)
+    assert {turn for one in drafts_in(copy) for turn in one.turns} == {"do it"}
+    accepted = sum(one.accepted for one in verifications_in(copy).values())
+    assert accepted < sum(one.accepted for one in verifications_in(run).values())
+    told, first, *_ = newest_state(client, thread)["digest"]["edits"]
+    assert told == f"{accepted} of {len(drafts_in(copy))} drafts accepted"
+    assert first.startswith("'do it': ")
     assert records(run.root) == untouched
 
 
