@@ -32,7 +32,7 @@ from agents.spending import read_requests
 from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import served_runs, studio_run
-from graph.digests import of_verify
+from graph.digests import Digest, of_verify
 from graph.records import Fork
 from graph.resumption import WRITTEN_AT_THE_END, as_recorded, is_done, taken_from_the_state
 from graph.state import NEWEST, BranchState, ExplorationState, IterationState, IterationUpdate, RunContext
@@ -107,8 +107,8 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
             copy = "" if run == base else run.root.name
             call.arguments["runtime"] = runtime.override(context=dataclasses.replace(services, copy=copy))
             update = await node(*call.args, **call.kwargs)
-            if isinstance(state, IterationState) and node.__name__ == "update" and state.edits:
-                cast("IterationUpdate", update)["digest"]["edits"] = await asyncio.to_thread(_of_edits, run, state)
+            if isinstance(state, IterationState) and node.__name__ == "update":
+                cast("IterationUpdate", update)["digest"] |= await asyncio.to_thread(_of_edits, run, state)
             return update
 
     return resolved
@@ -150,12 +150,14 @@ def _edits_of(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return read_json(run.fork_path, Fork).edits if run.fork_path.exists() else {}
 
 
-def _of_edits(run: RunDirectory, state: IterationState) -> list[str]:
-    """Return the verification result of each edited draft, a line each."""
+def _of_edits(run: RunDirectory, state: IterationState) -> Digest:
+    """Return the verification result of each edited draft, a line each; nothing where none was edited."""
+    if not state.edits:
+        return {}
     folder = run.iteration(state.iteration)
     drafts = [one for one in read_jsonl(folder.drafts, Draft) if one.id in state.edits]
     results = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
-    return of_verify(drafts, [results[one.id] for one in drafts]) if drafts else []
+    return {"edits": of_verify(drafts, [results[one.id] for one in drafts])} if drafts else {}
 
 
 def _pause(context: RunContext | None) -> str:

@@ -457,6 +457,31 @@ def test_the_answer_to_a_pause_edits_a_context_in_a_copy_of_a_finished_run(finis
     assert accepted_in(fork) > 0
 
 
+def test_a_draft_of_an_edited_context_is_edited_in_a_copy_of_its_copy(finished: RunDirectory) -> None:
+    context_of, edits = contexts_in(finished)[0], {}
+
+    async def answer(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        paused = context.model_copy(update={"pause": "verify"})
+        await graph.ainvoke({}, config, context=context, interrupt_before=["dispatch"])
+        await graph.aupdate_state(config, {"edits": {context_of.id: {"explore": ["pwd"]}}})
+        await graph.ainvoke(None, config, context=paused)
+        shown = await waiting(graph, config)
+        weakness = RunDirectory.open(finished.root.with_name("run@mine.2")).iteration(0).branch(context_of.id)
+        draft = read_jsonl(weakness.drafts, Draft)[0]
+        (name,) = (name for name, one in shown.items() if draft.id in one["records"])
+        edits.update({context_of.id: {"explore": ["pwd"]}, draft.id: {"turns": ["do it"] * len(draft.turns)}})
+        answers = dict.fromkeys(shown, "") | {name: {draft.id: edits[draft.id]}}
+        await graph.ainvoke(Command(resume=answers), config, context=paused)
+        assert (await graph.aget_state(config)).next == ()
+
+    in_studio(finished, "mine", answer)
+    fork = RunDirectory.open(finished.root.with_name("run@mine.3"))
+    assert read_json(fork.fork_path, Fork).edits == edits
+    (edited,) = (one for one in contexts_in(fork) if one.id == context_of.id)
+    assert edited.explore == ("pwd",)
+    assert [one.turns[0] for one in drafts_in(fork) if one.id in edits] == ["do it"]
+
+
 WRONG_ANSWERS = [
     ("please do the thing", "edits: 'please do the thing' is not a mapping of ids to changed fields"),
     (True, "edits: True is not a mapping of ids"),
