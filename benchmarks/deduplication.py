@@ -87,7 +87,7 @@ def _folder(size: int, cache: Path) -> Path:
     text = "\n".join(embedded_text(one) for one in ends)
     if mark.exists() and mark.read_text() == text:
         with FailureMemory(folder, MemorySettings()) as memory:
-            if memory.holds([one.id for one in ends]):
+            if memory.ids.issuperset(one.id for one in ends):
                 return folder
     shutil.rmtree(folder, ignore_errors=True)
     with FailureMemory(folder, MemorySettings()) as memory:

@@ -7,16 +7,32 @@ for people: no node reads them. Fields that join updates are lists, not tuples: 
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from graph.digests import Digest, ended, joined
 
 Ids = SkipValidation[tuple[str, ...]]
-Edits = SkipValidation[dict[str, Any]]
 NEWEST = -1
 """Given as the number of an iteration: the newest one whose round of training is done."""
+
+
+def edited(old: object, new: object) -> object:
+    """Return the edits after a write: those of people and nodes, a dict, replace them; those of branches, a list, join.
+
+    Branches end at the same time. LangGraph calls this with what people may have edited, so it takes every value.
+    """
+    if not isinstance(new, list) or not all(isinstance(one, dict) for one in (old, *new)):
+        return new
+    edits: dict[object, object] = dict(cast("dict[object, object]", old))
+    for name, fields in (pair for one in new for pair in one.items()):
+        former = edits.get(name)
+        edits[name] = {**former, **fields} if isinstance(former, dict) and isinstance(fields, dict) else fields
+    return edits
+
+
+Edits = Annotated[SkipValidation[dict[str, Any]], edited]
 
 
 class RunContext(BaseModel):
@@ -33,8 +49,8 @@ class RunContext(BaseModel):
     )
     pause: SkipValidation[Literal["", "explore", "abstract", "verify"]] = Field(
         "",
-        description="stop every branch before this step, so that its state and files can be read and edited; run the "
-        "thread again with an empty value to go on",
+        description="stop every branch before this step, so that its records can be read, and edited in the answer; "
+        "run the thread again with an empty value to go on",
     )
 
 
@@ -54,8 +70,8 @@ class IterationState(BaseModel):
     """One iteration: its number, what each node did in a few lines, then the ids that each node found.
 
     ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. ``again`` and
-    ``edits`` are set by people only, in forks. ``graph.studio.forks`` refuses wrong values before a node runs: a schema
-    that refused them would make their thread unreadable, too.
+    ``edits`` are set by people only, in forks and in answers to branches that wait. ``graph.studio.forks`` refuses
+    wrong values before a node runs: a schema that refused them would make their thread unreadable, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -87,6 +103,7 @@ class SeedState(BaseModel):
     contexts: tuple[str, ...] = Field((), description="ids of the unguided contexts to explore")
     finished: Annotated[list[str], operator.add] = Field([], description="contexts whose branch finished")
     failed: Annotated[list[str], operator.add] = Field([], description="contexts whose branch failed")
+    edits: Edits = Field({}, description="none: only branches of an iteration are edited")
 
 
 class ExplorationInput(BaseModel):
@@ -110,6 +127,7 @@ class ExplorationState(BaseModel):
     contexts: Ids = Field((), description="ids of the unguided contexts")
     finished: Annotated[list[str], operator.add] = Field([], description="contexts whose branch finished")
     failed: Annotated[list[str], operator.add] = Field([], description="contexts whose branch failed")
+    edits: Edits = Field({}, description="none: only branches of an iteration are edited")
 
 
 class BranchState(BaseModel):
@@ -126,13 +144,15 @@ class BranchState(BaseModel):
     keep: bool = Field(False, description="take what an earlier branch left in the folder, in a copy with edits")
     branches: list[str] = Field([], description="the whole branch on one line, once it ended")
     finished: list[str] = []
+    edits: list[dict[str, Any]] = Field([], description="changed fields by id, from the answer to a pause")
 
 
 class BranchEnd(BaseModel):
-    """The output of a branch for the graph around it."""
+    """The output of a branch for the graph around it: that it finished, or the edits that it is to begin again with."""
 
     branches: list[str] = []
     finished: list[str] = []
+    edits: list[dict[str, Any]] = []
 
 
 class IterationUpdate(TypedDict, total=False):
@@ -154,3 +174,4 @@ class BranchUpdate(TypedDict, total=False):
     branches: list[str]
     finished: list[str]
     failed: list[str]
+    edits: list[dict[str, Any]]

@@ -41,6 +41,7 @@ __all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"
 _DATABASE = "chroma.sqlite3"
 _LOCK = "owner.lock"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
+_SAME = 1e-5  # a number of a vector; a model's differ by less with the texts that it embeds at a time
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -74,8 +75,8 @@ class FailureMemory:
     later, or whose exploration admitted nothing, is therefore new again.
 
     Chroma indexes, the JSON lines of the run remember: any index can be deleted. Opening sets one aside that cannot be
-    read, with a warning, and deletes the collections of another embedder or of an earlier version. ``holds`` then
-    reports what is missing, and the caller restores it from the JSON lines with ``rebuild``.
+    read, with a warning, and deletes the collections of another embedder or of an earlier version. ``agrees`` compares
+    the index with the JSON lines, and the caller restores it from them with ``rebuild``.
 
     One process owns the folder at a time. Raises InputError if the folder is in use or the embedder is missing.
     """
@@ -85,8 +86,10 @@ class FailureMemory:
 
         from memory.embedding import open_embedder
 
+        self._folder = folder
         self._settings = settings
         self._embedder = open_embedder(settings)
+        self._found: dict[tuple[str, int], list[tuple[str, Vector]]] = {}
         if folder.exists() and not folder.is_dir():
             _set_aside(folder, [folder], "it is not a folder")
         with ExitStack() as opening:
@@ -120,10 +123,41 @@ class FailureMemory:
         """The id of every remembered context; this reads the whole index."""
         return frozenset(self._contexts.get(include=[])["ids"])
 
-    def holds(self, ids: Sequence[str]) -> bool:
-        """Return whether all of these contexts are remembered. If those of the records are not: ``rebuild``."""
-        batches = self._batches(sorted(set(ids)))
-        return all(len(self._contexts.get(ids=list(batch), include=[])["ids"]) == len(batch) for batch in batches)
+    def agrees(
+        self,
+        explored: Sequence[FailureContext],
+        admitted: Mapping[str, int],
+        contexts: Sequence[FailureContext],
+        iteration: int,
+    ) -> bool:
+        """Return whether the index says the same as the records about all that ``compare`` would look at.
+
+        ``explored`` and ``admitted`` are what the records say, as in ``rebuild``: contexts of earlier iterations than
+        ``iteration``, at least those that are young enough to be eligible; ``contexts`` and ``iteration`` are what is
+        to be compared. Which ids the index returns depends on its signatures, iterations and numbers of admitted tasks;
+        the vectors are made again, for the signatures of ``contexts`` alone. If the two differ: ``rebuild``.
+        """
+        oldest = iteration - self._settings.recur_after
+        expected: dict[str, dict[str, FailureContext]] = {}
+        for one in explored:
+            if one.iteration is not None and oldest < one.iteration < iteration and admitted.get(one.id, 0) > 0:
+                expected.setdefault(one.signature(), {})[one.id] = one
+        if self._ids(iteration) != {name for of_signature in expected.values() for name in of_signature}:
+            return False
+        return all(
+            self._holds(expected.get(signature, {}), self._eligible(signature, iteration))
+            for signature in sorted({one.signature() for one in contexts})
+        )
+
+    def _holds(self, expected: Mapping[str, FailureContext], found: Sequence[tuple[str, Vector]]) -> bool:
+        vectors = dict(found)
+        if vectors.keys() != expected.keys():
+            return False
+        if not expected:
+            return True
+        made = self._embedder.function([embedded_text(one) for one in expected.values()])
+        rows = np.array([vectors[name] for name in expected], dtype=np.float32)
+        return bool(np.allclose(rows, np.array(made, dtype=np.float32), rtol=0, atol=_SAME))
 
     def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
         """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
@@ -141,7 +175,7 @@ class FailureMemory:
         for context, vector in zip(ordered, cast(list[Vector], vectors), strict=True):
             signature = context.signature()
             if signature not in eligible:
-                eligible[signature] = self._eligible(signature, iteration)
+                eligible[signature] = [*self._eligible(signature, iteration)]
             result = self._compared(context.id, vector, eligible[signature])
             if result.status == "new":
                 eligible[signature].append((context.id, vector))
@@ -163,12 +197,19 @@ class FailureMemory:
     def rebuild(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
         """Replace the index by one made from the records: every context that was explored, of all iterations.
 
-        The memory compares afterwards as if each iteration had been remembered when it happened. Raises ValueError for
-        a context without an iteration: those of unguided exploration are not remembered.
+        The memory compares afterwards as if each iteration had been remembered when it happened. An index that held
+        anything is replaced with a warning. Raises ValueError for a context without an iteration: those of unguided
+        exploration are not remembered.
         """
         for context in contexts:
             if context.iteration is None:
                 raise ValueError(f"context {context.id} has no iteration: unguided exploration is not remembered")
+        if self._contexts.count():
+            print(
+                f"warning: {self._folder} differs from the records of the run: it is rebuilt from them",
+                file=sys.stderr,
+                flush=True,
+            )
         self._client.delete_collection(self._contexts.name)
         self._open_collection()
         self._write(contexts, admitted)
@@ -198,18 +239,25 @@ class FailureMemory:
 
     def _eligible(self, signature: str, iteration: int) -> list[tuple[str, Vector]]:
         """Return id and vector of each remembered context that can make one of this signature known."""
-        conditions: list[Any] = [
-            {"signature": signature},
+        if (signature, iteration) not in self._found:
+            # No metadata: Chroma reads it by one SQL variable per record, and fails above 32,766 of them.
+            found = self._contexts.get(
+                where={"$and": [{"signature": signature}, *self._young(iteration)]}, include=["embeddings"]
+            )
+            rows = zip(found["ids"], cast(Any, found["embeddings"]), strict=True)
+            self._found[signature, iteration] = list(rows)
+        return self._found[signature, iteration]
+
+    def _ids(self, iteration: int) -> set[str]:
+        """Return the id of each remembered context that can make one known, of any signature."""
+        return set(self._contexts.get(where={"$and": self._young(iteration)}, include=[])["ids"])
+
+    def _young(self, iteration: int) -> list[Any]:
+        return [
             {"iteration": {"$gt": iteration - self._settings.recur_after}},
             {"iteration": {"$lt": iteration}},
             {"admitted": {"$gt": 0}},
         ]
-        found = self._contexts.get(
-            where={"$and": conditions},
-            # No metadata: Chroma reads it by one SQL variable per record, and fails above 32,766 of them.
-            include=["embeddings"],
-        )
-        return list(zip(found["ids"], cast(Any, found["embeddings"]), strict=True))
 
     def _compared(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> DeduplicationResult:
         if not eligible:
@@ -226,6 +274,7 @@ class FailureMemory:
         )
 
     def _write(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
+        self._found.clear()
         for batch in self._batches(sorted(contexts, key=lambda context: context.id)):
             self._contexts.upsert(
                 ids=[context.id for context in batch],
@@ -251,7 +300,7 @@ def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMem
     """Open the memory in ``folder``, pass it to ``use``, close it, and return the result of ``use``.
 
     If the index turns out to be damaged during ``use``, it is set aside, with a warning, and ``use`` is called again
-    with an empty one: it has to check whether the memory holds what it needs. Raises like ``FailureMemory``.
+    with an empty one: it has to check whether the memory ``agrees`` with the records. Raises like ``FailureMemory``.
     """
     from chromadb.errors import ChromaError
 

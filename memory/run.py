@@ -126,7 +126,7 @@ class RunDirectory(Folder):
         "Chroma's files",
         written_by=("graph.nodes.update",),
         read_by=("graph.nodes.deduplicate",),
-        meaning="The failure memory's index, rebuilt from the records when it is missing.",
+        meaning="The failure memory's index, rebuilt from the records when it is missing or differs.",
     )
     policy_path = RunFile(
         "policy/",

@@ -50,12 +50,12 @@ def _compared(
         return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
     compared = [context for context in contexts if context.comparable]
     run, settings = services.run, services.settings.memory
-    # Older contexts no longer make another one known: whether they are in the index changes no result.
+    # Older contexts no longer make another one known: what the index says of them changes no result.
     recent = explored_before(run, iteration, since=iteration - settings.recur_after + 1)
 
     def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
-        if not memory.holds([context.id for context in recent.compared]):
-            # The index was dropped or damaged, or belongs to another embedder: rebuild it from the records.
+        if not memory.agrees(recent.compared, recent.admitted, compared, iteration):
+            # The index was dropped, damaged or changed, or belongs to another embedder: rebuild it from the records.
             explored = explored_before(run, iteration)
             memory.rebuild(explored.compared, explored.admitted)
         return memory.compare(compared, iteration)

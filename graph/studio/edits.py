@@ -4,8 +4,9 @@ An edit names records by id, and for each the fields that change::
 
     {"draft-1f": {"turns": ["Make a folder called plans"]}, "context-2a": {"explore": ["mkdir"]}}
 
-What was made from an edited record is removed from the copy, so that the graph makes it again: all of a branch after
-its context, verification after a draft. A record keeps its id; ``fork.json`` of the copy holds the edits.
+They are set in the state, or given as the answer to a branch that waits. What was made from an edited record is removed
+from the copy, so that the graph makes it again: all of a branch after its context, verification after a draft. A record
+keeps its id; ``fork.json`` of the copy holds the edits.
 """
 
 from __future__ import annotations
@@ -83,8 +84,13 @@ def make_edits(folder: IterationDirectory, edits: Mapping[str, Mapping[str, Any]
             f"edits: {unknown!r:.80} is not a context or draft of iteration {folder.root.name}: a draft can be "
             "edited once its branch has abstracted it"
         )
+    if lost := next((one for one in edits if belongs.get(one) in edits), None):
+        raise InputError(
+            f"edits: {lost} is a draft of {belongs[lost]}, which is edited, too: its drafts are made anew from it, so "
+            "edit one of the two"
+        )
     _edit_contexts(folder, contexts, branches, edits)
-    for name in sorted({belongs[one] for one in edits if one in belongs and belongs[one] not in edits}):
+    for name in sorted({belongs[one] for one in edits if one in belongs}):
         branch = branches[name]
         write_jsonl(branch.drafts, [_edited(one, edits.get(one.id), DRAFT_FIELDS) for one in drafts[name]])
         _forget(branch, after_drafts=True)
@@ -127,13 +133,42 @@ def _edited(record: Edited, fields: Mapping[str, Any] | None, editable: Sequence
 
 def editable(folder: StageDirectory, context_id: str, node: str) -> dict[str, dict[str, Any]]:
     """Return what can be edited before ``node`` of a branch, in the form of edits: its context, or its drafts."""
+    waiting, fields = _waiting(folder, context_id, node)
+    return {one.id: _fields(one, fields) for one in waiting}
+
+
+def answered(folder: StageDirectory, context_id: str, node: str, answer: object) -> dict[str, dict[str, Any]]:
+    """Return the edits in the answer to a branch that waits before ``node``, without fields that stay as they are.
+
+    Raises InputError, naming record and field, for an answer of another form, about other records, or with a wrong
+    value.
+    """
+    if answer is None or answer in ("", {}, []):
+        return {}
+    edits = check_edits(answer)
+    waiting, names = _waiting(folder, context_id, node)
+    by_id = {one.id: one for one in waiting}
+    if odd := next((name for name in edits if name not in by_id), None):
+        raise InputError(f"edits: {odd!r:.80} is not a record that waits here: name {', '.join(by_id):.300}")
+    for name, fields in edits.items():
+        _edited(by_id[name], fields, names)
+    absent = object()
+    shown = {name: _fields(one, names) for name, one in by_id.items()}
+    changed = {
+        name: {field: value for field, value in fields.items() if value != shown[name].get(field, absent)}
+        for name, fields in edits.items()
+    }
+    return {name: fields for name, fields in changed.items() if fields}
+
+
+def _waiting(
+    folder: StageDirectory, context_id: str, node: str
+) -> tuple[Sequence[Draft | FailureContext], Sequence[str]]:
     branch = folder.branch(context_id)
     if node == "verify" and branch.drafts.exists():
-        return {one.id: _fields(one, DRAFT_FIELDS) for one in read_jsonl(branch.drafts, Draft)}
-    if not folder.contexts.exists():
-        return {}
-    contexts = read_jsonl(folder.contexts, FailureContext)
-    return {one.id: _fields(one, CONTEXT_FIELDS) for one in contexts if one.id == context_id}
+        return read_jsonl(branch.drafts, Draft), DRAFT_FIELDS
+    contexts = read_existing(folder.contexts, FailureContext)
+    return [one for one in contexts if one.id == context_id], CONTEXT_FIELDS
 
 
 def _fields(record: Record, names: Sequence[str]) -> dict[str, Any]:

@@ -23,21 +23,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from langgraph.types import interrupt
+from langgraph.errors import GraphInterrupt
+from langgraph.types import Command, interrupt
 
 from agents.spending import read_requests
 from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import served_runs, studio_run
+from graph.digests import Digest, of_verify
 from graph.records import Fork
 from graph.resumption import WRITTEN_AT_THE_END, as_recorded, is_done, taken_from_the_state
-from graph.state import NEWEST, BranchState, ExplorationState, IterationState, RunContext
-from graph.studio.edits import check_edits, editable, make_edits
+from graph.state import NEWEST, BranchState, ExplorationState, IterationState, IterationUpdate, RunContext
+from graph.studio.edits import answered, check_edits, editable, make_edits
 from graph.studio.thread_names import name_thread
 from memory.processes import shared
-from memory.records import FailureContext, Signal
+from memory.records import Draft, DraftVerification, FailureContext, Signal
 from memory.run import (
     SEED_STAGE,
     IterationDirectory,
@@ -58,6 +60,9 @@ Update = TypeVar("Update")
 
 _FIRST = {"extract": "iteration", "_prepare": "seed"}
 """The graph that begins with a node, by the node's name: there its thread is named."""
+
+_ANSWER = '"" to go on, or {ID: {FIELD: VALUE}} to change these records in a copy of the run'
+"""LangGraph takes {}, given to the only branch that waits, for no answer at all."""
 
 _OF_AN_END = (
     IterationDirectory.interactions,
@@ -85,10 +90,13 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
         state, runtime = call.arguments["state"], call.arguments["runtime"]
         if isinstance(state, IterationState) and node.__name__ == "extract":
             state = call.arguments["state"] = await asyncio.to_thread(_from_the_start, state, runtime.context)
-        if isinstance(state, BranchState) and _pause(runtime.context) == node.__name__:
-            async with working_run(state, runtime, node.__name__) as run:
-                shown = await asyncio.to_thread(editable, run.stage(state.stage), state.context_id, node.__name__)
-            interrupt({"weakness": state.weakness, "paused before": node.__name__, "records": shown})
+        if isinstance(state, BranchState):
+            if state.edits:
+                return cast("Update", {})  # the branch begins again in a copy with them
+            if edits := await _answer(state, runtime, node.__name__):
+                return cast("Update", {"edits": [edits]})
+        if node.__name__ == "update" and await asyncio.to_thread(_edits_wait, state, runtime):
+            return cast("Update", Command(update={"again": ()}, goto="dispatch"))
         async with working_run(state, runtime, node.__name__) as run:
             base = await asyncio.to_thread(named_run, runtime.context)
             if node.__name__ in _FIRST and runtime.server_info is not None and runtime.execution_info is not None:
@@ -98,9 +106,58 @@ def with_services(node: Callable[..., Awaitable[Update]]) -> Callable[..., Corou
             services = await asyncio.to_thread(services_at, run.root, call_id)
             copy = "" if run == base else run.root.name
             call.arguments["runtime"] = runtime.override(context=dataclasses.replace(services, copy=copy))
-            return await node(*call.args, **call.kwargs)
+            update = await node(*call.args, **call.kwargs)
+            if isinstance(state, IterationState) and node.__name__ == "update":
+                cast("IterationUpdate", update)["digest"] |= await asyncio.to_thread(_of_edits, run, state)
+            return update
 
     return resolved
+
+
+async def _answer(state: BranchState, runtime: Runtime[RunContext], node: str) -> dict[str, dict[str, Any]]:
+    """Let a branch wait before ``node`` where ``pause`` asks for it; return the edits in the answer, none to go on.
+
+    A thread may be resumed with another ``pause`` than it waited with: an answer is taken all the same. A wrong answer
+    is refused in what the branch shows while it waits for the next one: an error would end the branch. A branch does
+    not wait where a record that it would show was edited already.
+    """
+    answers: list[object] = []
+    if _pause(runtime.context) != node:
+        try:
+            answers.append(interrupt("the answer to an earlier pause"))
+        except GraphInterrupt:  # it was given none
+            return {}
+    async with working_run(state, runtime, node) as run:
+        folder = run.stage(state.stage)
+        shown = await asyncio.to_thread(editable, folder, state.context_id, node)
+        edited = await asyncio.to_thread(_edits_of, run)
+    if shown.keys() & edited.keys():
+        return {}
+    waits = {"weakness": state.weakness, "paused before": node, "records": shown, "answer with": _ANSWER}
+    while True:
+        answer = answers.pop() if answers else interrupt(waits)
+        try:
+            edits = await asyncio.to_thread(answered, folder, state.context_id, node, answer)
+            if edits and state.stage == SEED_STAGE:
+                raise InputError('edits: unguided exploration takes none: answer with "" to go on')
+        except InputError as error:
+            waits = waits | {"refused": str(error)}
+        else:
+            return edits
+
+
+def _edits_of(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    return read_json(run.fork_path, Fork).edits if run.fork_path.exists() else {}
+
+
+def _of_edits(run: RunDirectory, state: IterationState) -> Digest:
+    """Return the verification result of each edited draft, a line each; nothing where none was edited."""
+    if not state.edits:
+        return {}
+    folder = run.iteration(state.iteration)
+    drafts = [one for one in read_jsonl(folder.drafts, Draft) if one.id in state.edits]
+    results = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
+    return {"edits": of_verify(drafts, [results[one.id] for one in drafts])} if drafts else {}
 
 
 def _pause(context: RunContext | None) -> str:
@@ -201,18 +258,36 @@ def _of_iteration(base: RunDirectory, thread: str | None, state: IterationState,
         raise InputError("edits: reflect would overwrite them: set them in the state after it, or after deduplicate")
     if not edits and not is_done(base, number) and as_recorded(base, state, node):
         return base
-    copies = _copies(base, thread, number)
-    of_edits = [run for run in copies if read_json(run.fork_path, Fork).edits == edits]
-    if of_edits and not is_done(of_edits[-1], number) and _holds(of_edits[-1], state, node):
-        return of_edits[-1]
-    if edits and node == "update":
-        raise InputError("edits: no branch ran with them: set them in the state after deduplicate")
-    source = next((run for run in (base, *reversed(copies)) if _holds(run, state, node)), None)
+    if (begun := _begun(base, thread, state, node, edits)) is not None:
+        return begun
+    copies = list(reversed(_copies(base, thread, number)))
+    # Edits are of the records that the thread shows: those of its newest copy, if its own edits are among them.
+    sources = [*(run for run in copies if _among(_edits_of(run), edits)), base] if edits else [base, *copies]
+    source = next((run for run in sources if _holds(run, state, node)), None)
     if source is None:
         raise InputError(
             f"{base.iteration(number).root} has no records of the ids in the state: take those that it has"
         )
     return _copy(source, base, thread, number, edits)
+
+
+def _begun(
+    base: RunDirectory, thread: str | None, state: IterationState, node: str, edits: dict[str, dict[str, Any]]
+) -> RunDirectory | None:
+    """Return the copy in which the thread works with ``edits`` and has not come to its end, None without one."""
+    of_edits = [run for run in _copies(base, thread, state.iteration) if _edits_of(run) == edits]
+    begun = of_edits and not is_done(of_edits[-1], state.iteration) and _holds(of_edits[-1], state, node)
+    return of_edits[-1] if begun else None
+
+
+def _edits_wait(state: IterationState, runtime: Runtime[RunContext]) -> bool:
+    """Return whether ``update`` got edits that no branch ran with yet: those that branches got as answers."""
+    edits, thread = _check(state), runtime.execution_info.thread_id if runtime.execution_info is not None else None
+    return bool(edits) and _begun(named_run(runtime.context), thread, state, "update", edits) is None
+
+
+def _among(some: dict[str, dict[str, Any]], edits: dict[str, dict[str, Any]]) -> bool:
+    return all({**edits.get(name, {}), **fields} == edits.get(name) for name, fields in some.items())
 
 
 def _of_branch(base: RunDirectory, thread: str | None, state: BranchState) -> RunDirectory:
@@ -329,8 +404,9 @@ def _copy(
 
     def fill(partial: RunDirectory) -> None:
         _fill(partial, source, iteration)
-        if edits:
-            make_edits(partial.iteration(iteration), edits)
+        made = _edits_of(source)
+        if todo := {name: fields for name, fields in (edits or {}).items() if made.get(name) != fields}:
+            make_edits(partial.iteration(iteration), todo)
 
     return _new_copy(base, thread, Fork(of=base.root.name, thread=thread, iteration=iteration, edits=edits or {}), fill)
 

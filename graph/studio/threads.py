@@ -1,5 +1,7 @@
 """Lists a run's threads in LangGraph's server, with names; langgraph.json names ``app``, which does so at the start.
 
+The server puts its own routes into ``app``, below the middleware that refuses requests of web pages.
+
 The checkpoints of a run hold the threads of its commands and of former servers. The server's own list is another file,
 in the folder where it was started, which knows neither.
 """
@@ -13,8 +15,10 @@ from contextlib import asynccontextmanager, closing
 
 from langgraph_sdk.client import LangGraphClient
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from graph.checkpoints import open_checkpoints
+from graph.studio.access import LocalRequests, named_origins
 from graph.studio.forks import named_run
 from graph.studio.thread_names import listed_as, this_server
 from memory.run import RunDirectory
@@ -65,4 +69,4 @@ async def _listing(_: Starlette) -> AsyncIterator[None]:
     yield
 
 
-app = Starlette(lifespan=_listing)
+app = Starlette(lifespan=_listing, middleware=[Middleware(LocalRequests, origins=named_origins())])

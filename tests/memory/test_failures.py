@@ -167,7 +167,7 @@ def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
     assert [len(ids) for ids in written] == [4, 4, 4]
     with FailureMemory(tmp_path / "failures", SETTINGS) as memory:
         assert memory.ids == {one.id for one in contexts}
-        assert memory.holds([one.id for one in contexts])
+        assert memory.ids == {one.id for one in contexts}
         probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
         answers = memory.compare(probes, 1)
     assert [answer.nearest for answer in answers] == [one.id for one in contexts]
@@ -304,19 +304,83 @@ def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, mon
         patch.setattr(memory._contexts, "upsert", full)
         with pytest.raises(OSError, match="no space"):
             memory.remember([context("a", NOTES)], {"a": 1}, 0)
-    assert not memory.holds(["a"])
+    assert memory.ids == frozenset()
     assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
     memory.remember([context("a", NOTES)], {"a": 1}, 0)
-    assert memory.holds(["a"])
+    assert memory.ids == {"a"}
     assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
 
 
-def test_what_the_records_hold_and_the_index_lacks_is_told(memory):
-    assert memory.holds([])
-    memory.remember([context("a", NOTES), context("b", OTHER)], {}, 0)
-    assert memory.holds(["a"])
-    assert memory.holds(["b", "a", "a"])
-    assert not memory.holds(["a", "c"])
+EXPLORED = [
+    context("a", NOTES, 1),
+    context("b", OTHER, 1),
+    context("c", NOTES, 2, tool="touch"),
+    context("d", OTHER, 2),
+]
+ADMITTED = {"a": 2, "b": 1, "c": 1}  # d admitted nothing
+COMING = [context("x", NOTES, 3), context("y", OTHER, 3)]
+
+
+def metadata(one, **change):
+    return {"signature": one.signature(), "iteration": one.iteration, "admitted": ADMITTED.get(one.id, 0)} | change
+
+
+def poison(index, name, one, **change):
+    """What another program writes into the index: an entry ``name`` as of ``one``, but for ``change``."""
+    index.upsert(ids=[name], documents=[embedded_text(one)], metadatas=[metadata(one, **change)])
+
+
+FIRST = EXPLORED[0]
+POISONS = {
+    "an entry of a coming context": lambda index: poison(index, "z", COMING[1], iteration=2, admitted=5),
+    "an entry of another signature": lambda index: poison(index, "z", context("z", NOTES, 2, tool="rm"), admitted=1),
+    "an entry without a number": lambda index: poison(index, "z", FIRST, iteration=1.5),
+    "an entry fewer": lambda index: index.delete(ids=["a"]),
+    "an entry fewer, of another signature": lambda index: index.delete(ids=["c"]),
+    "no entry": lambda index: index.delete(ids=["a", "b", "c", "d"]),
+    "a signature": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, signature="none")]),
+    "the signature of a coming context": lambda index: poison(index, "c", EXPLORED[2], signature=COMING[0].signature()),
+    "an iteration, too old": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, iteration=-5)]),
+    "an iteration, to come": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, iteration=3)]),
+    "tasks that it never admitted": lambda index: index.update(
+        ids=["d"], metadatas=[metadata(EXPLORED[3], admitted=5)]
+    ),
+    "no tasks": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, admitted=0)]),
+    "a vector, of another text": lambda index: index.update(ids=["a"], documents=["something else"]),
+    "a vector, nearly the same": lambda index: index.update(ids=["a"], documents=[embedded_text(FIRST) + "."]),
+    "vectors exchanged": lambda index: index.update(
+        ids=["a", "b"], documents=[embedded_text(one) for one in EXPLORED[1::-1]]
+    ),
+}
+
+
+@pytest.mark.parametrize("change", POISONS.values(), ids=POISONS)
+def test_an_index_that_differs_from_the_records_is_told_and_rebuilt_with_a_warning(tmp_path, capsys, change):
+    folder = tmp_path / "failures"
+    with FailureMemory(folder, SETTINGS) as memory:
+        memory.rebuild(EXPLORED, ADMITTED)
+        assert memory.agrees(EXPLORED, ADMITTED, COMING, 3)
+        expected = memory.compare(COMING, 3)
+        change(memory._contexts)
+    with FailureMemory(folder, SETTINGS) as memory:
+        assert not memory.agrees(EXPLORED, ADMITTED, COMING, 3)
+        emptied = memory.ids == frozenset()
+        memory.rebuild(EXPLORED, ADMITTED)
+        assert memory.agrees(EXPLORED, ADMITTED, COMING, 3)
+        assert memory.compare(COMING, 3) == expected
+    warning = f"warning: {folder} differs from the records of the run: it is rebuilt from them\n"
+    assert capsys.readouterr().err == ("" if emptied else warning)
+
+
+def test_what_changes_no_result_is_not_looked_at(memory):
+    """Contexts that are too old, this iteration's own after a kill, and documents, which nothing reads."""
+    memory.rebuild(EXPLORED, ADMITTED)
+    poison(memory._contexts, "old", context("old", NOTES, 0))
+    memory.remember([context("x", NOTES, 3)], {"x": 1}, 3)
+    assert memory.agrees(EXPLORED, ADMITTED, COMING, 3)
+    assert memory.agrees([*EXPLORED, context("older", NOTES, 0)], {**ADMITTED, "older": 1}, COMING, 3)
+    assert memory.agrees([], {}, COMING, 0)
+    assert not memory.agrees([], {}, [], 3)
 
 
 def test_a_rebuilt_memory_compares_as_the_one_that_grew(tmp_path):
@@ -392,12 +456,13 @@ def filled(tmp_path_factory):
 
 
 def _compared_from_the_records(folder):
-    """As ``deduplicate`` uses the memory: what it does not hold is rebuilt."""
+    """As ``deduplicate`` uses the memory: one that differs from the records is rebuilt."""
 
     def compare(memory):
-        if not memory.holds(["a"]):
-            memory.rebuild([context("a", NOTES)], {"a": 1})
-        return memory.compare([context("b", NOTES, 1)], 1)
+        explored, coming = [context("a", NOTES)], [context("b", NOTES, 1)]
+        if not memory.agrees(explored, {"a": 1}, coming, 1):
+            memory.rebuild(explored, {"a": 1})
+        return memory.compare(coming, 1)
 
     return use_memory(folder, SETTINGS, compare)
 
@@ -414,7 +479,7 @@ def test_a_damaged_index_is_set_aside_and_rebuilt_with_a_warning(tmp_path, fille
         assert f"warning: {folder} cannot be read (" in capsys.readouterr().err
         assert (tmp_path / "failures-damaged-1" / "chroma.sqlite3").read_bytes() == broken
     with FailureMemory(folder, SETTINGS) as memory:
-        assert memory.holds(["a"])
+        assert memory.ids == {"a"}
 
 
 @pytest.mark.parametrize("name", ["failures", "failures/chroma.sqlite3"])
@@ -434,10 +499,10 @@ def test_damage_that_shows_in_use_is_mended_once(tmp_path, filled, capsys):
     shutil.copytree(filled, folder)
 
     def use(memory):
-        asked.append(memory.holds(["a"]))
+        asked.append(memory.ids == {"a"})
         if asked == [True]:
             raise chromadb.errors.InternalError("a page cannot be read")
-        return memory.holds(["a"])
+        return memory.ids == {"a"}
 
     assert use_memory(folder, SETTINGS, use) is False
     assert asked == [True, False]

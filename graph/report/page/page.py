@@ -12,6 +12,7 @@ import hashlib
 import html
 import itertools
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -178,13 +179,19 @@ def _document(page_data: Json, parts: Mapping[str, bytes]) -> bytes:
         "base-uri 'none'; form-action 'none'"
     )
     blocks = {"run": _packed(page_data), **parts}
-    text = _asset("page.html")
-    text = text.replace("{{policy}}", policy).replace("{{title}}", html.escape(page_data["name"]))
-    before, after = text.replace("{{style}}", style).replace("{{script}}", script).split("{{parts}}")
-    named = [
-        f'<script type="text/plain" id="part-{name}">'.encode() + data + b"</script>\n" for name, data in blocks.items()
-    ]
-    return b"".join((before.encode(), *named, after.encode()))
+    values = {
+        "policy": policy.encode(),
+        "title": html.escape(page_data["name"]).encode(),
+        "style": style.encode(),
+        "script": script.encode(),
+        "parts": b"".join(
+            f'<script type="text/plain" id="part-{name}">'.encode() + data + b"</script>\n"
+            for name, data in blocks.items()
+        ),
+    }
+    # The template is split once, before anything is put into it: no name or text is read as a place of the template.
+    text = re.split(r"\{\{(\w+)\}\}", _asset("page.html"))
+    return b"".join(values[one] if place % 2 else one.encode() for place, one in enumerate(text))
 
 
 def _asset(name: str) -> str:

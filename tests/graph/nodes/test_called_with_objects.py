@@ -29,6 +29,7 @@ from graph.nodes.verify import verify
 from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.settings import RunSettings
 from graph.state import BranchState, IterationState
+from memory.failures import FailureMemory
 from memory.jsonl import derive_seed
 from memory.records import Draft, DraftVerification, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
@@ -187,7 +188,7 @@ async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: 
     assert (verification.accepted, verification.reason) == (reason is None, reason)
 
 
-async def test_a_weakness_goes_through_all_nodes(run: RunDirectory) -> None:
+async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule 8: each node is called with its state and its services; no graph, no command, no settings on disk."""
     admit(run, [TASK])
     played = ([*TASK.reference[0]], [ToolCall(name="pwd")])
@@ -215,6 +216,13 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory) -> None:
     again = state.model_copy(update={"iteration": 1, "contexts": ("context-again",)})
     write_jsonl(run.iteration(1).contexts, [CONTEXT.model_copy(update={"id": "context-again", "iteration": 1})])
     assert (await deduplicate(again, runtime))["new"] == (), "it was remembered with its task"
+    unseen = CONTEXT.model_copy(update={"id": "context-unseen", "iteration": 1, "tool": "touch"})
+    write_jsonl(run.iteration(1).contexts, [unseen])
+    with FailureMemory(run.failures_path, runtime.context.settings.memory) as memory:  # what the run never explored
+        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})], {"context-0": 5}, 0)
+    again = again.model_copy(update={"contexts": ("context-unseen",)})
+    assert (await deduplicate(again, runtime))["new"] == ("context-unseen",), "the index is not believed"
+    assert f"warning: {run.failures_path} differs from the records of the run" in capsys.readouterr().err
 
 
 def test_only_forks_resolve_a_path_to_services() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import random
 import re
@@ -24,10 +25,12 @@ from environments.registry import packaged
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
 from graph.report.closing import find_story
+from graph.report.digest import one_line
+from graph.report.following import followed
 from graph.report.lineage import Course, Group, History, Rollout
 from graph.report.page import make_page
 from graph.report.page.data import effect, overview
-from graph.report.page.page import names_apart
+from graph.report.page.page import _SCRIPTS, names_apart
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory, written
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
 from memory.run import RunDirectory, append_jsonl, read_jsonl
@@ -262,6 +265,34 @@ def test_hostile_records_are_data(evolved: RunDirectory, tmp_path: Path) -> None
     parts = parts_of(hostile)
     longest = max(len(act[1]) for one in parts["turns-000"].values() for turn in one["turns"] for act in turn[2])
     assert LONGEST_TEXT < longest < LONGEST_TEXT + 100
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{{parts}}",
+        "{{parts}}{{script}}{{style}}{{policy}}{{title}}",
+        "{{script}}",
+        "{{nothing}} {{ {",
+        r"\1\g<0>{0}%s%(x)s$x",
+        "<html data-x='",
+        "default-src 'none'; script-src 'unsafe-inline'",
+        "half a character \udcff",
+    ],
+)
+def test_no_name_of_a_run_is_a_place_of_the_template(evolved: RunDirectory, tmp_path: Path, name: str) -> None:
+    shutil.copytree(evolved.root, tmp_path / name)
+    page = make_page(RunDirectory.open(tmp_path / name)).html
+    title = html.escape(one_line(name))
+    before, shown, after = page.decode().partition(f"<title>{title} · CoEvolve</title>")
+    assert (bool(shown), after.count(f'<h1 id="name">{title}</h1>')) == (True, 1)
+    plain = make_page(evolved).html.decode()
+    assert before == plain[: plain.index("<title>")], "the policy is the same"
+    assert [*parts_of(page)] == [*parts_of(plain.encode())]
+    assert page.count(b"<script") == plain.count("<script")
+    script = f"<script>{''.join((ASSETS / one).read_text() for one in _SCRIPTS)}</script>\n</body>\n</html>\n"
+    assert after.endswith(script)
+    assert followed(page, "v").count(b"connect-src 'self'") == 1
 
 
 def test_a_long_text_says_that_it_is_cut() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,19 +16,20 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import ExecutionInfo, Runtime
+from langgraph.types import Command
 from support.made_run import first_tasks, make_run, records, run_graph
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, run_checkpoints, thread_id
 from graph.iteration import iteration_graph
-from graph.records import Evolution, ExtractionRecord
+from graph.records import Evolution, ExtractionRecord, Fork
 from graph.report.summary import Summary, summarise
 from graph.run.interruption import Interruption
 from graph.run.loop import iterate
 from graph.run.progress import Progress
 from graph.run.stages import Run
 from graph.run_iteration import open_run
-from graph.state import BranchState, RunContext
+from graph.state import BranchState, RunContext, edited
 from graph.studio.forks import with_services, working_run
 from graph.studio.served import asking
 from memory.failures import DeduplicationResult
@@ -376,6 +378,180 @@ def test_a_pause_shows_what_can_be_edited_and_goes_on_without_it(
 
     in_studio(unfinished, "pause", pause)
     assert records(unfinished.root) == {name: text for name, text in made[1].items() if "summary" not in name}
+
+
+async def waiting(graph: Any, config: RunnableConfig) -> dict[str, dict[str, Any]]:
+    """What waits in a thread, by the id that an answer names."""
+    return {one.id: one.value for task in (await graph.aget_state(config)).tasks for one in task.interrupts}
+
+
+def accepted_in(run: RunDirectory) -> int:
+    return len(read_json(run.iteration(0) / "evolution.json", Evolution).admitted)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["the pause is kept", "without the pause"])
+def test_the_answer_to_a_pause_edits_drafts_in_a_copy_and_shows_their_results(
+    unfinished: RunDirectory, made: tuple[RunDirectory, dict[str, str]], kept: bool
+) -> None:
+    """Two branches are edited, one of them in the second call; the others go on with nothing."""
+    seen: dict[str, Any] = {}
+
+    async def answer(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        paused = context.model_copy(update={"pause": "verify"})
+        await graph.ainvoke({}, config, context=paused)
+        shown = await waiting(graph, config)
+        (first, second), others = list(shown)[:2], list(shown)[2:]
+        assert others
+        edits = {
+            one: {next(iter(shown[one]["records"])): {"turns": ["please do the thing"]}} for one in (first, second)
+        }
+        answers: dict[str, Any] = {one: {} for one in others} | {others[0]: shown[others[0]]["records"]}  # as it was
+        await graph.ainvoke(Command(resume={**answers, first: edits[first]}), config, context=paused)
+        assert [*await waiting(graph, config)] == [second]
+        assert not list(unfinished.root.parent.glob("run@*"))
+        await graph.ainvoke(Command(resume={second: edits[second]}), config, context=paused if kept else context)
+        state = await graph.aget_state(config)
+        assert (state.next, await waiting(graph, config)) == ((), {})
+        seen.update(state.values, given={**edits[first], **edits[second]})
+
+    in_studio(unfinished, "mine", answer)
+    (fork,) = (RunDirectory.open(path) for path in unfinished.root.parent.glob("run@*"))
+    assert read_json(fork.fork_path, Fork).edits == seen["given"] == seen["edits"]
+    edited = [one for one in drafts_in(fork) if one.id in seen["given"]]
+    assert [one.turns for one in edited] == [("please do the thing",)] * 2
+    results = [result_of(fork, one) for one in edited]
+    accepted = sum(one.accepted for one in results)
+    assert accepted < 2, "its arguments are in no turn"
+    counts, *lines = seen["digest"]["edits"]
+    assert counts == f"{accepted} of 2 drafts accepted"
+    for one, line in zip(results, lines, strict=True):
+        assert line.startswith(f"'please do the thing': {f'refused, {one.reason}' if one.reason else 'accepted'}")
+    assert sorted(seen["finished"]) == sorted(new_in(fork))
+    assert len(seen["branches"]) == len(new_in(fork))
+    originals = [result_of(made[0], one) for one in edited]
+    assert accepted_in(fork) == accepted_in(made[0]) - sum(one.accepted for one in originals) + accepted
+    run_graph(unfinished)
+    made_records = {name: text for name, text in made[1].items() if not name.endswith("summary.json")}
+    assert records(unfinished.root) == made_records
+
+
+def test_the_answer_to_a_pause_edits_a_context_in_a_copy_of_a_finished_run(finished: RunDirectory) -> None:
+    context_of = contexts_in(finished)[0]
+
+    async def answer(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        paused = context.model_copy(update={"pause": "abstract"})
+        await graph.ainvoke({}, config, context=paused)
+        shown = await waiting(graph, config)
+        answers = {name: {} for name in shown} | {
+            name: {context_of.id: {"explore": ["pwd"]}}
+            for name, one in shown.items()
+            if context_of.id in one["records"]
+        }
+        await graph.ainvoke(Command(resume=answers), config, context=paused)
+        assert (await graph.aget_state(config)).next == ()
+
+    in_studio(finished, "mine", answer)
+    fork = RunDirectory.open(finished.root.with_name("run@mine.2"))
+    (edited,) = [one for one in contexts_in(fork) if one.id == context_of.id]
+    assert read_json(fork.iteration(0).branch(edited.id).context, FailureContext).explore == ("pwd",)
+    assert accepted_in(fork) > 0
+
+
+def test_a_draft_of_an_edited_context_is_edited_in_a_copy_of_its_copy(finished: RunDirectory) -> None:
+    context_of, edits = contexts_in(finished)[0], {}
+
+    async def answer(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        paused = context.model_copy(update={"pause": "verify"})
+        await graph.ainvoke({}, config, context=context, interrupt_before=["dispatch"])
+        await graph.aupdate_state(config, {"edits": {context_of.id: {"explore": ["pwd"]}}})
+        await graph.ainvoke(None, config, context=paused)
+        shown = await waiting(graph, config)
+        weakness = RunDirectory.open(finished.root.with_name("run@mine.2")).iteration(0).branch(context_of.id)
+        draft = read_jsonl(weakness.drafts, Draft)[0]
+        (name,) = (name for name, one in shown.items() if draft.id in one["records"])
+        edits.update({context_of.id: {"explore": ["pwd"]}, draft.id: {"turns": ["do it"] * len(draft.turns)}})
+        answers = dict.fromkeys(shown, "") | {name: {draft.id: edits[draft.id]}}
+        await graph.ainvoke(Command(resume=answers), config, context=paused)
+        assert (await graph.aget_state(config)).next == ()
+
+    in_studio(finished, "mine", answer)
+    fork = RunDirectory.open(finished.root.with_name("run@mine.3"))
+    assert read_json(fork.fork_path, Fork).edits == edits
+    (edited,) = (one for one in contexts_in(fork) if one.id == context_of.id)
+    assert edited.explore == ("pwd",)
+    assert [one.turns[0] for one in drafts_in(fork) if one.id in edits] == ["do it"]
+
+
+WRONG_ANSWERS = [
+    ("please do the thing", "edits: 'please do the thing' is not a mapping of ids to changed fields"),
+    (True, "edits: True is not a mapping of ids"),
+    (["DRAFT"], "is not a mapping of ids"),
+    ({"DRAFT": "please"}, "is not a mapping of ids"),
+    ({"draft-x": {"turns": ["a"]}}, "edits: 'draft-x' is not a record that waits here: name draft-"),
+    ({"DRAFT": {"id": "y"}}, r"edits: draft-\w+.id cannot be edited: change turns, reference"),
+    ({"DRAFT": {"turns": 7}}, r"edits: draft-\w+: turns: Input should be a valid tuple"),
+    ({"DRAFT": {"turns": ["a" * 100_001]}}, "bytes are more than the 100000 that edits may have"),
+]
+
+
+def test_an_answer_in_another_form_is_refused_by_name_and_the_branch_waits_for_the_next(
+    unfinished: RunDirectory, made: tuple[RunDirectory, dict[str, str]]
+) -> None:
+    async def answer_wrongly(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        paused = context.model_copy(update={"pause": "verify"})
+        await graph.ainvoke({}, config, context=paused)
+        shown = await waiting(graph, config)
+        first, *others = shown
+        draft = next(iter(shown[first]["records"]))
+        answers: dict[str, Any] = {one: {} for one in others}
+        for number, (answer, told) in enumerate(WRONG_ANSWERS):
+            answers |= {first: json.loads(json.dumps(answer).replace("DRAFT", draft))}
+            # The pause may be given up meanwhile: an answer is looked at all the same.
+            await graph.ainvoke(Command(resume=answers), config, context=paused if number % 2 else context)
+            ((first, refused),) = (await waiting(graph, config)).items()
+            assert re.search(told, refused["refused"])
+            assert draft in refused["records"]
+            answers = {}
+        assert not list(unfinished.root.parent.glob("run@*"))
+        await graph.ainvoke(Command(resume={first: {}}), config, context=paused)
+        assert (await graph.aget_state(config)).next == ()
+
+    in_studio(unfinished, "wrong", answer_wrongly)
+    assert records(unfinished.root) == {name: text for name, text in made[1].items() if "summary" not in name}
+
+
+def test_edits_of_a_context_and_of_its_draft_are_refused_together(finished: RunDirectory) -> None:
+    draft = drafts_in(finished)[0]
+
+    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
+        await graph.ainvoke({}, config, context=context, interrupt_before=["dispatch"])
+        both = {draft.id: {"turns": ["a"]}, draft.context_id: {"how": "edited"}}
+        await graph.aupdate_state(config, {"edits": both})
+        with pytest.raises(
+            InputError, match=f"edits: {draft.id} is a draft of {draft.context_id}, which is edited, too"
+        ):
+            await graph.ainvoke(None, config, context=context)
+
+    in_studio(finished, "both", edit)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        ({"a": {"x": 1}}, {"b": {"y": 2}}, {"b": {"y": 2}}),
+        ({"a": {"x": 1}}, {}, {}),
+        ({}, [], {}),
+        ({"a": {"x": 1}}, [], {"a": {"x": 1}}),
+        ({"a": {"x": 1}}, [{"a": {"y": 2}, "b": {"z": 3}}], {"a": {"x": 1, "y": 2}, "b": {"z": 3}}),
+        ({"a": 1}, [{"a": {"x": 2}}], {"a": {"x": 2}}),
+        (5, [{"a": {}}], [{"a": {}}]),
+        ({"a": {}}, 5, 5),
+        ({"a": {}}, [5], [5]),
+        ({"a": {}}, None, None),
+    ],
+)
+def test_edits_of_branches_join_and_those_of_people_replace(old: object, new: object, after: object) -> None:
+    assert edited(old, new) == after
 
 
 async def test_ids_that_the_run_does_not_have_are_told(finished: RunDirectory) -> None:

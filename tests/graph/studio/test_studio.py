@@ -5,6 +5,7 @@ Read from the top this is the tour of docs/studio.md, as Studio's page would cal
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -12,11 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
 from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from benchmarks.studio_server import serving
 from environments.base import InputError
@@ -129,6 +134,38 @@ def test_threads_of_the_command_line_are_listed_by_name_with_states_and_history(
     assert {"extract"} <= {node for one in history for node in one["next"]}
 
 
+def test_another_page_starts_nothing_and_studios_page_is_answered(served: Served) -> None:
+    """What is refused, header by header, is in test_access.py: here the server's own middleware is around it."""
+    run, client = served
+    untouched, address = records(run.root), client.http.client.base_url
+    studio, evil = {"Origin": "https://smith.langchain.com"}, {"Origin": "https://evil.example"}
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Private-Network": "true"}
+    call = {"assistant_id": "iteration", "input": {"iteration": 0}}
+    plain = {"Content-Type": "text/plain"}  # for which a browser does not ask before
+    with httpx.Client(base_url=address) as browser:
+        for headers in (evil, {"Host": f"evil.example:{address.port}"}, {"Sec-Fetch-Site": "cross-site"}):
+            for path in ("/threads/search", f"/threads/{thread_id(0)}/runs/wait", "/mcp/", "/"):
+                refused = browser.post(path, content=json.dumps(call), headers=headers | plain)
+                assert (refused.status_code, refused.text[: len(next(iter(headers)))]) == (403, next(iter(headers)))
+            for path in ("/ok", "/info", "/docs", "/openapi.json"):
+                assert browser.get(path, headers=headers).status_code == 403
+        refused = browser.options("/threads", headers=evil | asks)
+        assert (refused.status_code, [*refused.headers]) == (403, ["date", "server", "content-length", "content-type"])
+        allowed = browser.options("/threads", headers=studio | asks)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == studio["Origin"]
+        assert allowed.headers["access-control-allow-private-network"] == "true"
+        listed = browser.post("/threads/search", json={}, headers=studio | {"Sec-Fetch-Site": "cross-site"})
+        assert {one["thread_id"] for one in listed.json()} == {one["thread_id"] for one in client.threads.search()}
+        assert listed.headers["access-control-allow-origin"] == studio["Origin"]
+    socket = f"ws://{address.host}:{address.port}/threads/{thread_id(0)}/stream/events"
+    with pytest.raises(InvalidStatus, match="HTTP 403"), connect(socket, origin=Origin(evil["Origin"])):
+        pass
+    with connect(socket, origin=Origin(studio["Origin"])):
+        pass
+    assert records(run.root) == untouched
+
+
 def test_the_loop_does_the_next_iteration_as_the_command_would(served: Served) -> None:
     """Its round is there already: what starts a process is compared with the command in test_whole_loop.py."""
     run, client = served
@@ -165,6 +202,15 @@ def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> 
         "seed",
         "run.lock.pid",
     }
+    paused = str(client.threads.create(graph_id="seed")["thread_id"])
+    client.runs.wait(paused, "seed", input={"start_states": 1}, context={"pause": "verify"}, raise_error=True)
+    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
+    edits = {next(iter(waits["value"]["records"])): {"turns": ["do it"]}}
+    client.runs.wait(paused, "seed", command={"resume": edits}, raise_error=True)
+    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
+    assert waits["value"]["refused"] == 'edits: unguided exploration takes none: answer with "" to go on'
+    client.runs.wait(paused, "seed", command={"resume": ""}, raise_error=True)
+    assert len(newest_state(client, paused)["finished"]) == 1
     with pytest.raises(Exception, match="start_states: 0 is not a number of start states: give one from 1 to"):
         client.runs.wait(thread, "seed", input={"start_states": 0}, raise_error=True)
 
@@ -327,6 +373,34 @@ def test_an_edited_draft_changes_its_result(newest: Served) -> None:
     verification = verifications_in(copy_of(run, thread, 2))[draft.id]
     assert (verification.accepted, verification.reason) == (False, "unknown_tool")
     assert "refused: 1 unknown_tool" in " ".join(newest_state(client, thread)["branches"])
+    assert records(run.root) == untouched
+
+
+def test_the_answer_to_a_pause_edits_drafts_whose_results_the_state_shows(newest: Served) -> None:
+    run, client = newest
+    untouched = records(run.root)
+    thread = begun(client, context={"pause": "verify"})
+
+    def waits() -> dict[str, Any]:
+        tasks = client.threads.get_state(thread, subgraphs=True)["tasks"]
+        return {one["id"]: one["value"] for task in tasks for one in task["interrupts"]}
+
+    shown = waits()
+    client.runs.wait(thread, "iteration", command={"resume": dict.fromkeys(shown, "please do the thing")})
+    told = "edits: 'please do the thing' is not a mapping of ids to changed fields, as {ID: {FIELD: VALUE}}"
+    assert [one["refused"] for one in waits().values()] == [told] * len(shown)
+    edits = [
+        {name: {"turns": ["do it"] * len(one["turns"])} for name, one in v["records"].items()} for v in shown.values()
+    ]
+    answers = dict(zip(waits(), edits, strict=True))
+    client.runs.wait(thread, "iteration", command={"resume": answers}, context={"pause": "verify"}, raise_error=True)
+    copy = copy_of(run, thread, 2)
+    assert {turn for one in drafts_in(copy) for turn in one.turns} == {"do it"}
+    accepted = sum(one.accepted for one in verifications_in(copy).values())
+    assert accepted < sum(one.accepted for one in verifications_in(run).values())
+    told, first, *_ = newest_state(client, thread)["digest"]["edits"]
+    assert told == f"{accepted} of {len(drafts_in(copy))} drafts accepted"
+    assert first.startswith("'do it': ")
     assert records(run.root) == untouched
 
 
