@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -49,14 +48,10 @@ class Lazy(TyperCommand):
 def main() -> None:
     """Run the subcommand that the arguments name, as the whole work of this process.
 
-    An environment of the user's (module:callable) is also looked for in the working directory, behind the project's
-    own packages: a folder that holds a package ``training`` of its own must not replace this one's.
+    The working directory is not on the import path (``environments.import_path``).
     """
     from memory.processes import run_to_end
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
     group = OneSentenceGroup(
         name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks."
