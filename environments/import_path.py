@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from environments.checkout import ROOT
@@ -30,11 +29,8 @@ def append_working_directory() -> None:
     sys.path[:] = places()
 
 
-def child_variables(folders: Sequence[Path] = ()) -> dict[str, str]:
-    """Return variables with which a child ``python -m`` imports this checkout, and nothing of its working directory.
-
-    ``folders`` follow the checkout, before the folders that PYTHONPATH names now.
-    """
+def child_variables() -> dict[str, str]:
+    """Return variables with which a child ``python -m`` imports this checkout, and nothing of its working directory."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # an empty one is the working directory
-    path = dict.fromkeys([str(ROOT), *map(str, folders), *given])
+    path = dict.fromkeys([str(ROOT), *given])
     return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}

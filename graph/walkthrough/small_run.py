@@ -85,16 +85,16 @@ def temporary_folder() -> Path:
     return folder
 
 
-def run_module(module: str, *words: str, folder: Path = ROOT, paths: Sequence[Path] = ()) -> str:
+def run_module(module: str, *words: str, folder: Path = ROOT) -> str:
     """Run ``python -m MODULE WORDS`` in ``folder`` and return what it prints on stdout.
 
-    It imports from this checkout, then from ``paths``, and finds an environment of the user's also in ``folder``.
+    It imports from this checkout, and finds an environment of the user's also in ``folder``.
     Raises RuntimeError with the end of its output when it fails.
     """
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
         cwd=folder,
-        env={**_WAITING, **os.environ, **child_variables(paths)},
+        env={**_WAITING, **os.environ, **child_variables()},
         capture_output=True,
         text=True,
         check=False,
