@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from environments.hosts.server import listen
-from memory.processes import end_of_log, search_path
+from environments.import_path import child_variables
+from memory.processes import end_of_log
 from memory.run import RunDirectory
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def serving(run: RunDirectory) -> Iterator[Studio]:
     with tempfile.TemporaryDirectory() as folder:
         log, url = Path(folder) / "server.log", f"http://127.0.0.1:{port}"
         argv = [*_COMMAND, "--run", str(run.root), "--no-browser", "--port", str(port)]
-        environment = {**os.environ, **search_path()}
+        environment = {**os.environ, **child_variables()}
         with log.open("wb") as out:
             server = subprocess.Popen(argv, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
         try:
@@ -129,7 +130,7 @@ def serving(run: RunDirectory) -> Iterator[Studio]:
 
 def start_without() -> subprocess.CompletedProcess[str]:
     """Start the command in an empty folder, without a run."""
-    environment = {**os.environ, **search_path(), "COEVOLVE_RUN": ""}
+    environment = {**os.environ, **child_variables(), "COEVOLVE_RUN": ""}
     with tempfile.TemporaryDirectory() as empty:
         return subprocess.run(_COMMAND, cwd=empty, env=environment, capture_output=True, text=True, check=False)
 

@@ -1,6 +1,6 @@
 """Define a complete environment in one file: a parcel depot (docs/own-environment.md).
 
-Copy it, change the class and the start states, and run ``tests/support/contract.py`` on the result.
+Copy it, change the class and the start states, and hold the result to the contract: ``coevolve environment check``.
 """
 
 import random

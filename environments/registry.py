@@ -6,7 +6,6 @@ import difflib
 import importlib
 import inspect
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
+from environments.declared import find, look, where
 
 DEFAULT = "bfcl"
 """The default benchmark of a recipe or command."""
@@ -88,19 +88,26 @@ def packaged(name: str) -> AnyBenchmark | None:
 def find_benchmark(name: str) -> AnyBenchmark:
     """Return the benchmark that a recipe or command names, by package or ``module:attribute``.
 
-    Raises InputError for a name that is neither and for an import path that cannot be imported.
+    Raises InputError for a name that is neither, and like ``environments.declared.find`` for an import path.
     """
     if not is_import_path(name):
         found = packaged(name)
         if found is None:
             raise InputError(f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable")
         return found
-    attribute = find_attribute(name)
-    if isinstance(attribute, Benchmark):
-        return attribute
-    if not callable(attribute):
-        raise InputError(f"environment.name: {_cannot_call(name)}")
-    return PlainEnvironment(name, attribute)
+    declared = find(name)
+    return declared if isinstance(declared, Benchmark) else PlainEnvironment(name, declared)
+
+
+def stated_benchmark(name: str) -> AnyBenchmark | None:
+    """Return the benchmark that data names as far as that is known without running code that data names.
+
+    That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a user's
+    module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
+    """
+    if not is_import_path(name):
+        return find_benchmark(name)
+    return PLAIN if look(name) else None
 
 
 def benchmark_of(environment: Environment) -> AnyBenchmark:
@@ -138,9 +145,9 @@ def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], sou
 def open_environment(settings: Chosen) -> Environment:
     """Open the environment that ``settings`` names.
 
-    For ``module:callable`` the callable is called with ``settings.options`` and returns the environment. Python's
-    import path, which includes the current folder, finds the module. Raises InputError when a requirement is not
-    installed, cannot be imported, or does not return an Environment.
+    For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called with
+    ``settings.options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
+    imported, or does not return an Environment.
     """
     benchmark = find_benchmark(settings.name)
     return _open(settings.name, benchmark, checked_options(benchmark, settings.options, "environment.options"))
@@ -188,27 +195,6 @@ def named_options(
     return adapted
 
 
-def find_attribute(name: str) -> object:
-    """Return the object that ``module:attribute`` names, None where the module has no such attribute.
-
-    Raises InputError that names the missing module, or the error in it.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
-        raise InputError(
-            f"environment.name: there is no module {error.name!r}: start the command in the folder that holds it, or "
-            "put that folder on PYTHONPATH"
-        ) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise InputError(f"environment.name: {module} cannot be imported: {_where(error)}") from error
-
-
 def _open(name: str, benchmark: AnyBenchmark, options: BaseModel) -> Environment:
     return belonging(name, benchmark, lambda: benchmark.open(options))
 
@@ -243,22 +229,9 @@ def _opened(name: str, factory: Callable[[], Any]) -> Environment:
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:  # SystemExit too: the user must see that no run was made
-        raise InputError(f"environment.name: {name} failed: {_where(error)}") from error
+        raise InputError(f"environment.name: {name} failed: {where(error)}") from error
     if not isinstance(opened, Environment):
         raise InputError(
             f"environment.name: {name} returned a {type(opened).__name__}: return an Environment (environments/base.py)"
         )
     return opened
-
-
-def _cannot_call(name: str) -> str:
-    module, _, attribute = name.partition(":")
-    what = "has no" if getattr(importlib.import_module(module), attribute, None) is None else "cannot call"
-    return f"{module} {what} {attribute!r}: name a callable or a benchmark of this module"
-
-
-def _where(error: BaseException) -> str:
-    """Return the error in one line, with the place in the user's code that raised it."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else said

@@ -17,6 +17,7 @@ from environments.registry import (
     packaged,
     packaged_names,
     parse_options,
+    stated_benchmark,
 )
 
 _KEYS = ("name", "options", "hosts", "host_deadline")
@@ -88,6 +89,11 @@ class EnvironmentSettings(BaseModel):
     def benchmark(self) -> AnyBenchmark:
         """The benchmark that ``name`` names. Raises InputError for an import path that cannot be imported."""
         return find_benchmark(self.name)
+
+    @property
+    def stated_benchmark(self) -> AnyBenchmark | None:
+        """The benchmark, without importing a module that ``name`` names: see ``environments.registry``."""
+        return stated_benchmark(self.name)
 
     @property
     def max_actions(self) -> int | None:

@@ -10,24 +10,26 @@ from environments.registry import benchmark_of
 from evaluation.settings import EvaluationSettings
 
 
-def check_evaluation(settings: EvaluationSettings, environment: Environment) -> None:
+def check_evaluation(settings: EvaluationSettings, environment: Environment | None) -> None:
     """Raise InputError for an evaluation set that ``environment`` does not have, that is not installed or that a run
     may not open, and for a file of tasks that cannot be read, is empty or is of another environment. No set is opened.
+
+    Without an environment a file of tasks is read, and a set is not checked.
     """
     if settings.tasks is not None:
-        _check_tasks(settings.tasks, environment.name)
-    elif settings.set is not None:
+        _check_tasks(settings.tasks, None if environment is None else environment.name)
+    elif settings.set is not None and environment is not None:
         _check_set(settings.set, environment.name, benchmark_of(environment))
 
 
-def _check_tasks(path: str, environment: str) -> None:
+def _check_tasks(path: str, environment: str | None) -> None:
     from evaluation.sets import open_tasks
 
     items = open_tasks(Path(path))
     if not items:
         raise InputError(f"evaluation.tasks: {path} holds no task: name another file, or set it to null")
     for item in items:
-        if item.task.environment != environment:
+        if environment is not None and item.task.environment != environment:
             raise InputError(
                 f"evaluation.tasks: task {item.task.id} of {path} is of {item.task.environment}, the run acts in "
                 f"{environment}: name a file of its tasks"

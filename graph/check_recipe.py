@@ -25,6 +25,9 @@ def main(
     All keys and values, then their needs on this machine: the environment, the keys of chat roles, the scored tasks,
     the policy with its tokenizer and chat template, its device. No weights are loaded.
 
+    No code that a recipe names is run: of an environment of your own the declaration is read, and it is not opened.
+    `coevolve environment check module:callable` opens it.
+
     Exit status: 0, or 2 with one sentence that names the file and the key.
     """
     with exit_statuses():
@@ -32,17 +35,22 @@ def main(
         from graph.recipe import load_recipe
         from graph.settings import RunSettings
 
+        unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe)
             if settings_only:
                 continue
+            if settings.environment.is_own:
+                unopened[recipe] = settings.environment.name
             try:
-                check_run(settings)
+                check_run(settings, opens_own=False)
             except InputError as error:
                 raise InputError(f"{recipe}: {error}") from None
         empty = len(recipes) == 1 and settings == RunSettings()
         note = " (it sets nothing: every setting has its default)" if empty else ""
         print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")
+        for recipe, name in unopened.items():
+            print(f"{recipe}: {name} was not opened, since a recipe runs no code here: its options are not checked")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -26,7 +25,7 @@ COMMANDS = {
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "export": ("graph.export.__main__", "Write a run's tasks, trajectories or policy for others, with a card."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
-    "environment": ("graph.serve_environment", "Serve an environment to runs on other machines."),
+    "environment": ("graph.check_environment", "Check an environment of your own, or serve one to other machines."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
     "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),
     "studio": ("graph.studio.__main__", "Open a run's graph in LangGraph Studio."),
@@ -49,14 +48,10 @@ class Lazy(TyperCommand):
 def main() -> None:
     """Run the subcommand that the arguments name, as the whole work of this process.
 
-    An environment of the user's (module:callable) is also looked for in the working directory, behind the project's
-    own packages: a folder that holds a package ``training`` of its own must not replace this one's.
+    The working directory is not on the import path (``environments.import_path``).
     """
     from memory.processes import run_to_end
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
     group = OneSentenceGroup(
         name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks."

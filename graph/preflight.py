@@ -11,21 +11,29 @@ from pathlib import Path
 
 from agents.chat.endpoint import resolve
 from environments.base import InputError
+from environments.declared import look
 from environments.hosts.environment import HostedEnvironment, open_for_play
+from environments.registry import benchmark_of
 from evaluation.preflight import check_evaluation
-from graph.settings import RunSettings, check_starts
+from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL, MemorySettings
 
 
-def check_run(settings: RunSettings, *, trains: bool = True) -> None:
+def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
     """Raise InputError that names the first key for which a run with ``settings`` would fail.
 
-    ``trains`` is False where no policy is needed, to make D_0 alone.
+    ``trains`` is False where no policy is needed, to make D_0 alone. ``opens_own`` is False where no code that the
+    settings name may run: an environment of the user's is then looked at, and what needs it open is not checked.
     """
-    environment = open_for_play(settings.environment)
-    if isinstance(environment, HostedEnvironment):
-        environment.check()
+    environment = None
+    if opens_own or not settings.environment.is_own:
+        environment = open_for_play(settings.environment)
+        if isinstance(environment, HostedEnvironment):
+            environment.check()
+        check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
+    else:
+        look(settings.environment.name)
     for name, role in settings.roles.chat().items():
         resolve(role, name)
     _check_tasks(settings.tasks.initial)
@@ -40,7 +48,8 @@ def check_run(settings: RunSettings, *, trains: bool = True) -> None:
         for section in ("training", "evaluation"):
             if getattr(settings, section).held_to_tools:
                 check_held_to_tools(settings.policy, f"{section}.held_to_tools")
-        check_starts(settings.signals, environment)
+        if environment is not None:
+            check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
         check_sampling(settings)
         check_engine(settings.sampling, settings.policy, settings.training)

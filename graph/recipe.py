@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
 from environments.checkout import QUICKSTART, find_recipe
-from environments.registry import DEFAULT, find_attribute, is_import_path
+from environments.declared import look
+from environments.registry import DEFAULT, is_import_path
 from environments.settings import with_options_key
 from graph.settings import RunSettings, check_benchmark
 from memory.former import FORMER_NAMES, fill_former_defaults, give_environment_options, give_todays_names
@@ -63,7 +64,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     try:
         settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
-        _import_named(tree, given)
+        _look_at_named(tree, given)
         raise InputError(_explain(error, path, given)) from error
     # The file is right for the environment that it names; another one may have been asked for on top of it.
     check_benchmark(
@@ -173,15 +174,15 @@ def _warn(source: str, former: Sequence[str]) -> None:
     print(f"warning: {source}: {names}, {works} for one release", file=sys.stderr)
 
 
-def _import_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
-    """Raise InputError when an override names an environment that cannot be imported.
+def _look_at_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
+    """Raise InputError when an override names an environment that is not there.
 
-    Called for a recipe that is wrong for that environment: the missing import is the likelier mistake.
+    Called for a recipe that is wrong for that environment: the missing module is the likelier mistake.
     """
     section = tree.get("environment")
     name = section.get("name") if isinstance(section, dict) else None
     if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
-        find_attribute(name)
+        look(name)
 
 
 def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:

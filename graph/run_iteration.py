@@ -136,10 +136,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     with directory.lock(), Progress() as progress:
         kept = load_recipe(directory.settings_path)
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
-        recorded = directory.recorded_path.exists()
-        if not recorded:
-            progress.say(f"{directory.root}: an earlier version made this run, its settings are recorded from now on")
-        if longest != kept or not recorded:
+        if longest != kept:
             directory.save_settings(longest)
         with follow_run(directory, settings, progress.say) as trackers, run_servers(directory, settings, progress):
             work_of = Run(directory, settings, progress, interruption, resumed, trackers.wake)

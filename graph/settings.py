@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
+from environments.benchmark import AnyBenchmark
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
 from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
@@ -152,10 +153,11 @@ def check_starts(settings: SignalSettings, environment: Environment) -> None:
         )
 
 
-def check_benchmark(settings: RunSettings, source: str) -> None:
+def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark | None = None) -> None:
     """Raise InputError, one sentence that begins with ``source``, for a setting that the benchmark does not support.
 
-    A benchmark named by an import path is imported only where a setting depends on it.
+    ``benchmark`` is the opened environment's. Without it no module that the settings name is imported, and a benchmark
+    that only an import could show is not checked.
     """
     environment, chosen = settings.environment, settings.evaluation.set
     official, checks = settings.tasks.initial == OFFICIAL, settings.training.reward == "checks"
@@ -165,7 +167,9 @@ def check_benchmark(settings: RunSettings, source: str) -> None:
         ruled = "training.expert.reword"
     if chosen is None and not official and not checks and ruled is None:
         return
-    benchmark = environment.benchmark
+    benchmark = benchmark or environment.stated_benchmark
+    if benchmark is None:
+        return
     if chosen is not None and not benchmark.evaluation_sets:
         raise InputError(
             f"{source}: evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"

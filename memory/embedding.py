@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
-from chromadb.utils.embedding_functions import register_embedding_function
-from chromadb.utils.embedding_functions.sentence_transformer_embedding_function import (
-    SentenceTransformerEmbeddingFunction,
-)
 
 from environments.base import InputError
+from memory.chroma import (
+    Documents,
+    EmbeddingFunction,
+    Embeddings,
+    SentenceTransformerEmbeddingFunction,
+    Space,
+    register_embedding_function,
+)
 from memory.settings import MemorySettings
 
 __all__ = ["Embedder", "HashedNgrams", "open_embedder"]

@@ -82,8 +82,7 @@ class FailureMemory:
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
-        from chromadb.errors import ChromaError
-
+        from memory.chroma import ChromaError
         from memory.embedding import open_embedder
 
         self._folder = folder
@@ -215,11 +214,10 @@ class FailureMemory:
         self._write(contexts, admitted)
 
     def _open(self, folder: Path) -> Any:  # noqa: ANN401 - Chroma's client has no type for its own close
-        import chromadb
-        from chromadb.config import Settings
+        from memory.chroma import PersistentClient, Settings
 
         with ExitStack() as opening:
-            self._client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            self._client = PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
             opening.callback(cast(Any, self._client).close)
             self._open_collection()
             opening.pop_all()
@@ -302,7 +300,7 @@ def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMem
     If the index turns out to be damaged during ``use``, it is set aside, with a warning, and ``use`` is called again
     with an empty one: it has to check whether the memory ``agrees`` with the records. Raises like ``FailureMemory``.
     """
-    from chromadb.errors import ChromaError
+    from memory.chroma import ChromaError
 
     try:
         with FailureMemory(folder, settings) as memory:

@@ -28,7 +28,7 @@ import psutil  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from environments.base import InputError, Record
-from environments.checkout import ROOT
+from environments.import_path import child_variables
 from memory.jsonl import write_json
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "holder",
     "run_child",
     "run_to_end",
-    "search_path",
     "shared",
     "watch_parent",
 ]
@@ -245,7 +244,7 @@ async def run_child(
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log if on_line is None else asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **search_path(), **(env or {}), PARENT_PIPE: str(watched)},
+                env={**os.environ, **child_variables(), **(env or {}), PARENT_PIPE: str(watched)},
                 pass_fds=(watched,),
                 process_group=0,
             )
@@ -267,16 +266,6 @@ async def run_child(
     if status not in accept:
         raise ChildFailure(f"{shlex.join(argv)} ended with status {status}", status, end_of_log(log_path, log_start))
     return status
-
-
-def search_path() -> dict[str, str]:
-    """Variables that let a child import this process's checkout, and modules of the working directory behind it.
-
-    Python puts the working directory first for ``-m``: a user's own package ``training`` there would replace ours.
-    """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    folders = dict.fromkeys([str(ROOT), *filter(None, given), str(Path.cwd())])
-    return {"PYTHONPATH": os.pathsep.join(folders), "PYTHONSAFEPATH": "1"}
 
 
 async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Callable[[str], None]) -> None:

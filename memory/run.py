@@ -275,25 +275,29 @@ class RunDirectory(Folder):
         return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:
-        """Replace settings.yaml atomically, for a new run, or one resumed with higher values.
+        """Replace settings.yaml and its record, each atomically, for a new run or one resumed with higher values.
 
-        The recorded copy follows: a process killed between the two leaves raised values, which ``check_settings``
-        permits.
+        A process killed between the two leaves no run, since a new one is recorded first, or raised values, which
+        ``check_settings`` permits.
         """
         plain = settings.model_dump(mode="json")
         text = dump_yaml(plain)
-        write_atomically(self.settings_path, [text.encode()])
         recorded = f"sha256: '{_sha256(plain)}'\nsettings:\n{indent(text, '  ')}"
-        write_atomically(self.recorded_path, [recorded.encode()])
+        files = [(self.settings_path, text), (self.recorded_path, recorded)]
+        for path, content in files if self.settings_path.exists() else reversed(files):
+            write_atomically(path, [content.encode()])
 
     def check_settings(self) -> None:
         """Raise InputError that names the key of settings.yaml that changed since the run's settings were recorded.
 
-        Values that ``--resume`` may raise or change may be changed in the file, too. A run of an earlier version has no
-        record and passes: see ``recorded_path``.
+        Values that ``--resume`` may raise or change may be changed in the file, too. Raises it also where the record is
+        gone: nothing would show then whether settings.yaml was edited.
         """
         if not self.recorded_path.exists():
-            return
+            raise InputError(
+                f"{self.recorded_path} is gone, so nothing shows whether {self.settings_path.name} was edited: restore "
+                f"it, or start a new run with --recipe {self.settings_path} and another --run"
+            )
         recorded = self._mapping(self.recorded_path)
         before = recorded.get("settings")
         if not isinstance(before, dict) or recorded.get("sha256") != _sha256(before):

@@ -16,15 +16,16 @@ from types import ModuleType
 import pytest
 import yaml
 from support import ROOT
-from support.contract import EnvironmentContract
-from support.contract_tasks import explored_tasks
+from support.commands import run_here
 from support.environment_host import serving
 
 from environments.base import Environment, TaskSpec, ToolCall
+from environments.contract.checks import PROPERTIES, Contract
 from environments.hosts.environment import open_for_play
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.verify import verify
+from graph.check_environment import explored_tasks
 from graph.serve_environment import _chosen
 from memory.records import FailureContext
 
@@ -54,7 +55,7 @@ def opened(name: str, **options: int) -> Environment:
 
 
 def test_every_block_is_known() -> None:
-    assert set(FILES) == {"library.py", "test_library.py", "shelf.py", "reader.py", "uniform.py"}
+    assert set(FILES) == {"library.py", "shelf.py", "reader.py", "uniform.py"}
     assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml", "bash"}
 
 
@@ -74,9 +75,8 @@ def test_an_environment_of_ones_own(examples) -> None:
     )
     result = verify(task, environment, known=(), held_out=())
     assert result.reason is None, result.detail
-    contract = examples("test_library").TestLibrary()
-    assert contract.make().name == "library"
-    assert contract.make_tasks(environment), "the contract finds tasks to play"
+    checked = run_here("graph.check_environment", "check", "library:library")
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, f"all {len(PROPERTIES)} properties hold")
 
 
 def test_an_environment_on_other_hosts(examples) -> None:
@@ -91,11 +91,9 @@ def test_an_environment_on_other_hosts(examples) -> None:
     with serving(served) as one, serving(served) as other:
         environment = open_for_play(chosen.model_copy(update={"hosts": (one.url, other.url)}))
         environment.check()
-        contract = EnvironmentContract()
-        contract.make = lambda: environment
-        tasks = explored_tasks(library.library())
-        contract.test_the_reference_succeeds(environment, tasks)
-        contract.test_interleaved_episodes_are_independent(environment, tasks)
+        contract, tasks = Contract(lambda: environment), explored_tasks(library.library())
+        contract.the_reference_succeeds(environment, tasks)
+        contract.interleaved_episodes_are_independent(environment, tasks)
         assert min(one.episodes.health().opened, other.episodes.health().opened) > 0
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from enum import StrEnum
 from functools import cache
 from http import HTTPStatus
@@ -30,7 +29,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from environments.base import Action, Environment, Record, TaskSpec, ToolCall
-from environments.registry import Chosen, find_attribute, find_benchmark, is_import_path, parse_options
+from environments.declared import source_file
+from environments.registry import Chosen, find_benchmark, is_import_path, parse_options
 
 PROTOCOL = 1
 TOKEN = "COEVOLVE_ENVIRONMENT_TOKEN"
@@ -218,9 +218,9 @@ def _own_source(name: str) -> str:
     """Return the source of a user's module that ``module:attribute`` names; empty for a benchmark's name."""
     if not is_import_path(name):
         return ""
-    find_attribute(name)
-    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    return "" if file is None else Path(file).read_text()
+    find_benchmark(name)
+    file = source_file(name)
+    return "" if file is None else file.read_text()
 
 
 def _sha256(*texts: str) -> str:

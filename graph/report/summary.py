@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+PRIVATE = "not for publication: "
+"""Begins the label of a run in a benchmark of the user's own that must not be published."""
+
 SOURCES = {
     "random": "random contexts",
     "unguided": "unguided exploration",
@@ -305,9 +308,12 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
         labels.append(COMPACT_LABEL)
     if settings.evolution.concurrent:
         labels.append("exploration beside training: tasks of one iteration before")
+    benchmark = settings.environment.benchmark
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")
-    if settings.evaluation.scored is None and not settings.environment.benchmark.published_sets():
+        if benchmark.unpublishable is not None:
+            labels.append(PRIVATE + benchmark.unpublishable)
+    if settings.evaluation.scored is None and not benchmark.published_sets():
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")

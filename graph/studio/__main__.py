@@ -12,6 +12,7 @@ import typer
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import exit_statuses
+from environments.import_path import child_variables
 
 CONFIG = ROOT / "langgraph.json"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -36,6 +37,9 @@ def main(
         if not server.exists():
             raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
     # The loop's stages work on event loops in threads of their own, where the server would refuse to read a file.
+    os.environ.update(
+        child_variables()
+    )  # the server appends the working directory, which must not replace our packages
     argv = [str(server), "dev", "--config", str(CONFIG), "--allow-blocking", *context.args]
     os.execv(argv[0], argv)
 

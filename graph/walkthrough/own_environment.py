@@ -7,7 +7,6 @@ from pathlib import Path
 
 from environments import example
 from environments.base import Environment
-from environments.checkout import ROOT
 from graph.report.digest import calls_words, task_words, verification_words, weakness_words
 from graph.report.lineage import History
 from graph.report.tables import Table, table
@@ -27,16 +26,6 @@ roles: {exploration: {rounds: 2, steps: 8, drafts_per_context: 2, independent: f
 evaluation: {set: null}                                         # a plain class has no evaluation set
 """
 """A recipe for an environment of one's own at toy size (ours); recipes/own-environment.yaml is one of ordinary size."""
-
-_CONTRACT = """\
-from my_depot import depot
-from support.contract import EnvironmentContract
-
-
-class TestMine(EnvironmentContract):
-    def make(self):
-        return depot()
-"""
 
 
 def workshop() -> Path:
@@ -59,14 +48,11 @@ def coevolve(folder: Path, *words: str) -> str:
 
 
 def contract(folder: Path) -> str:
-    """Hold ``my_depot.py`` to the contract of environments, as a test of one's own does; return pytest's last line.
+    """Hold ``my_depot.py`` to the contract of environments, and return what the command prints.
 
-    Raises RuntimeError with the end of pytest's output when a test fails.
+    Raises RuntimeError with the end of its output where a property does not hold.
     """
-    (folder / "test_my_depot.py").write_text(_CONTRACT)
-    options = ("-q", "--color=no", "-p", "no:cacheprovider", "--rootdir", str(folder))
-    printed = run_module("pytest", *options, "test_my_depot.py", folder=folder, paths=[ROOT / "tests"])
-    return printed.strip().splitlines()[-1].partition(" in ")[0]
+    return coevolve(folder, "environment", "check", "my_depot:depot").strip()
 
 
 def outcomes_table(history: History, iteration: int = 0) -> Table:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from environments.base import Action, Environment, InputError
 from environments.checkout import GRPO_ALONE, ROOT
+from environments.import_path import child_variables
 from memory.jsonl import record_id
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
@@ -84,17 +85,16 @@ def temporary_folder() -> Path:
     return folder
 
 
-def run_module(module: str, *words: str, folder: Path = ROOT, paths: Sequence[Path] = ()) -> str:
+def run_module(module: str, *words: str, folder: Path = ROOT) -> str:
     """Run ``python -m MODULE WORDS`` in ``folder`` and return what it prints on stdout.
 
-    It imports from ``folder``, then from this checkout, then from ``paths``. Raises RuntimeError with the end of its
-    output when it fails.
+    It imports from this checkout, and finds an environment of the user's also in ``folder``.
+    Raises RuntimeError with the end of its output when it fails.
     """
-    places = [*map(str, (ROOT, *paths)), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
-        cwd=folder,  # python -m looks for packages there first
-        env={**_WAITING, **os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        cwd=folder,
+        env={**_WAITING, **os.environ, **child_variables()},
         capture_output=True,
         text=True,
         check=False,

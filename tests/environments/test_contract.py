@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cache
 
 import pytest
 from support.broken_environments import BROKEN, PassingEnvironment
-from support.contract import EnvironmentContract
-from support.contract_tasks import explored_tasks
 
 from environments.base import EnvironmentFault, InputError, TaskSpec
+from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Contract
 from environments.example import Depot, depot
 from environments.python_class.environment import PythonEnvironment
-
-TESTS = [name for name in vars(EnvironmentContract) if name.startswith("test_")]
+from graph.check_environment import explored_tasks
 
 
 @cache
@@ -23,27 +20,21 @@ def sound_tasks() -> tuple[TaskSpec, ...]:
     return explored_tasks(depot())
 
 
-def problem(make: Callable[[], object], test: str) -> str | None:
-    """What a test of the contract has against an environment, None if nothing."""
-
-    class Contract(EnvironmentContract):
-        def make(self):
-            return make()
-
-    contract = Contract()
-    method = getattr(contract, test)
+def problem(make: Callable[[], object], name: str) -> str | None:
+    """What one property has against an environment, None if nothing."""
+    contract = Contract(make)
     # The tasks are copied: a broken environment may change them.
-    given = {"environment": make(), "tasks": [task.model_copy(deep=True) for task in sound_tasks()]}
+    given = [] if name in WITHOUT_TASKS else [[task.model_copy(deep=True) for task in sound_tasks()]]
     try:
-        method(**{name: given[name] for name in inspect.signature(method).parameters})
+        getattr(contract, name)(make(), *given)
     except (AssertionError, AttributeError, InputError, EnvironmentFault, RuntimeError, ValueError) as error:
         return str(error) or repr(error)
     return None
 
 
-@pytest.mark.parametrize("test", TESTS)
-def test_a_sound_environment_passes(test: str) -> None:
-    assert problem(PassingEnvironment, test) is None
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_sound_environment_passes(name: str) -> None:
+    assert problem(PassingEnvironment, name) is None
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -51,8 +42,8 @@ def test_a_broken_environment_is_noticed(name: str) -> None:
     assert problem(*BROKEN[name])
 
 
-def test_every_test_has_an_environment_that_fails_it() -> None:
-    assert {broken.noticed_by for broken in BROKEN.values()} == set(TESTS)
+def test_every_property_has_an_environment_that_fails_it() -> None:
+    assert {broken.noticed_by for broken in BROKEN.values()} == set(PROPERTIES)
 
 
 def test_without_tasks_that_act_the_contract_asks_for_some() -> None:
@@ -68,5 +59,5 @@ def test_without_tasks_that_act_the_contract_asks_for_some() -> None:
 
         open_gate = send_van = load_parcel = insure_parcel = weigh_parcel = list_parcels
 
-    with pytest.raises(AssertionError, match="override make_tasks"):
+    with pytest.raises(InputError, match="exploration found 0 tasks in 40 episodes"):
         explored_tasks(PythonEnvironment("silent", Silent, [{"parcels": {}}]))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.contract_tasks import explored_tasks
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
 from environments.example import depot
 from environments.task_text import clause, render_documented
 from environments.verification.grounding import Seen
+from graph.check_environment import explored_tasks
 from training.embedded.compact_text import CompactSettings, CompactText, constants_of
 
 SHOP = depot(4)

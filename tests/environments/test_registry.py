@@ -12,30 +12,30 @@ from environments.settings import EnvironmentSettings
 
 SERVERS = {"servers": ["http://127.0.0.1:9/"]}
 SHOP = """
-from environments.base import InputError
+from environments.base import Environment, InputError
 from environments.example import depot
 from environments.python_class.environment import PythonEnvironment
 
 number = 3
 
-def refusing():
+def refusing() -> Environment:
     raise InputError("the shop needs its catalogue: put catalogue.json here")
 
-def failing():
+def failing() -> Environment:
     return {}["catalogue"]
 
-def leaving():
+def leaving() -> Environment:
     raise SystemExit(0)
 
-def nothing():
+def nothing() -> PythonEnvironment:
     return None
 
-def pretending():
+def pretending() -> PythonEnvironment:
     environment = depot(1)
     environment.name = "bfcl"
     return environment
 
-def pretending_appworld():
+def pretending_appworld() -> "PythonEnvironment":
     environment = depot(1)
     environment.name = "appworld"
     return environment
@@ -55,9 +55,9 @@ def appworld(**options: object) -> dict[str, object]:
 def shop(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "shop_for_tests.py").write_text(SHOP)
-    (tmp_path / "broken_shop_for_tests.py").write_text("\n\nshelves = oak\n")
-    (tmp_path / "needy_shop_for_tests.py").write_text("import no_such_library\n")
-    (tmp_path / "left_shop_for_tests.py").write_text("import sys\n\nsys.exit(0)\n")
+    (tmp_path / "broken_shop_for_tests.py").write_text("\n\nshop = oak\n")
+    (tmp_path / "needy_shop_for_tests.py").write_text("import no_such_library as shop\n")
+    (tmp_path / "left_shop_for_tests.py").write_text("import sys\n\nshop = sys.exit(0)\n")
     (tmp_path / "torn_shop_for_tests.py").write_text("def shop(:\n")
     return tmp_path
 

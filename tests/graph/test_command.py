@@ -86,18 +86,22 @@ def test_a_mistake_is_one_sentence(arguments: list[str], says: str, monkeypatch,
 
 @pytest.mark.process
 def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> None:
-    """Packages there do not replace ours, the default policy is the checkout's, and a path is the folder's own."""
+    """Modules there replace none and are not run, the default policy is the checkout's, a path is the folder's own."""
     for package in ("training", "environments", "memory"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    for module in ("random", "sitecustomize", "yaml", "trackio"):
+        (tmp_path / f"{module}.py").write_text("raise RuntimeError('the wrong module')")
     (tmp_path / "recipes" / "starter").mkdir(parents=True)
     (tmp_path / "recipes" / "mine.yaml").write_text("iterations: 2\n")
     (tmp_path / "recipes" / "wrong.yaml").write_text("policy: {path: ./recipes/starter}\n")
-    (tmp_path / "my_shop.py").write_text("from environments.example import depot as shop\n")
+    (tmp_path / "my_shop.py").write_text("open('ran', 'w')\nfrom environments.example import depot as shop\n")
     (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {panel: null}\n")
 
     done = coevolve("check", "recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "3 recipes are right\n"), done.stderr
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "3 recipes are right"), done.stderr
+    assert "own.yaml: my_shop:shop was not opened, since a recipe runs no code here" in done.stdout
+    assert not (tmp_path / "ran").exists()
     done = coevolve("check", "recipes/wrong.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "./recipes/starter" in done.stderr

@@ -226,18 +226,12 @@ def test_a_run_with_former_names_goes_on_without_a_word_about_them(
         open_run(run.root, None, ["training.lend_reference=none"], None, resume=True)
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_a_note_and_is_recorded(
-    trained: tuple[RunDirectory, str], tmp_path: Path
-) -> None:
-    run, printed = trained
-    shutil.copytree(run.root, tmp_path / "run")
-    copy = RunDirectory.open(tmp_path / "run")
-    recorded = copy.recorded_path.read_bytes()
-    copy.recorded_path.unlink()
-    ended = start("--run", copy.root, "--resume", "--iterations", "1", "--json")
-    assert (ended.returncode, ended.stdout) == (0, printed)
-    assert ended.stderr == f"{copy.root}: an earlier version made this run, its settings are recorded from now on\n"
-    assert copy.recorded_path.read_bytes() == recorded
+def test_a_run_without_the_record_of_its_settings_does_not_go_on(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    run.recorded_path.unlink()
+    run.settings_path.write_text(run.settings_path.read_text().replace("\nseed: ", "\nseed: 4", 1))
+    with pytest.raises(InputError, match=r"settings\.recorded\.yaml is gone, so nothing shows whether"):
+        open_run(run.root, None, [], None, resume=True)
 
 
 def test_half_a_line_of_a_finished_iteration_is_named_at_resume(

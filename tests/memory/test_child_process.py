@@ -61,12 +61,18 @@ def test_environment_reaches_the_child_and_the_pipe_not_its_children(tmp_path: P
     assert log.read_text() == "y None\n"
 
 
-def test_a_child_imports_this_checkout_and_then_the_working_directory(tmp_path: Path, monkeypatch) -> None:
+def test_nothing_of_the_working_directory_precedes_a_childs_modules(tmp_path: Path, monkeypatch) -> None:
+    """Only an environment that is named there is found, and its module's own imports behind all others."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "training.py").write_text("raise RuntimeError('the wrong one')")
-    (tmp_path / "of_the_user.py").write_text("import training; print(training.__file__)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its empty folders are the working directory
+    for module in ("training", "random", "secrets", "yaml", "sitecustomize", "usercustomize"):
+        (tmp_path / f"{module}.py").write_text("raise RuntimeError('the wrong one')")
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "of_the_user.py").write_text("import beside, random, training\nfrom environments.example import depot")
+    code = "import random, yaml, training; from environments.registry import find_benchmark as find; "
+    code += "find('of_the_user:depot'); print(training.__file__)"
     log = tmp_path / "log"
-    finished([sys.executable, "-m", "of_the_user"], log_path=log, deadline=20)
+    assert finished([sys.executable, "-c", code], log_path=log, deadline=60, accept=(0, 1)) == 0, log.read_text()
     assert log.read_text() == f"{ROOT / 'training' / '__init__.py'}\n"
 
 

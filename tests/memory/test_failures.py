@@ -1,5 +1,6 @@
 """The failure memory on a real Chroma folder: known and new, recurrence, batches, repetition and rebuilding."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -529,14 +530,23 @@ from support.sample_records import context
 with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
     memory.remember([context("a")], {"a": 1}, 0)
     print(memory.compare([context("b", iteration=1)], 1)[0].status)
+assert "antigravity" not in sys.modules
 """
+ENV = "ALLOW_RESET=perhaps\nCHROMA_SYSDB_IMPL=antigravity.Nothing\nCHROMA_API_IMPL=antigravity.Nothing\n"
 
 
 @pytest.mark.process
-def test_nothing_is_asked_of_the_network_and_chroma_is_imported_late(tmp_path):
+def test_chroma_is_imported_late_and_asks_nothing_of_the_network_and_of_the_working_directory(tmp_path):
+    (tmp_path / ".env").write_text(ENV)
     folder = str(tmp_path / "failures")
     here = str(ROOT / "tests")
     ran = subprocess.run(
-        [sys.executable, "-c", OFFLINE, folder, here], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", OFFLINE, folder, here],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert (ran.stdout, ran.returncode) == ("known\n", 0), ran.stderr

@@ -154,8 +154,16 @@ def test_settings_that_were_edited_are_read_by_nobody(run):
     run.recorded_path.write_text(run.recorded_path.read_text().replace("recur_after: 3", "recur_after: 9"))
     with pytest.raises(InputError, match=r"settings\.recorded\.yaml is not as the run wrote it"):
         run.settings(Small)
-    run.recorded_path.unlink()  # as a run of an earlier version
-    assert run.settings(Small).memory.recur_after == 9
+    run.recorded_path.unlink()
+    with pytest.raises(InputError, match=r"settings\.recorded\.yaml is gone.*: restore it, or start a new run with"):
+        run.settings(Small)
+
+
+def test_a_process_that_is_killed_while_it_makes_a_run_leaves_none(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr("memory.run.write_atomically", lambda path, content: written.append(path.name))
+    RunDirectory.create(tmp_path / "run", RunSettings())
+    assert written == ["settings.recorded.yaml", "settings.yaml"]  # a folder with settings.yaml is a run
 
 
 @pytest.mark.parametrize(

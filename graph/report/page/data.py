@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from agents.spending import read_requests
+from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from evaluation.statistics import t_interval
 from graph.recipe import load_recipe
@@ -27,7 +28,7 @@ from graph.report.digest import (
 )
 from graph.report.lineage import Group, History, first_story
 from graph.report.page.records import reason_of
-from graph.report.summary import COMPACT_LABEL, Summary, engine_rows
+from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
@@ -80,6 +81,16 @@ POINTERS = "the embedded policy sees a value as $1 to $9 and names it; its recor
 """What argument references are."""
 
 
+def _unpublishable(environment: EnvironmentSettings, labels: Sequence[str] | None) -> str | None:
+    """Return why the page must not be published; a benchmark of the user's own, which is not imported here, in
+    ``labels`` of an iteration (None before the first)."""
+    if not environment.is_own:
+        return environment.benchmark.unpublishable
+    if labels is None:
+        return f"No iteration has recorded yet whether {environment.name} allows it"
+    return next((label.removeprefix(PRIVATE) for label in labels if label.startswith(PRIVATE)), None)
+
+
 def overview(history: History) -> Json:
     """Return everything that the page shows at once. Raises InputError for a damaged record."""
     run = history.run
@@ -94,7 +105,7 @@ def overview(history: History) -> Json:
     return {
         "name": one_line(run.root.resolve().name),
         "environment": settings.environment.name,
-        "unpublishable": settings.environment.benchmark.unpublishable,
+        "unpublishable": _unpublishable(settings.environment, labels if summaries else None),
         "labels": labels,
         "goes_on": len(summaries) < max(settings.iterations, len(history.iterations)),
         "asked": settings.iterations,

@@ -425,7 +425,7 @@ def test_a_host_of_something_else_is_refused_before_the_run(served, says, tmp_pa
         "        'Add a shelf.'\n"
         "        self.shelves += 1\n"
         "        return self.shelves\n"
-        "def library(starts=4): return PythonEnvironment('library', Library, [{}])\n"
+        "def library(starts=4) -> PythonEnvironment: return PythonEnvironment('library', Library, [{}])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     chosen = EnvironmentSettings.model_validate({"name": DEPOT.name, "options": DEPOT.options} | served)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.contract import EnvironmentContract
-from support.contract_tasks import explored_tasks
 from support.environment_host import DEPOT, hosted, serving
 
 from environments.base import Environment, TaskSpec
 from environments.registry import open_environment
+from graph.check_environment import explored_tasks
 
 
 class TestHostedDepot(EnvironmentContract):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.commands import run_here
 
+from graph.recipe import load_recipe
 from memory.run import PolicyDirectory, RunDirectory
 from memory.strict_yaml import parse_yaml
 
@@ -50,10 +51,8 @@ def test_an_adapter_gets_a_filled_card_in_place_of_the_librarys(copied: RunDirec
     PolicyDirectory(policy).card.unlink()
     (policy / "README.md").write_text("base_model: x\n[More Information Needed]")
     (policy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "Qwen/Qwen3-4B"}))
-    copied.settings_path.write_text(
-        copied.settings_path.read_text().replace("path: recipes/starter", "path: Qwen/Qwen3-4B")
-    )
-    copied.recorded_path.unlink()  # else an edited file is refused
+    settings = load_recipe(copied.settings_path, ["policy.path=Qwen/Qwen3-4B"])
+    copied.save_settings(settings)  # an edited file would be refused
     done = export(copied, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     front, card = card_of(tmp_path / "out")

@@ -32,8 +32,9 @@ from graph.report.page import make_page
 from graph.report.page.data import effect, overview
 from graph.report.page.page import _SCRIPTS, names_apart
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory, written
+from graph.report.summary import Summary, summarise
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
-from memory.run import RunDirectory, append_jsonl, read_jsonl
+from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 from training.seal.diagnosis import turn_label
 from training.seal.labels import FAILED
@@ -417,3 +418,26 @@ def test_a_benchmark_that_forbids_publication_is_named_on_the_page(
     page = make_page(evolved)
     assert page.unpublishable == "Its licence forbids it"
     assert parts_of(page.html)["run"]["unpublishable"] == "Its licence forbids it"
+
+
+def test_a_page_imports_nothing_that_the_runs_settings_name(
+    evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ("open('ran', 'w')", "from environments.base import Environment", "def main() -> Environment: ...")
+    (tmp_path / "of_a_stranger.py").write_text("\n".join(lines))
+    shutil.copytree(evolved.root, tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    named = ["environment.name=of_a_stranger:main", "environment.options={}", "evaluation.set=null"]
+    settings = load_recipe(run.settings_path, named)
+    run.save_settings(settings)
+    page = make_page(run)
+    assert parts_of(page.html)["run"]["environment"] == "of_a_stranger:main"
+    assert page.unpublishable == "No iteration has recorded yet whether of_a_stranger:main allows it"
+    write_json(run.iteration(0).summary, summarise(run, load_recipe(evolved.settings_path), 0))
+    assert make_page(run).unpublishable is None
+    summary = read_json(run.iteration(0).summary, Summary)
+    private = summary.model_copy(update={"labels": ("own environment", "not for publication: its licence forbids it")})
+    write_json(run.iteration(0).summary, private)
+    assert make_page(run).unpublishable == "its licence forbids it"
+    assert not (tmp_path / "ran").exists()

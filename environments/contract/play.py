@@ -1,4 +1,4 @@
-"""How ``contract.py`` plays episodes, and the odd calls that it makes."""
+"""How the contract plays episodes, and the wrong calls that it makes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,18 @@ ODD: tuple[JsonValue, ...] = (
 )
 
 
+class Broken(AssertionError):
+    """A property of the contract does not hold; the message says why."""
+
+
+def hold(holds: object, why: str) -> None:
+    """Raise Broken with ``why`` unless ``holds`` is true."""
+    if not holds:
+        raise Broken(why)
+
+
 def live(environment: Environment, place: StartState | TaskSpec, turns: int = 1) -> Episode:
-    """An episode without a reference where ``place`` begins, with a user turn for each action to come."""
+    """Open an episode without a reference where ``place`` begins, with a user turn for each action to come."""
     return environment.open(
         TaskSpec(
             environment=place.environment,
@@ -52,7 +62,7 @@ def live(environment: Environment, place: StartState | TaskSpec, turns: int = 1)
 
 
 def wrong_arguments(tools: Sequence[ToolSpec]) -> list[ToolCall]:
-    """Calls without arguments, with unknown ones, and with every odd value for one parameter after the other."""
+    """Return calls without arguments, with unknown ones, and with every odd value for one parameter after the other."""
     calls = []
     for tool in tools:
         plain: dict[str, JsonValue] = {parameter.name: _plain(parameter.type) for parameter in tool.parameters}
@@ -63,15 +73,15 @@ def wrong_arguments(tools: Sequence[ToolSpec]) -> list[ToolCall]:
 
 
 def acted(episode: Episode, action: Action) -> Observation:
-    """The answer to an action. Fails where the environment raises: a bad action is data, not a crash."""
+    """Return the answer to an action. Raises Broken where the environment raises: a wrong action is data."""
     try:
         return episode.step(action)
     except Exception as error:
-        raise AssertionError(f"{action} raised {error!r}") from error
+        raise Broken(f"{action} raised {error!r}") from error
 
 
 def raises(expected: type[Exception], act: Callable[[], object]) -> bool:
-    """Whether calling ``act`` raises ``expected``; any other exception comes out."""
+    """Return whether calling ``act`` raises ``expected``; any other exception comes out."""
     try:
         act()
     except expected:
@@ -80,18 +90,18 @@ def raises(expected: type[Exception], act: Callable[[], object]) -> bool:
 
 
 def played_tools(environment: Environment, task: TaskSpec) -> tuple[str, ...]:
-    """The tools that the first turn of a task shows."""
+    """Return the tools that the first turn of a task shows."""
     with closing(environment.open(task)) as episode:
         return episode.start().tools
 
 
 def replay_asking(environment: Environment, task: TaskSpec) -> tuple[str, Outcome]:
-    """Final state and outcome of the reference when the outcome is asked for twice after every action."""
+    """Return final state and outcome of the reference when the outcome is asked for twice after every action."""
     with closing(environment.open(task)) as episode:
         episode.start()
         for calls in task.reference:
             for call in calls:
-                assert episode.outcome() == episode.outcome(), "two outcomes in a row differ"
+                hold(episode.outcome() == episode.outcome(), "two outcomes in a row differ")
                 episode.step(call)
             episode.outcome()
             episode.end_turn()
@@ -99,7 +109,7 @@ def replay_asking(environment: Environment, task: TaskSpec) -> tuple[str, Outcom
 
 
 def telling(environment: Environment, task: TaskSpec) -> Iterator[str]:
-    """Texts and states of the reference, one step after the other."""
+    """Yield texts and states of the reference, one step after the other."""
     with closing(environment.open(task)) as episode:
         episode.start()
         yield episode.state()
@@ -108,8 +118,22 @@ def telling(environment: Environment, task: TaskSpec) -> Iterator[str]:
 
 
 def told(environment: Environment, task: TaskSpec) -> tuple[str, ...]:
-    """All that ``telling`` yields."""
+    """Return all that ``telling`` yields."""
     return tuple(telling(environment, task))
+
+
+def in_turns(tasks: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:
+    """Return the tasks of several calls with a user turn for each call."""
+    return tuple(
+        task.model_copy(
+            update={
+                "turns": tuple(f"turn {number}" for number in range(len(task.reference[0]))),
+                "reference": tuple((call,) for call in task.reference[0]),
+            }
+        )
+        for task in tasks
+        if len(task.reference) == 1 and len(task.reference[0]) > 1
+    )
 
 
 def _plain(type_name: str) -> JsonValue:

@@ -1,0 +1,1 @@
+"""Hold any environment to what the rest of the project relies on."""

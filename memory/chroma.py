@@ -1,0 +1,45 @@
+"""Import Chroma so that nothing in the working directory configures it.
+
+Chroma reads ``.env`` of the working directory when it is imported and whenever its settings are made. A value there
+can name a module, which Chroma imports and calls (``CHROMA_SYSDB_IMPL``), or end the process with an error of its own.
+Import Chroma from here alone, inside functions: it takes a second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_settings import BaseSettings
+
+__all__ = [
+    "ChromaError",
+    "Documents",
+    "EmbeddingFunction",
+    "Embeddings",
+    "PersistentClient",
+    "SentenceTransformerEmbeddingFunction",
+    "Settings",
+    "Space",
+    "register_embedding_function",
+]
+
+
+def _without_file(_: type, settings_cls: type, *sources: Any, **named: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return the sources of settings in their order, without the file (``BaseSettings.settings_customise_sources``)."""
+    return tuple(source for name, source in named.items() if name != "dotenv_settings")
+
+
+_sources = BaseSettings.__dict__["settings_customise_sources"]
+BaseSettings.settings_customise_sources = classmethod(_without_file)  # type: ignore[assignment]
+try:
+    from chromadb import PersistentClient
+    from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+    from chromadb.config import Settings
+    from chromadb.errors import ChromaError
+    from chromadb.utils.embedding_functions import register_embedding_function
+    from chromadb.utils.embedding_functions.sentence_transformer_embedding_function import (
+        SentenceTransformerEmbeddingFunction,
+    )
+finally:
+    BaseSettings.settings_customise_sources = _sources  # type: ignore[method-assign]
+Settings.model_config["env_file"] = None
