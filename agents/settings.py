@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from environments.addresses import Address
 from memory.settings import Section
 
 CHAT_ONLY = (
     "model",
     "base_url",
-    "key_variable",
     "structured",
     "temperature",
     "max_tokens",
@@ -25,7 +24,6 @@ CHAT_ONLY = (
     "price_prompt",
     "price_completion",
 )
-KEY_VARIABLE = "OPENAI_API_KEY"
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 
 
@@ -40,12 +38,11 @@ class RoleSettings(Section):
         min_length=1,
         description="chat: name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
     )
-    base_url: str | None = Field(
+    base_url: Address | None = Field(
         None,
-        description="chat: an OpenAI-compatible endpoint; null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or "
-        "OpenAI's own",
+        description="chat: an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
+        "null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
-    key_variable: str = Field(KEY_VARIABLE, description="chat: name of the environment variable that holds the key")
     structured: Literal["auto", "json_schema", "tool_call"] = Field(
         "auto",
         description="chat: how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects "
@@ -88,11 +85,6 @@ class RoleSettings(Section):
         given = self._given(*CHAT_ONLY)
         if self.kind == "scripted" and given:
             raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
-            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
-            raise ValueError("'key_variable' must be the name of an environment variable, never a key itself")
-        if self.base_url is not None and "@" in self.base_url.partition("://")[2].partition("/")[0]:
-            raise ValueError("'base_url' must hold no user or password: put the key into the variable key_variable")
         if self.kind == "chat" and self.deadline < self.timeout:
             raise ValueError("'deadline' is shorter than 'timeout', the deadline of one request: raise it")
         return self

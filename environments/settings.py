@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from environments.addresses import base_urls
 from environments.base import InputError
-from environments.benchmark import AnyBenchmark, base_urls
+from environments.benchmark import AnyBenchmark
 from environments.registry import (
     DEFAULT,
     find_benchmark,

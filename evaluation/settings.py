@@ -7,14 +7,14 @@ command, and part of the file that a run or a study hands to the command with ``
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from agents.settings import DAY, KEY_VARIABLE, BudgetSettings, RoleSettings
+from agents.settings import DAY, BudgetSettings, RoleSettings
 from environments.base import InputError
-from environments.benchmark import explain
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
 from environments.settings import HOST_DEADLINE
@@ -119,8 +119,10 @@ class EndpointSettings(Section):
         None,
         description="openai: the endpoint; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
-    key_variable: str = Field(
-        KEY_VARIABLE, description="openai: name of the environment variable that holds the endpoint's key"
+    key_variable: str | None = Field(
+        None,
+        description="openai: name of the environment variable that holds the endpoint's key; none: that of "
+        "COEVOLVE_KEYS for its address, else OPENAI_API_KEY",
     )
     temperature: float | None = Field(
         0.0,
@@ -171,6 +173,9 @@ class EndpointSettings(Section):
         """
         if self.budget_money is not None and None in (self.price_prompt, self.price_completion):
             raise InputError("--budget-money needs --price-prompt and --price-completion: give both")
+        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
+            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
+            raise InputError("--key-variable must be the name of an environment variable, never a key itself")
         if self.request_deadline < self.request_timeout:
             raise InputError("--request-deadline is shorter than --request-timeout: raise it")
         try:
@@ -178,7 +183,6 @@ class EndpointSettings(Section):
                 kind="chat",
                 model=model or None,
                 base_url=self.base_url,
-                key_variable=self.key_variable,
                 temperature=self.temperature,
                 timeout=self.request_timeout,
                 deadline=self.request_deadline,
@@ -189,10 +193,9 @@ class EndpointSettings(Section):
                 price_completion=self.price_completion,
             )
         except ValidationError as error:
-            problem = explain(error)
-            for name in ("key_variable", "base_url"):
-                problem = problem.replace(f"'{name}'", f"--{name.replace('_', '-')}")
-            raise InputError(problem) from None
+            first = error.errors(include_url=False, include_input=False)[0]
+            option = str(first["loc"][0]).replace("_", "-") if first["loc"] else "model"
+            raise InputError(f"--{option} {first['msg'].removeprefix('Value error, ')}") from None
 
 
 class ServersSettings(Section):
@@ -299,7 +302,7 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsS
         from agents.chat.endpoint import resolve
 
         assert self.served is not None, "the model is not one of an endpoint"
-        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True)
+        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True, variable=self.key_variable)
 
     def named(self) -> Self:
         """Return the settings with the served model's name as it was resolved; unchanged for another model.
@@ -335,11 +338,17 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsS
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a YAML or JSON file of ``ScoringSettings``, those only that it states.
 
-    Raises InputError that names the file and the key that is unknown or wrong.
+    Raises InputError that names the file and the key that is unknown or wrong. A file may come from anyone, so that it
+    cannot choose where a key goes.
     """
     tree = read_yaml(path, "file of settings")
     try:
         stated = ScoringSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
+    for key in sorted(stated.model_fields_set & {"base_url", "key_variable"}):
+        raise InputError(
+            f"{path}: {key} decides where a key goes, which no file may: give --{key.replace('_', '-')} on the command "
+            "line, or set the environment variable COEVOLVE_POLICY_BASE_URL"
+        )
     return stated.model_dump(exclude_unset=True)

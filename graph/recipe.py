@@ -198,6 +198,11 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
     if first["type"] == "extra_forbidden":
         if override is None and name in _OTHER_FILES:
             return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
+        if location[0] == "roles" and location[-1] == "key_variable":
+            return (
+                f"{source}: unknown key '{name}': an address decides its key: remove it, and set the environment "
+                "variable COEVOLVE_KEYS to ADDRESS=VARIABLE"
+            )
         return f"{source}: unknown key '{name}'{_suggestion(location)}"
     message = first["msg"].removeprefix("Value error, ")
     where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself

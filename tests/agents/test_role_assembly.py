@@ -87,7 +87,7 @@ def test_the_unguided_baseline_takes_the_start_states_in_turn_across_iterations(
 def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(InputError, match=rf"roles\.{role}\.kind is chat.*OPENAI_API_KEY"):
-        build(RolesSettings(**{role: CHAT}))
+        build(RolesSettings(**{role: RoleSettings(kind="chat", model="some-model")}))
 
 
 def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:

@@ -12,7 +12,6 @@ CHAT = {"kind": "chat", "model": "m"}
 VALUES = {
     "model": "m",
     "base_url": "http://host/v1",
-    "key_variable": "OTHER_KEY",
     "structured": "tool_call",
     "temperature": 0.5,
     "max_tokens": 10,
@@ -62,8 +61,10 @@ def test_a_budget_of_money_needs_every_price(missing: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"key_variable": "sk-1234-a-key"}, "'key_variable' must be the name of an environment variable"),
-        ({"base_url": "https://user:secret-1234@host/v1"}, "'base_url' must hold no user or password"),
+        (
+            {"base_url": "https://user:secret-1234@host/v1"},
+            "must be an address such as http://host:8000/v1",
+        ),
         ({"timeout": 400.0}, "'deadline' is shorter than 'timeout'"),
     ],
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from environments.addresses import Address
 from environments.base import InputError
 from memory.settings import Section
 from training.rollout.serving import ServerSettings
 
-__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "WeightsWay"]
 
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas: those that a run started, or of a job whose machines change."""
@@ -19,9 +20,6 @@ SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 Engine = Literal["in_process", "vllm_server", "vllm_colocate"]
 WeightsWay = Literal["lora", "folder", "nccl"]
 Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
-
-ServerUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@\s]+(/[^?#@\s]*)?$", max_length=500)]
-"""The address of a vLLM server, without the /v1 of its OpenAI interface and without credentials."""
 
 _ONLY: dict[str, tuple[str, ...]] = {
     "servers": ("vllm_server",),
@@ -46,7 +44,7 @@ class SamplingSettings(Section):
         description="in_process: the trainer's model decodes; vllm_server: vLLM servers; vllm_colocate: vLLM in the "
         "trainer's process, which has to have it installed (ours)",
     )
-    servers: tuple[ServerUrl, ...] = Field(
+    servers: tuple[Address, ...] = Field(
         (),
         max_length=1024,
         description="vllm_server: addresses of the servers, such as http://host:8000; empty: those of start, else "
@@ -139,11 +137,9 @@ class SamplingSettings(Section):
             how = "it is for coevolve evolve alone" if self.start is not None else "set sampling.servers or .start"
             raise InputError(f"sampling.engine is vllm_server and no server is named: {how}, or {SERVERS_VARIABLE}")
         try:
-            return TypeAdapter(tuple[ServerUrl, ...]).validate_python(named)
+            return TypeAdapter(tuple[Address, ...]).validate_python(named)
         except ValidationError:
-            raise InputError(
-                f"{SERVERS_VARIABLE}={','.join(named)}: name addresses as http://host:8000, separated by commas"
-            ) from None
+            raise InputError(f"{SERVERS_VARIABLE}: name addresses as http://host:8000, separated by commas") from None
 
     def way(self, lora: bool) -> WeightsWay:
         """Return how weights reach the servers; ``lora``: the policy trains an adapter."""

@@ -74,7 +74,7 @@ def test_a_run_without_servers_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=r"no server is named: set sampling.servers or .start, or COEVOLVE_SERVERS"):
         check_run(named)
     monkeypatch.setenv(SERVERS_VARIABLE, "first:8000")
-    with pytest.raises(InputError, match="COEVOLVE_SERVERS=first:8000: name addresses as http://host:8000"):
+    with pytest.raises(InputError, match="COEVOLVE_SERVERS: name addresses as http://host:8000"):
         _ = named.sampling.addresses
     monkeypatch.setenv(SERVERS_VARIABLE, "http://first:8000, http://second:8000")
     assert named.sampling.addresses == ("http://first:8000", "http://second:8000")

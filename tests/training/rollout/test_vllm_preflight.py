@@ -34,8 +34,8 @@ def served(**given: object) -> SamplingSettings:
         ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine vllm_server, vllm_colocate"),
         ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
         ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
-        ({"engine": "vllm_server", "servers": ("a:1",)}, "pattern"),
-        ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "pattern"),
+        ({"engine": "vllm_server", "servers": ("a:1",)}, "must be an address"),
+        ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "must be an address"),
         ({"engine": "vllm_server", "servers": (A,), "weights": "nccl", "folder": "x"}, "nccl would ignore it"),
         (
             {"engine": "vllm_server", "weights": "nccl", "start": {}},
