@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.terminal import say
 from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
 from memory.former import FORMER_OPTIONS
 from memory.strict_yaml import options_given
@@ -136,7 +136,7 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
             flag = new.replace("_", "-")
             if new in options:
                 raise InputError(f"--{old} is the former name of --{flag}, and both are given: leave --{old} out")
-            print(f"warning: --{old} is called --{flag} now, the old name works for one release", file=sys.stderr)
+            say(f"warning: --{old} is called --{flag} now, the old name works for one release")
             options[new] = options.pop(old)
     return options
 
@@ -177,7 +177,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     )
     for one in outcomes:
         if one.infrastructure_error is not None:
-            print(f"{one.task_id} could not be evaluated: {one.infrastructure_error}", file=sys.stderr)
+            say(f"{one.task_id} could not be evaluated: {one.infrastructure_error}")
     if to.output is not None:
         from memory.run import write_jsonl
 

@@ -12,6 +12,7 @@ import typer
 from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import OneSentence, exit_statuses
+from environments.terminal import printable
 from graph.report.forecast import NO_RATES, Forecast, RunRates, forecast, measured_rates
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
@@ -343,7 +344,7 @@ def _print(plan: RecipePlan) -> None:
         console.print(_memory_table(plan, need))
     console.print(_cost_table(plan.forecast))
     for role, where in plan.destinations.items():
-        console.print(f"{role} asks {where}", markup=False, soft_wrap=True)
+        console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
     for note in plan.memory.notes:
         console.print(f"note: {note}", markup=False)
     if plan.available is None:
@@ -354,7 +355,7 @@ def _memory_table(plan: RecipePlan, need: DeviceNeed) -> Table:
     from rich.table import Table
 
     count = f"{need.count} x " if need.count > 1 else ""
-    table = Table(title=f"{plan.policy}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
+    table = Table(title=f"{printable(plan.policy)}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
     table.add_column("memory")
     table.add_column("GiB", justify="right")
     for name, size in need.held.items():

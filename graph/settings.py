@@ -116,9 +116,20 @@ class RunSettings(Section):
         return self
 
 
+NOT_SHOWN = "(not shown)"
+"""What stands for the value of an option of a user's own environment."""
+
+
 def dotted(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings as plain values by dotted key; an empty section is a value."""
+    """Return the settings as plain values by dotted key, as others may see them; an empty section is a value.
+
+    Reports, cards and trackers show these. Options of a packaged benchmark are what its type declares, and hold no
+    secret. Arguments of a user's own callable may be anything, so that their values are left out.
+    """
     found: dict[str, Any] = {}
+    plain = settings.model_dump(mode="json")
+    if settings.environment.is_own:
+        plain["environment"]["options"] = dict.fromkeys(settings.environment.options, NOT_SHOWN)
 
     def collect(prefix: str, value: object) -> None:
         if isinstance(value, dict) and value:
@@ -127,7 +138,7 @@ def dotted(settings: RunSettings) -> dict[str, Any]:
         else:
             found[prefix] = value
 
-    collect("", settings.model_dump(mode="json"))
+    collect("", plain)
     return found
 
 

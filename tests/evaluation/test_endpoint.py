@@ -419,9 +419,7 @@ def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path, key: 
 
 
 @pytest.mark.process
-def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: Path) -> None:
     lamps = "support.tiny_benchmark.benchmark:BENCHMARK"
     log, test = tmp_path / "log.jsonl", named_benchmark(lamps).open_evaluation_set("test", 2)
     options = ("--environment", lamps, "--evaluation-set", "test", "--limit", "2")

@@ -110,9 +110,14 @@ def test_a_study_is_started_after_its_first_tasks_were_made(tmp_path: Path, monk
         started.append(arguments)
         return 3
 
-    key, bound = "DASHSCOPE_API_KEY", {"COEVOLVE_KEYS": "https://dashscope-intl.aliyuncs.com=DASHSCOPE_API_KEY"}
-    keys = machine.this_machine(bound, ()).keys
-    everything = machine.Machine(gpus=8, gpu_gib=720, vllm=True, variables=frozenset({key}), keys=keys)
+    key = "DASHSCOPE_API_KEY"
+    everything = machine.Machine(
+        gpus=8,
+        gpu_gib=720,
+        vllm=True,
+        variables=frozenset({key}),
+        keys={"https://dashscope-intl.aliyuncs.com": key},
+    )
     monkeypatch.setattr(machine, "this_machine", lambda: everything)
     monkeypatch.setattr(processes, "run_child", child)
     monkeypatch.setattr(papers, "_call", call)
