@@ -17,9 +17,9 @@ from agents.settings import DAY, BudgetSettings, RoleSettings
 from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
+from environments.sections import GIVEN, Section, requires
 from environments.settings import HOST_DEADLINE
 from memory.jsonl import complaint
-from memory.settings import Section
 from memory.strict_yaml import read_yaml
 from training.rollout.settings import SamplingSettings
 
@@ -27,20 +27,32 @@ if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint
 
 
+SCORED = requires({"set": GIVEN, "tasks": GIVEN})
+
+
 class AttemptSettings(Section):
     """How each task is attempted, in a run's own evaluations and in those by hand."""
 
     limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="attempt the first N tasks of each group only (labelled as such)"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="attempt the first N tasks of each group only (labelled as such)",
+        json_schema_extra=SCORED,
     )
     batch: int | None = Field(
-        None, ge=1, le=65_536, description="episodes decoded together; null: the benchmark's number, else 128"
+        None,
+        ge=1,
+        le=65_536,
+        description="episodes decoded together; null: the benchmark's number, else 128",
+        json_schema_extra=SCORED,
     )
     max_actions: int | None = Field(
         None,
         ge=1,
         le=10_000,
         description="actions in one user turn at most; null: as the environment has it, else 20",
+        json_schema_extra=SCORED,
     )
     max_episode_steps: int | None = Field(
         None,
@@ -48,6 +60,7 @@ class AttemptSettings(Section):
         le=100_000,
         description="messages of the model in one episode at most, over all user turns; null: "
         "training.max_episode_steps in a run, else no limit",
+        json_schema_extra=SCORED,
     )
     max_new_tokens: int | None = Field(
         None,
@@ -55,6 +68,7 @@ class AttemptSettings(Section):
         le=1_048_576,
         description="sampled tokens of one message at most; null: training.max_new_tokens in a run, else by rendering "
         "and benchmark",
+        json_schema_extra=SCORED,
     )
     max_tokens: int | None = Field(
         None,
@@ -62,16 +76,19 @@ class AttemptSettings(Section):
         le=1_048_576,
         description="tokens of one episode at most; null: training.max_tokens in a run, else by rendering and "
         "benchmark",
+        json_schema_extra=SCORED,
     )
     strict_messages: bool | None = Field(
         None,
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
+        json_schema_extra=SCORED,
     )
     held_to_tools: bool | None = Field(
         None,
         description="sample no name of a tool that the user turn does not offer, for policies with the compact "
         "rendering; null: training.held_to_tools in a run, else any tool can be named (ours)",
+        json_schema_extra=SCORED,
     )
 
 
@@ -86,14 +103,7 @@ class EvaluationSettings(AttemptSettings):
     )
 
     @model_validator(mode="after")
-    def _something_is_scored(self) -> Self:
-        # A default that is written out says nothing: a run's settings.yaml holds every key.
-        shared = AttemptSettings.model_fields
-        given = [key for key, field in shared.items() if getattr(self, key) != field.default]
-        if self.scored is None and given:
-            raise ValueError(
-                f"'{given[0]}' is for an evaluation set, and none is scored: remove it, or name a set in 'set'"
-            )
+    def _one_thing_is_scored(self) -> Self:
         if self.set is not None and self.tasks is not None:
             raise ValueError("'tasks' is scored in place of an evaluation set: set 'set' to null, or remove it")
         return self

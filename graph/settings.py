@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
+from environments.sections import GIVEN, Section, requires
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
+from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 from training.signal_settings import SignalSettings
@@ -22,7 +23,13 @@ class DeadlineSettings(Section):
     """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
-    evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation, before or after a round")
+    evaluation: float = Field(
+        6 * 3600.0,
+        gt=0,
+        le=YEAR,
+        description="one evaluation, before or after a round",
+        json_schema_extra=requires({"evaluation.set": GIVEN, "evaluation.tasks": GIVEN}),
+    )
 
 
 class RunSettings(Section):
@@ -70,12 +77,12 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _sampler_holds_to_tools(self) -> Self:
-        for section, held in (("training", self.training.held_to_tools), ("evaluation", self.evaluation.held_to_tools)):
-            if held and self.sampling.engine != "in_process":
-                raise ValueError(
-                    f"{section}.held_to_tools is for sampling.engine in_process, {self.sampling.engine} would ignore "
-                    "it: set it to false"
-                )
+        # Not a declared requirement: false is a value there that differs from the default, and needs nothing.
+        if self.evaluation.held_to_tools and self.sampling.engine != "in_process":
+            raise ValueError(
+                f"evaluation.held_to_tools needs sampling.engine in_process, and it is {self.sampling.engine}: set it "
+                "to false"
+            )
         return self
 
     @model_validator(mode="after")
@@ -94,24 +101,11 @@ class RunSettings(Section):
             raise ValueError(
                 f"verification.mode is {mode}, which needs a chat model that carries out drafts: set roles.validator"
             )
-        if mode == "deterministic" and validator is not None:
-            raise ValueError(
-                "roles.validator is for verification.mode agent and both, deterministic would ignore it: remove it"
-            )
         shortest, most = self.roles.exploration.min_reference_calls, self.verification.max_calls
         if mode != "agent" and shortest > most:
             raise ValueError(
                 f"roles.exploration.min_reference_calls ({shortest}) is above verification.max_calls ({most}): every "
                 "draft would be refused"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _baselines_ask_only_their_models(self) -> Self:
-        if self.signals.contexts != "signals" and "reflector" in self.roles.chat():
-            raise ValueError(
-                f"signals.contexts is {self.signals.contexts}, which asks no reflector: "
-                "roles.reflector of kind chat would be ignored, remove it"
             )
         return self
 

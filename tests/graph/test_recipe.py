@@ -41,9 +41,17 @@ MISTAKES = [
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
-    ("training: {expert: {replay_by: failure}}", [], "'replay_by' is for 'replay', which is 0"),
-    ("training: {expert: {passes: 1, reword: true}}", [], "'reword' is for further passes and for 'replay'"),
-    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage and for 'uncovered'"),
+    (
+        "training: {expert: {replay_by: failure}}",
+        [],
+        "'replay_by' is for replay above 0, replay: 0 would ignore it: remove it, or set replay above 0",
+    ),
+    (
+        "training: {expert: {passes: 1, reword: true}}",
+        [],
+        "'reword' is for passes above 1 or replay above 0, and there is none: remove it, or set one",
+    ),
+    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage or uncovered above 0, and"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
     (
         "signals: {kinds: [stuck]}",
@@ -75,17 +83,17 @@ MISTAKES = [
     (
         "signals: {unsolved_rounds: 5}",
         [],
-        "'unsolved_rounds' is for the kind unsolved, which 'kinds' does not",
+        "'unsolved_rounds' is for kinds: unsolved, kinds: [forgetting, boundary, rare] would ignore it",
     ),
     (
         "signals: {share_unsolved: 0.2}",
         [],
-        "'share_unsolved' is for the kind unsolved, which 'kinds' does not",
+        "'share_unsolved' is for kinds: unsolved, kinds: ",
     ),
     (
         "signals: {definition: group, kinds: [rare, unsolved]}",
         [],
-        "signals: 'kinds' lists unsolved, which is for definition: paper, group would ignore it",
+        "signals: 'kinds' lists unsolved, which definition: group cannot find",
     ),
     ("signals: {contexts: coverage, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, coverage would"),
     ("signals: {contexts: random, uncovered: 2}", [], "signals: 'uncovered' is for contexts: signals, random would"),
@@ -98,12 +106,12 @@ MISTAKES = [
     (
         "{signals: {contexts: coverage}, roles: {reflector: {kind: chat, model: m}}}",
         [],
-        "signals.contexts is coverage, which asks no reflector: roles.reflector of kind chat would be ignored",
+        "'roles.reflector' is for signals.contexts: signals, coverage would ignore it: remove it, or set",
     ),
     (
         "memory: {deduplicate: false, recur_after: 5}",
         [],
-        "memory: 'recur_after' says how contexts are compared, deduplicate: false ignores it: remove it",
+        "memory: 'recur_after' is for deduplicate: true, deduplicate: false would ignore it: remove it",
     ),
     (
         "signals: {definition: group, pattern: called}",
@@ -119,7 +127,7 @@ MISTAKES = [
     (
         "signals: {context_per: task}",
         [],
-        "signals: 'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it",
+        "signals: 'context_per' is for contexts_per_iteration: null, contexts_per_iteration: 24 would ignore it",
     ),
     (
         "signals: {last_steps: 5}\ntraining: {steps: 4}",
@@ -136,24 +144,32 @@ MISTAKES = [
     (
         "signals: {contexts: random}\nroles: {reflector: {kind: chat}}",
         [],
-        "signals.contexts is random, which asks no reflector: roles.reflector of kind chat would be ignored, remove it",
+        "'roles.reflector' is for signals.contexts: signals, random would ignore it",
     ),
     (
         "signals: {contexts: unguided}\nroles: {reflector: {kind: chat}}",
         [],
-        "signals.contexts is unguided, which asks no reflector",
+        "'roles.reflector' is for signals.contexts: signals, unguided would",
     ),
     ("verification: {mode: agent}", [], "verification.mode is agent, which needs a chat model that carries out drafts"),
     ("verification: {mode: both}", [], "verification.mode is both, which needs a chat model"),
-    ("roles: {validator: {kind: chat}}", [], "roles.validator is for verification.mode agent and both"),
+    (
+        "roles: {validator: {kind: chat}}",
+        [],
+        "'roles.validator' is for verification.mode: agent or both, deterministic would ignore it",
+    ),
     (
         "{training: {expert: {reword: true}}, roles: {abstractor: {kind: chat, model: m}}}",
         [],
         "training.expert.reword writes user turns anew by rules",
     ),
     ("roles: {validator: {kind: scripted}}", [], "roles: validator.kind must be chat: no scripted validator exists"),
-    ("roles: {validator_actions: 5}", [], "roles: 'validator_actions' is for a validator, and there is none"),
-    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent and both"),
+    (
+        "roles: {validator_actions: 5}",
+        [],
+        "roles: 'validator_actions' is for validator, validator: null would ignore it: remove it, or set validator",
+    ),
+    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent or both"),
     (
         "roles: {exploration: {min_reference_calls: 4}}",
         [],
@@ -166,7 +182,7 @@ MISTAKES = [
     ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
     ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
-    ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for chat roles"),
+    ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for reflector.kind: chat or explorer.kind: chat or "),
     ("", ["foo"], "--set foo: write it as key=value"),
     ("", ["=1"], "--set =1: write it as key=value"),
     ("", ["training..steps=1"], "--set training..steps=1: write it as key=value"),

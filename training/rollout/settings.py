@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from environments.addresses import Address
 from environments.base import InputError
-from memory.settings import Section
+from environments.sections import Section, requires
 from training.rollout.serving import ServerSettings
 
 __all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "WeightsWay"]
@@ -21,19 +21,8 @@ Engine = Literal["in_process", "vllm_server", "vllm_colocate"]
 WeightsWay = Literal["lora", "folder", "nccl"]
 Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
-_ONLY: dict[str, tuple[str, ...]] = {
-    "servers": ("vllm_server",),
-    "start": ("vllm_server",),
-    "weights": ("vllm_server",),
-    "folder": ("vllm_server",),
-    "request_timeout": ("vllm_server",),
-    "load_timeout": ("vllm_server",),
-    "concurrency": ("vllm_server",),
-    "memory": ("vllm_colocate",),
-    "correction": ("vllm_server", "vllm_colocate"),
-    "tolerance": ("vllm_server", "vllm_colocate"),
-}
-"""The engines for which a setting has a meaning."""
+SERVER = requires({"engine": "vllm_server"})
+VLLM = requires({"engine": ("vllm_server", "vllm_colocate")})
 
 
 class SamplingSettings(Section):
@@ -49,19 +38,24 @@ class SamplingSettings(Section):
         max_length=1024,
         description="vllm_server: addresses of the servers, such as http://host:8000; empty: those of start, else "
         "those that the variable COEVOLVE_SERVERS names, separated by commas (ours)",
+        json_schema_extra=SERVER,
     )
     start: ServerSettings | None = Field(
-        None, description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)"
+        None,
+        description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)",
+        json_schema_extra=SERVER,
     )
     weights: WeightsWay | None = Field(
         None,
         description="vllm_server: how new weights reach the servers; lora: an adapter by name; folder: a folder that "
         "the servers read; nccl: from GPU to GPU (untested); null: lora with policy.lora, else folder (ours)",
+        json_schema_extra=SERVER,
     )
     folder: str | None = Field(
         None,
         description="vllm_server: where weights are written for the servers, the same path on each of their machines; "
         "null: in the run directory (ours)",
+        json_schema_extra=requires({"engine": "vllm_server"}, {"weights": ("lora", "folder", None)}),
     )
     request_timeout: float = Field(
         120.0,
@@ -69,9 +63,14 @@ class SamplingSettings(Section):
         le=86_400.0,
         description="vllm_server: timeout in seconds of one message; a server that takes longer is not asked again in "
         "the step (ours)",
+        json_schema_extra=SERVER,
     )
     load_timeout: float = Field(
-        600.0, gt=0, le=86_400.0, description="vllm_server: timeout in seconds of a server that loads weights (ours)"
+        600.0,
+        gt=0,
+        le=86_400.0,
+        description="vllm_server: timeout in seconds of a server that loads weights (ours)",
+        json_schema_extra=SERVER,
     )
     concurrency: int = Field(
         32,
@@ -79,14 +78,20 @@ class SamplingSettings(Section):
         le=4096,
         description="vllm_server: most messages in flight at one server; on a CPU a burst of prompts beyond the "
         "server's max_num_batched_tokens ends its process (ours)",
+        json_schema_extra=SERVER,
     )
     memory: float = Field(
-        0.4, gt=0.0, lt=1.0, description="vllm_colocate: share of the GPU's memory for weights and KV cache (ours)"
+        0.4,
+        gt=0.0,
+        lt=1.0,
+        description="vllm_colocate: share of the GPU's memory for weights and KV cache (ours)",
+        json_schema_extra=requires({"engine": "vllm_colocate"}),
     )
     correction: Correction | None = Field(
         None,
         description="importance sampling by the ratio of the trainer's to the engine's probabilities, by TRL's names; "
         "null: sequence_mask with policy.dtype bfloat16, else none (ours; TRL: sequence_mask)",
+        json_schema_extra=VLLM,
     )
     tolerance: float | None = Field(
         None,
@@ -94,16 +99,8 @@ class SamplingSettings(Section):
         le=100.0,
         description="most nats by which a log-probability of the engine may differ from the trainer's, for a fixed "
         "prompt after new weights are loaded; null: 1e-3, with policy.dtype bfloat16 0.2 (ours)",
+        json_schema_extra=VLLM,
     )
-
-    @model_validator(mode="after")
-    def _of_the_engine(self) -> Self:
-        for key, engines in _ONLY.items():
-            if self.engine not in engines and self._given(key):
-                raise ValueError(
-                    f"'{key}' is for engine {' and '.join(engines)}, {self.engine} would ignore it: remove it"
-                )
-        return self
 
     @model_validator(mode="after")
     def _has_servers(self) -> Self:
@@ -114,8 +111,6 @@ class SamplingSettings(Section):
         twice = [url for place, url in enumerate(self.servers) if url in self.servers[:place]]
         if twice:
             raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
-        if self.weights == "nccl" and self.folder is not None:
-            raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
         needed = "nccl" if self.weights == "nccl" else "none"
         if self.start is not None and self.start.weight_transfer != needed:
             raise ValueError(

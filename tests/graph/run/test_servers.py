@@ -82,7 +82,7 @@ def test_a_run_without_servers_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         check_run(started_by(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="remove one of them"):
         started_by(tmp_path, "sampling.servers=[http://first:8000]")
-    with pytest.raises(InputError, match="'start' is for engine vllm_server"):
+    with pytest.raises(InputError, match="'start' is for engine: vllm_server"):
         started_by(tmp_path, "sampling.engine=in_process", "sampling.weights=null")
 
 

@@ -28,10 +28,10 @@ def served(**given: object) -> SamplingSettings:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"servers": (A,)}, "'servers' is for engine vllm_server, in_process would ignore it"),
-        ({"correction": "none"}, "'correction' is for engine vllm_server and vllm_colocate"),
-        ({"memory": 0.5}, "'memory' is for engine vllm_colocate"),
-        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine vllm_server, vllm_colocate"),
+        ({"servers": (A,)}, "'servers' is for engine: vllm_server, in_process would ignore it"),
+        ({"correction": "none"}, "'correction' is for engine: vllm_server or vllm_colocate"),
+        ({"memory": 0.5}, "'memory' is for engine: vllm_colocate"),
+        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine: vllm_server, vllm_colocate"),
         ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
         ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
         ({"engine": "vllm_server", "servers": ("a:1",)}, "must be an address"),
