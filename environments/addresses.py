@@ -83,7 +83,7 @@ def base_urls(given: Sequence[str], what: str, example: str, once: str = "name i
         except ValueError:
             plain = False
         if not plain:
-            shown = "a text with a user or password" if "@" in url else repr(url)
+            shown = repr(url) if set(url).isdisjoint("@?#") else "a text with more than scheme, host and port"
             raise ValueError(f"{shown} is not {what}: write it as {example}")
         if urls.count(url) > 1:
             raise ValueError(f"{url} is named twice: {once}")

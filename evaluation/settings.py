@@ -356,7 +356,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         stated = ScoringSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
-    for key in sorted(stated.model_fields_set & {"base_url", "key_variable"}):
+    for key in ("base_url", "key_variable"):
+        if getattr(stated, key) is None:
+            continue
         raise InputError(
             f"{path}: {key} decides where a key goes, which no file may: give --{key.replace('_', '-')} on the command "
             "line, or set the environment variable COEVOLVE_POLICY_BASE_URL"

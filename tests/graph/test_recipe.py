@@ -13,11 +13,13 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from environments.base import InputError
+from graph.export.content import stated_settings
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, changed, dotted
 from memory.former import FORMER_DEFAULTS, FORMER_NAMES, give_former_names
 from memory.records import SignalKind
+from memory.run import RunDirectory
 from training.seal.settings import SealSettings
 
 MISTAKES = [
@@ -541,3 +543,51 @@ def test_an_option_of_the_general_rules_is_refused_where_a_benchmark_has_rules_o
     recipe.write_text(text.replace("NAME", "appworld"))
     with pytest.raises(InputError, match=rf"{re.escape(key)}: appworld has scripted roles of its own"):
         load_recipe(recipe)
+
+
+SECRET = "secret-of-the-user"
+
+
+def test_options_of_a_users_own_environment_are_shown_by_their_names_alone(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(
+        f"environment: {{name: 'environments.example:depot', options: {{api_key: {SECRET}}}}}\nevaluation: {{set: null}}\n"
+    )
+    settings = load_recipe(recipe)
+    assert settings.environment.options == {"api_key": SECRET}
+    for shown in (dotted(settings), changed(settings), stated_settings(settings)):
+        assert "environment.options.api_key" in shown
+        assert SECRET not in str(shown)
+    packaged = load_recipe(QUICKSTART)
+    assert "environment.options.classes" in stated_settings(packaged)
+
+
+@pytest.mark.parametrize("url", [f"http://user:{SECRET}@host", f"http://host/?key={SECRET}", f"http://host/#{SECRET}"])
+@pytest.mark.parametrize(
+    "section",
+    [
+        "environment: {hosts: ['URL']}",
+        "environment: {name: appworld, options: {servers: ['URL'], trust_agent_code: true}}",
+        "roles: {explorer: {kind: chat, base_url: 'URL'}}",
+        "sampling: {engine: vllm_server, servers: ['URL']}",
+    ],
+)
+def test_no_address_of_a_recipe_holds_a_secret(tmp_path: Path, section: str, url: str) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(section.replace("URL", url))
+    with pytest.raises(InputError) as refused:
+        load_recipe(recipe)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_role_of_a_recipe_names_no_variable_of_a_key_and_that_of_an_old_run_is_left_out(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("roles: {explorer: {kind: chat, key_variable: HF_TOKEN}}")
+    with pytest.raises(InputError, match=r"roles\.explorer\.key_variable': an address decides its key.*COEVOLVE_KEYS"):
+        load_recipe(recipe)
+    run = RunDirectory.create(tmp_path / "run", load_recipe(QUICKSTART))
+    tree = yaml.safe_load(run.settings_path.read_text())
+    for role in ("reflector", "explorer"):
+        tree["roles"][role]["key_variable"] = "OPENAI_API_KEY"
+    run.settings_path.write_text(yaml.safe_dump(tree))
+    assert load_recipe(run.settings_path) == load_recipe(QUICKSTART)
