@@ -104,7 +104,8 @@ def main(
     """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
-    environment variable that --key-variable names. Outcomes are added to --output as they come; --resume goes on.
+    environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
+    to --output as they come; --resume goes on.
 
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """

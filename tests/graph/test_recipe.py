@@ -550,16 +550,15 @@ SECRET = "secret-of-the-user"
 
 def test_options_of_a_users_own_environment_are_shown_by_their_names_alone(tmp_path: Path) -> None:
     recipe = tmp_path / "own.yaml"
-    recipe.write_text(
-        f"environment: {{name: 'environments.example:depot', options: {{api_key: {SECRET}}}}}\nevaluation: {{set: null}}\n"
-    )
+    environment = f"{{name: 'environments.example:depot', options: {{api_key: {SECRET}}}}}"
+    recipe.write_text(f"environment: {environment}\nevaluation: {{set: null}}\n")
     settings = load_recipe(recipe)
     assert settings.environment.options == {"api_key": SECRET}
     for shown in (dotted(settings), changed(settings), stated_settings(settings)):
         assert "environment.options.api_key" in shown
         assert SECRET not in str(shown)
-    packaged = load_recipe(QUICKSTART)
-    assert "environment.options.classes" in stated_settings(packaged)
+    recipe.write_text("environment: {name: bfcl, options: {classes: [TradingBot]}}")
+    assert "TradingBot" in str(stated_settings(load_recipe(recipe)))
 
 
 @pytest.mark.parametrize("url", [f"http://user:{SECRET}@host", f"http://host/?key={SECRET}", f"http://host/#{SECRET}"])
