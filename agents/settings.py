@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from memory.settings import Section
+from environments.addresses import Address
+from environments.sections import GIVEN, Section, requires
 
-CHAT_ONLY = (
-    "model",
-    "base_url",
-    "key_variable",
-    "structured",
-    "temperature",
-    "max_tokens",
-    "timeout",
-    "deadline",
-    "max_retries",
-    "retry_pause",
-    "max_retry_after",
-    "price_prompt",
-    "price_completion",
-)
-KEY_VARIABLE = "OPENAI_API_KEY"
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
+
+
+CHAT = requires({"kind": "chat"})
+ANY_CHAT = requires(
+    {"reflector.kind": "chat", "explorer.kind": "chat", "abstractor.kind": "chat", "solver": GIVEN, "validator": GIVEN}
+)
+SOLVED = requires({"solver": GIVEN})
 
 
 class RoleSettings(Section):
@@ -39,60 +30,67 @@ class RoleSettings(Section):
         None,
         min_length=1,
         description="chat: name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
+        json_schema_extra=CHAT,
     )
-    base_url: str | None = Field(
+    base_url: Address | None = Field(
         None,
-        description="chat: an OpenAI-compatible endpoint; null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or "
-        "OpenAI's own",
+        description="chat: an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
+        "null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
+        json_schema_extra=CHAT,
     )
-    key_variable: str = Field(KEY_VARIABLE, description="chat: name of the environment variable that holds the key")
     structured: Literal["auto", "json_schema", "tool_call"] = Field(
         "auto",
         description="chat: how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects "
         "that (ours)",
+        json_schema_extra=CHAT,
     )
     temperature: float | None = Field(
-        None, ge=0.0, le=100.0, description="chat: sampling temperature; null: the endpoint's"
+        None, ge=0.0, le=100.0, description="chat: sampling temperature; null: the endpoint's", json_schema_extra=CHAT
     )
     max_tokens: int = Field(
-        4096, ge=1, le=1_048_576, description="chat: most tokens of one reply, its thinking included (ours)"
+        4096,
+        ge=1,
+        le=1_048_576,
+        description="chat: most tokens of one reply, its thinking included (ours)",
+        json_schema_extra=CHAT,
     )
-    timeout: float = Field(120.0, gt=0, le=DAY, description="chat: timeout in seconds of one HTTP request (ours)")
+    timeout: float = Field(
+        120.0, gt=0, le=DAY, description="chat: timeout in seconds of one HTTP request (ours)", json_schema_extra=CHAT
+    )
     deadline: float = Field(
         300.0,
         gt=0,
         le=DAY,
         description="chat: timeout in seconds of one question with its retries, pauses and repair turn, without the "
         "time spent waiting for roles.concurrency (ours)",
+        json_schema_extra=CHAT,
     )
-    max_retries: int = Field(3, ge=0, le=100, description="chat: retries of a failed request (ours)")
+    max_retries: int = Field(
+        3, ge=0, le=100, description="chat: retries of a failed request (ours)", json_schema_extra=CHAT
+    )
     retry_pause: float = Field(
         0.5,
         ge=0.0,
         le=3600.0,
         description="chat: seconds before the first retry, doubled for each one, 8 at most (ours)",
+        json_schema_extra=CHAT,
     )
     max_retry_after: float = Field(
         60.0,
         ge=0.0,
         le=DAY,
         description="chat: most seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)",
+        json_schema_extra=CHAT,
     )
-    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="chat: price of a million prompt tokens")
+    price_prompt: float | None = Field(
+        None, ge=0.0, le=1e9, description="chat: price of a million prompt tokens", json_schema_extra=CHAT
+    )
     price_completion: float | None = Field(
-        None, ge=0.0, le=1e9, description="chat: price of a million completion tokens"
+        None, ge=0.0, le=1e9, description="chat: price of a million completion tokens", json_schema_extra=CHAT
     )
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
-        given = self._given(*CHAT_ONLY)
-        if self.kind == "scripted" and given:
-            raise ValueError(f"'{given[0]}' is for kind: chat, a scripted role would ignore it: remove it")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
-            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
-            raise ValueError("'key_variable' must be the name of an environment variable, never a key itself")
-        if self.base_url is not None and "@" in self.base_url.partition("://")[2].partition("/")[0]:
-            raise ValueError("'base_url' must hold no user or password: put the key into the variable key_variable")
         if self.kind == "chat" and self.deadline < self.timeout:
             raise ValueError("'deadline' is shorter than 'timeout', the deadline of one request: raise it")
         return self
@@ -144,6 +142,7 @@ class ExplorationSettings(Section):
         le=1.0,
         description="scripted abstractor: share of the drafts of two calls and more that are proposed as two user "
         "turns, joined along one episode (ours)",
+        json_schema_extra=requires({"abstractor.kind": "scripted"}),
     )
     compositions: int = Field(
         0,
@@ -158,8 +157,15 @@ class ExplorationSettings(Section):
         "values are drawn uniformly (as in recorded studies); same_arguments: tools uniformly, arguments as the guided "
         "explorer draws them; same_rules: the guided explorer without an aim, so that the two differ in the context "
         "alone (ours)",
+        json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
-    max_turns: int = Field(2, ge=1, le=100, description="most user turns in a chat abstractor's draft (ours)")
+    max_turns: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="most user turns in a chat abstractor's draft (ours)",
+        json_schema_extra=requires({"abstractor.kind": "chat"}),
+    )
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
@@ -203,48 +209,63 @@ def requests_per_context(
 class RolesSettings(Section):
     """The roles of a run."""
 
-    reflector: RoleSettings = RoleSettings()
+    reflector: RoleSettings = Field(RoleSettings(), json_schema_extra=requires({"signals.contexts": "signals"}))
     explorer: RoleSettings = RoleSettings()
     abstractor: RoleSettings = RoleSettings()
     solver: RoleSettings | None = Field(
         None, description="chat: a model that tries accepted drafts from their text (ours); null: no draft is tried"
     )
-    solver_attempts: int = Field(4, ge=1, le=1000, description="solver: episodes played for one draft (ours)")
+    solver_attempts: int = Field(
+        4, ge=1, le=1000, description="solver: episodes played for one draft (ours)", json_schema_extra=SOLVED
+    )
     solver_actions: int = Field(
-        12, ge=1, le=10_000, description="solver: actions in one episode, all turns together (ours)"
+        12,
+        ge=1,
+        le=10_000,
+        description="solver: actions in one episode, all turns together (ours)",
+        json_schema_extra=SOLVED,
     )
     solver_min: float | None = Field(
         None,
         ge=0.0,
         le=1.0,
         description="solver: success rate below which a draft is refused; null: the rate is only recorded",
+        json_schema_extra=SOLVED,
     )
     solver_max: float | None = Field(
         None,
         ge=0.0,
         le=1.0,
         description="solver: success rate above which a draft is refused; null: the rate is only recorded",
+        json_schema_extra=SOLVED,
     )
     validator: RoleSettings | None = Field(
         None,
         description="chat: the agent that carries out drafts from text and reference, for verification.mode agent "
         "and both; null: drafts are verified without a model",
+        json_schema_extra=requires({"verification.mode": ("agent", "both")}),
     )
     validator_actions: int = Field(
         30,
         ge=1,
         le=10_000,
         description="validator: actions in its episode, all turns together (CoEvolve, A.2: 30 steps per episode)",
+        json_schema_extra=requires({"validator": GIVEN}),
     )
     exploration: ExplorationSettings = ExplorationSettings()
     branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")
     concurrency: int = Field(
-        16, ge=1, le=1024, description="chat: most requests in flight at one endpoint, over all roles (ours)"
+        16,
+        ge=1,
+        le=1024,
+        description="chat: most requests in flight at one endpoint, over all roles (ours)",
+        json_schema_extra=ANY_CHAT,
     )
     cache: str | None = Field(
         None,
         description="chat: SQLite file of replies to identical requests; put it outside the run to share it; null: "
         "no cache",
+        json_schema_extra=ANY_CHAT,
     )
     failures_in_a_row: int = Field(
         5,
@@ -254,7 +275,7 @@ class RolesSettings(Section):
         "without a readable reply, or of branches that fail alike; after five times as many if one succeeded before "
         "(ours)",
     )
-    budget: BudgetSettings = BudgetSettings()
+    budget: BudgetSettings = Field(BudgetSettings(), json_schema_extra=ANY_CHAT)
 
     def chat(self) -> Mapping[str, RoleSettings]:
         """Return the roles that a chat model plays, by their key."""
@@ -267,9 +288,6 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _chat_options_fit(self) -> Self:
-        given = self._given("concurrency", "cache", "budget")
-        if given and not self.chat():
-            raise ValueError(f"'{given[0]}' is for chat roles, scripted ones would ignore it: remove it")
         if self.budget.money is not None:
             for name, role in self.chat().items():
                 for key in ("price_prompt", "price_completion"):
@@ -279,9 +297,6 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _solver_options_fit(self) -> Self:
-        given = self._given("solver_attempts", "solver_actions", "solver_min", "solver_max")
-        if self.solver is None and given:
-            raise ValueError(f"'{given[0]}' is for a solver, and there is none: set roles.solver, or remove it")
         if self.solver is not None and self.solver.kind != "chat":
             raise ValueError("solver.kind must be chat: no scripted solver exists")
         if self.solver_min is not None and self.solver_max is not None and self.solver_min > self.solver_max:
@@ -290,28 +305,6 @@ class RolesSettings(Section):
 
     @model_validator(mode="after")
     def _validator_options_fit(self) -> Self:
-        if self.validator is None and self._given("validator_actions"):
-            raise ValueError(
-                "'validator_actions' is for a validator, and there is none: set roles.validator, or remove it"
-            )
         if self.validator is not None and self.validator.kind != "chat":
             raise ValueError("validator.kind must be chat: no scripted validator exists")
-        return self
-
-    @model_validator(mode="after")
-    def _exploration_options_fit(self) -> Self:
-        if self.abstractor.kind == "chat" and self._given("exploration.two_turns"):
-            raise ValueError(
-                "'exploration.two_turns' is for a scripted abstractor, a chat one writes up to 'max_turns' turns: "
-                "remove it"
-            )
-        if self.explorer.kind == "chat" and self._given("exploration.unguided"):
-            raise ValueError(
-                "'exploration.unguided' is for a scripted explorer, a chat one explores without a guide itself: "
-                "remove it"
-            )
-        if self.abstractor.kind == "scripted" and self._given("exploration.max_turns"):
-            raise ValueError(
-                "'exploration.max_turns' is for a chat abstractor, a scripted one has exploration.two_turns: remove it"
-            )
         return self

@@ -9,7 +9,6 @@ default.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -305,25 +304,9 @@ class Benchmark(Generic[Section]):
         return error
 
 
-_BASE_URL = re.compile(r"https?://[^/?#\s]+")
-
 AnyBenchmark = Benchmark[Any]
 PLAIN: AnyBenchmark = Benchmark()
 """The defaults, for an environment that belongs to no benchmark."""
-
-
-def base_urls(given: Sequence[str], what: str, example: str, once: str = "name it once") -> tuple[str, ...]:
-    """Return base URLs without a slash at the end.
-
-    Raises ValueError that names the first which is not ``what``, as ``example`` is, or which is named twice.
-    """
-    urls = tuple(url.rstrip("/") for url in given)
-    for url in urls:
-        if not _BASE_URL.fullmatch(url):
-            raise ValueError(f"{url!r} is not {what}: write it as {example}")
-        if urls.count(url) > 1:
-            raise ValueError(f"{url} is named twice: {once}")
-    return urls
 
 
 def explain(error: ValidationError) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal, NoReturn
 from typer.core import TyperCommand, TyperGroup
 
 from environments.base import EnvironmentFault, InputError
+from environments.terminal import say
 
 __all__ = [
     "FAILURE",
@@ -146,7 +146,7 @@ def exit_statuses(*failures: type[Exception]) -> Iterator[None]:
 
 def _leave(status: int, sentence: str) -> NoReturn:
     with suppress(OSError):  # stderr may be a file on the disk that is full
-        print(f"error: {sentence}", file=sys.stderr, flush=True)
+        say(f"error: {sentence}")
     raise SystemExit(status) from None
 
 
@@ -163,7 +163,7 @@ def one_sentence(command: TyperCommand | TyperGroup) -> Iterator[None]:
         message = getattr(error, "format_message", None)
         if message is None or getattr(error, "exit_code", None) != MISTAKE or not message():
             raise
-        print(f"error: {_sentence(command, message())}", file=sys.stderr, flush=True)
+        say(f"error: {_sentence(command, message())}")
         raise SystemExit(MISTAKE) from None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
+from environments.addresses import base_urls
 from environments.base import InputError
-from environments.benchmark import AnyBenchmark, base_urls
+from environments.benchmark import AnyBenchmark
 from environments.registry import (
     DEFAULT,
     find_benchmark,
@@ -19,16 +20,17 @@ from environments.registry import (
     parse_options,
     stated_benchmark,
 )
+from environments.sections import GIVEN, Section, requires
 
 _KEYS = ("name", "options", "hosts", "host_deadline")
 HOST_DEADLINE = 120.0
 """Seconds that a host may take for one answer, unless settings say otherwise (ours)."""
 
 
-class EnvironmentSettings(BaseModel):
+class EnvironmentSettings(Section):
     """The environment's name and its options; a benchmark's options are written out with their defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
     name: str = Field(
         DEFAULT,
@@ -47,7 +49,11 @@ class EnvironmentSettings(BaseModel):
         "worlds of their own. A resumed run may name others (ours)",
     )
     host_deadline: float = Field(
-        HOST_DEADLINE, gt=0.0, le=86_400.0, description="seconds that a host may take for one answer (ours)"
+        HOST_DEADLINE,
+        gt=0.0,
+        le=86_400.0,
+        description="seconds that a host may take for one answer (ours)",
+        json_schema_extra=requires({"hosts": GIVEN}),
     )
 
     @field_validator("name")
@@ -73,12 +79,6 @@ class EnvironmentSettings(BaseModel):
     @classmethod
     def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return base_urls(value, "the base URL of a host", "http://localhost:8765")
-
-    @model_validator(mode="after")
-    def _deadline_of_hosts(self) -> Self:
-        if not self.hosts and self.host_deadline != HOST_DEADLINE:
-            raise ValueError("'host_deadline' is for 'hosts', and none is named: remove it")
-        return self
 
     @property
     def is_own(self) -> bool:
@@ -165,10 +165,8 @@ def _options_of(name: object) -> Collection[str]:
     return benchmark.options_type.model_fields if benchmark is not None else ()
 
 
-class ExperimentalVerification(BaseModel):
+class ExperimentalVerification(Section):
     """Stress tests of verification (ours), off by default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     perturbed: float = Field(
         0.0,
@@ -179,10 +177,8 @@ class ExperimentalVerification(BaseModel):
     )
 
 
-class VerificationSettings(BaseModel):
+class VerificationSettings(Section):
     """Checks of a draft, beside those that are never off: decontamination, duplicates, whether it opens."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: Literal["deterministic", "agent", "both"] = Field(
         "deterministic",
@@ -194,6 +190,7 @@ class VerificationSettings(BaseModel):
         "judge",
         description="mode agent and both: who says whether the agent completed the task; judge: the chat model by the "
         "paper's five criteria (CoEvolve, figure 13, as we read it); outcome: the environment's official rule (ours)",
+        json_schema_extra=requires({"mode": ("agent", "both")}),
     )
     replays: int = Field(2, ge=2, le=100, description="fresh replays that must agree")
     max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together (ours)")
@@ -203,9 +200,3 @@ class VerificationSettings(BaseModel):
         "duplicate; D_0 is always verified (ours, ablation)",
     )
     experimental: ExperimentalVerification = ExperimentalVerification()
-
-    @model_validator(mode="after")
-    def _options_fit(self) -> Self:
-        if self.mode == "deterministic" and self.completion != "judge":
-            raise ValueError("'completion' is for mode: agent and both, deterministic would ignore it: remove it")
-        return self

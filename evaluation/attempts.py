@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError, Observation, Outcome
 from environments.benchmark import Limits
+from environments.terminal import say
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import TaskOutcome
 from memory.records import Measured, StopReason, count_stops
@@ -133,7 +133,7 @@ def attempt(
         requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
         results = run_episodes(policy, sampler, environment, requests, limits, temperature=0.0, over=count)
         outcomes += [task_outcome(item, result) for item, result in zip(chunk, results, strict=True)]
-        print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
+        say(f"evaluated {len(outcomes)} of {len(items)}")
     return tuple(outcomes)
 
 

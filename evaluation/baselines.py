@@ -7,7 +7,6 @@ text with the call of the training clause that shares most words; ``constant`` a
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.task_text import CONNECTIVES
+from environments.terminal import say
 from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
@@ -158,7 +158,7 @@ def play(items: Sequence[Item], environment: Environment, driver: Driver, max_ac
                 outcomes.append(outcome_of(item, observations, episode.outcome(), 0, None))
         except EnvironmentFault as fault:
             outcomes.append(outcome_of(item, observations, None, 0, f"{type(fault).__name__}: {fault}"))
-    print(f"evaluated {len(outcomes)} of {len(items)}", file=sys.stderr, flush=True)
+    say(f"evaluated {len(outcomes)} of {len(items)}")
     return tuple(outcomes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from agents.spending import Ledger
 from environments.base import Environment
 from environments.benchmark import Limits
+from environments.terminal import say
 from evaluation.settings import ScoringSettings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def evaluate_served(
         done, successes = done + 1, successes + outcome.success
         report(done, successes)
         if done % EVERY == 0 or done == len(selected.items):
-            print(f"evaluated {done} of {len(selected.items)}", file=sys.stderr, flush=True)
+            say(f"evaluated {done} of {len(selected.items)}")
 
     limits = served_limits(settings, selected.benchmark.limits)
     seen = asyncio.run(attempt_served(missing, model, environment, limits, over))

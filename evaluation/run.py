@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.terminal import say
 from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
 from memory.former import FORMER_OPTIONS
 from memory.strict_yaml import options_given
@@ -104,7 +104,8 @@ def main(
     """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
-    environment variable that --key-variable names. Outcomes are added to --output as they come; --resume goes on.
+    environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
+    to --output as they come; --resume goes on.
 
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """
@@ -136,7 +137,7 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
             flag = new.replace("_", "-")
             if new in options:
                 raise InputError(f"--{old} is the former name of --{flag}, and both are given: leave --{old} out")
-            print(f"warning: --{old} is called --{flag} now, the old name works for one release", file=sys.stderr)
+            say(f"warning: --{old} is called --{flag} now, the old name works for one release")
             options[new] = options.pop(old)
     return options
 
@@ -177,7 +178,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     )
     for one in outcomes:
         if one.infrastructure_error is not None:
-            print(f"{one.task_id} could not be evaluated: {one.infrastructure_error}", file=sys.stderr)
+            say(f"{one.task_id} could not be evaluated: {one.infrastructure_error}")
     if to.output is not None:
         from memory.run import write_jsonl
 

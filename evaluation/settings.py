@@ -7,19 +7,19 @@ command, and part of the file that a run or a study hands to the command with ``
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from agents.settings import DAY, KEY_VARIABLE, BudgetSettings, RoleSettings
+from agents.settings import DAY, BudgetSettings, RoleSettings
 from environments.base import InputError
-from environments.benchmark import explain
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
+from environments.sections import GIVEN, Section, requires
 from environments.settings import HOST_DEADLINE
 from memory.jsonl import complaint
-from memory.settings import Section
 from memory.strict_yaml import read_yaml
 from training.rollout.settings import SamplingSettings
 
@@ -27,20 +27,32 @@ if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint
 
 
+SCORED = requires({"set": GIVEN, "tasks": GIVEN})
+
+
 class AttemptSettings(Section):
     """How each task is attempted, in a run's own evaluations and in those by hand."""
 
     limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="attempt the first N tasks of each group only (labelled as such)"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="attempt the first N tasks of each group only (labelled as such)",
+        json_schema_extra=SCORED,
     )
     batch: int | None = Field(
-        None, ge=1, le=65_536, description="episodes decoded together; null: the benchmark's number, else 128"
+        None,
+        ge=1,
+        le=65_536,
+        description="episodes decoded together; null: the benchmark's number, else 128",
+        json_schema_extra=SCORED,
     )
     max_actions: int | None = Field(
         None,
         ge=1,
         le=10_000,
         description="actions in one user turn at most; null: as the environment has it, else 20",
+        json_schema_extra=SCORED,
     )
     max_episode_steps: int | None = Field(
         None,
@@ -48,6 +60,7 @@ class AttemptSettings(Section):
         le=100_000,
         description="messages of the model in one episode at most, over all user turns; null: "
         "training.max_episode_steps in a run, else no limit",
+        json_schema_extra=SCORED,
     )
     max_new_tokens: int | None = Field(
         None,
@@ -55,6 +68,7 @@ class AttemptSettings(Section):
         le=1_048_576,
         description="sampled tokens of one message at most; null: training.max_new_tokens in a run, else by rendering "
         "and benchmark",
+        json_schema_extra=SCORED,
     )
     max_tokens: int | None = Field(
         None,
@@ -62,16 +76,19 @@ class AttemptSettings(Section):
         le=1_048_576,
         description="tokens of one episode at most; null: training.max_tokens in a run, else by rendering and "
         "benchmark",
+        json_schema_extra=SCORED,
     )
     strict_messages: bool | None = Field(
         None,
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
+        json_schema_extra=SCORED,
     )
     held_to_tools: bool | None = Field(
         None,
         description="sample no name of a tool that the user turn does not offer, for policies with the compact "
         "rendering; null: training.held_to_tools in a run, else any tool can be named (ours)",
+        json_schema_extra=SCORED,
     )
 
 
@@ -86,14 +103,7 @@ class EvaluationSettings(AttemptSettings):
     )
 
     @model_validator(mode="after")
-    def _something_is_scored(self) -> Self:
-        # A default that is written out says nothing: a run's settings.yaml holds every key.
-        shared = AttemptSettings.model_fields
-        given = [key for key, field in shared.items() if getattr(self, key) != field.default]
-        if self.scored is None and given:
-            raise ValueError(
-                f"'{given[0]}' is for an evaluation set, and none is scored: remove it, or name a set in 'set'"
-            )
+    def _one_thing_is_scored(self) -> Self:
         if self.set is not None and self.tasks is not None:
             raise ValueError("'tasks' is scored in place of an evaluation set: set 'set' to null, or remove it")
         return self
@@ -119,8 +129,10 @@ class EndpointSettings(Section):
         None,
         description="openai: the endpoint; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
-    key_variable: str = Field(
-        KEY_VARIABLE, description="openai: name of the environment variable that holds the endpoint's key"
+    key_variable: str | None = Field(
+        None,
+        description="openai: name of the environment variable that holds the endpoint's key; none: that of "
+        "COEVOLVE_KEYS for its address, else OPENAI_API_KEY",
     )
     temperature: float | None = Field(
         0.0,
@@ -171,6 +183,9 @@ class EndpointSettings(Section):
         """
         if self.budget_money is not None and None in (self.price_prompt, self.price_completion):
             raise InputError("--budget-money needs --price-prompt and --price-completion: give both")
+        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
+            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
+            raise InputError("--key-variable must be the name of an environment variable, never a key itself")
         if self.request_deadline < self.request_timeout:
             raise InputError("--request-deadline is shorter than --request-timeout: raise it")
         try:
@@ -178,7 +193,6 @@ class EndpointSettings(Section):
                 kind="chat",
                 model=model or None,
                 base_url=self.base_url,
-                key_variable=self.key_variable,
                 temperature=self.temperature,
                 timeout=self.request_timeout,
                 deadline=self.request_deadline,
@@ -189,10 +203,9 @@ class EndpointSettings(Section):
                 price_completion=self.price_completion,
             )
         except ValidationError as error:
-            problem = explain(error)
-            for name in ("key_variable", "base_url"):
-                problem = problem.replace(f"'{name}'", f"--{name.replace('_', '-')}")
-            raise InputError(problem) from None
+            first = error.errors(include_url=False, include_input=False)[0]
+            option = str(first["loc"][0]).replace("_", "-") if first["loc"] else "model"
+            raise InputError(f"--{option} {first['msg'].removeprefix('Value error, ')}") from None
 
 
 class ServersSettings(Section):
@@ -299,7 +312,7 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsS
         from agents.chat.endpoint import resolve
 
         assert self.served is not None, "the model is not one of an endpoint"
-        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True)
+        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True, variable=self.key_variable)
 
     def named(self) -> Self:
         """Return the settings with the served model's name as it was resolved; unchanged for another model.
@@ -335,11 +348,19 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsS
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a YAML or JSON file of ``ScoringSettings``, those only that it states.
 
-    Raises InputError that names the file and the key that is unknown or wrong.
+    Raises InputError that names the file and the key that is unknown or wrong. A file may come from anyone, so that it
+    cannot choose where a key goes.
     """
     tree = read_yaml(path, "file of settings")
     try:
         stated = ScoringSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
+    for key in ("base_url", "key_variable"):
+        if getattr(stated, key) is None:
+            continue
+        raise InputError(
+            f"{path}: {key} decides where a key goes, which no file may: give --{key.replace('_', '-')} on the command "
+            "line, or set the environment variable COEVOLVE_POLICY_BASE_URL"
+        )
     return stated.model_dump(exclude_unset=True)

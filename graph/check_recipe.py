@@ -31,6 +31,7 @@ def main(
     Exit status: 0, or 2 with one sentence that names the file and the key.
     """
     with exit_statuses():
+        from agents.chat.endpoint import destination
         from graph.preflight import check_run
         from graph.recipe import load_recipe
         from graph.settings import RunSettings
@@ -46,6 +47,8 @@ def main(
                 check_run(settings, opens_own=False)
             except InputError as error:
                 raise InputError(f"{recipe}: {error}") from None
+            for name, role in settings.roles.chat().items():
+                print(f"{recipe}: roles.{name} asks {destination(role, name)}")
         empty = len(recipes) == 1 and settings == RunSettings()
         note = " (it sets nothing: every setting has its default)" if empty else ""
         print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")

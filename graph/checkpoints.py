@@ -9,7 +9,6 @@ import asyncio
 import itertools
 import os
 import sqlite3
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments.base import InputError
+from environments.terminal import say
 from memory.run import RunDirectory
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
 
     if aside := await asyncio.to_thread(set_damaged_aside, run.checkpoints_path):
         text = f"warning: {run.checkpoints_path} is damaged, it is kept as {aside.name} and made anew"
-        print(text, file=sys.stderr, flush=True)
+        say(text)
     async with AsyncSqliteSaver.from_conn_string(str(run.checkpoints_path)) as saver:
         yield saver
 

@@ -8,9 +8,8 @@ line on stderr warns of one that may not fit with the longest. All of this is ou
 
 from __future__ import annotations
 
-import sys
-
 from environments.base import InputError
+from environments.terminal import say
 from graph.plan import config_of, engine_of, in_gib, launch_of, needed, plan_of
 from graph.settings import RunSettings
 from training.device_memory import device_at_hand, memory_at_hand
@@ -58,12 +57,10 @@ def check_memory(settings: RunSettings) -> None:
         )
     planned = bytes_for()
     if planned / low > available:
-        print(
+        say(
             f"warning: {settings.policy.path} may not fit: with every rollout at training.max_tokens "
             f"({settings.training.max_tokens}) a round needs {in_gib(planned / high)} to {in_gib(planned / low)} GiB "
             f"and {where} has {in_gib(available)}: coevolve plan says what needs less",
-            file=sys.stderr,
-            flush=True,
         )
 
 

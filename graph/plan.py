@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import OneSentence, exit_statuses
+from environments.terminal import printable
 from graph.report.forecast import NO_RATES, Forecast, RunRates, forecast, measured_rates
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
@@ -49,7 +51,10 @@ PROCESSES = (2, 4, 8, 16, 32, 64)  # that are tried where one does not do
 
 
 class RecipePlan(Record):
-    """The plan of a recipe. ``available``: bytes of each device, None where not known; ``fits`` then too."""
+    """The plan of a recipe. ``available``: bytes of each device, None where not known; ``fits`` then too.
+
+    ``destinations``: the address that each chat role asks, with the variable of its key, by role.
+    """
 
     policy: str
     device: Literal["cpu", "cuda"]
@@ -60,6 +65,7 @@ class RecipePlan(Record):
     fits: bool | None
     advice: tuple[str, ...]
     forecast: Forecast
+    destinations: dict[str, str] = {}
 
 
 @app.command(cls=OneSentence)
@@ -181,6 +187,7 @@ def plan_of(
         fits=fits,
         advice=tuple(advice),
         forecast=forecast(settings, rates),
+        destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.chat().items()},
     )
 
 
@@ -336,6 +343,8 @@ def _print(plan: RecipePlan) -> None:
     for need in plan.memory.devices:
         console.print(_memory_table(plan, need))
     console.print(_cost_table(plan.forecast))
+    for role, where in plan.destinations.items():
+        console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
     for note in plan.memory.notes:
         console.print(f"note: {note}", markup=False)
     if plan.available is None:
@@ -346,7 +355,7 @@ def _memory_table(plan: RecipePlan, need: DeviceNeed) -> Table:
     from rich.table import Table
 
     count = f"{need.count} x " if need.count > 1 else ""
-    table = Table(title=f"{plan.policy}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
+    table = Table(title=f"{printable(plan.policy)}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
     table.add_column("memory")
     table.add_column("GiB", justify="right")
     for name, size in need.held.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from environments.checkout import QUICKSTART, find_recipe
 from environments.declared import look
 from environments.registry import DEFAULT, is_import_path
 from environments.settings import with_options_key
+from environments.terminal import say
 from graph.settings import RunSettings, check_benchmark
 from memory.former import FORMER_NAMES, fill_former_defaults, give_environment_options, give_todays_names
 from memory.run import RunDirectory
@@ -71,7 +71,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
     )
     for spelling in old:
-        print(f"warning: {spelling}: rename it, the next release takes the new name alone", file=sys.stderr)
+        say(f"warning: {spelling}: rename it, the next release takes the new name alone")
     return settings
 
 
@@ -123,7 +123,7 @@ def _fill_former(tree: Tree, path: Path) -> None:
     filled = [f"{key}={json.dumps(then)}" for key, then in fill_former_defaults(tree).items()]
     if filled:
         text = f"warning: {path}: an earlier version made this run: it goes on with {', '.join(filled)}"
-        print(text, file=sys.stderr)
+        say(text)
 
 
 def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
@@ -171,7 +171,7 @@ def _warn(source: str, former: Sequence[str]) -> None:
     """Say in one line which keys of ``source`` have other names today."""
     names = ", ".join(f"{old} is called {FORMER_NAMES[old]} now" for old in former)
     works = "the old name works" if len(former) == 1 else "the old names work"
-    print(f"warning: {source}: {names}, {works} for one release", file=sys.stderr)
+    say(f"warning: {source}: {names}, {works} for one release")
 
 
 def _look_at_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:
@@ -199,6 +199,11 @@ def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], st
     if first["type"] == "extra_forbidden":
         if override is None and name in _OTHER_FILES:
             return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
+        if location[0] == "roles" and location[-1] == "key_variable":
+            return (
+                f"{source}: unknown key '{name}': an address decides its key: remove it, and set the environment "
+                "variable COEVOLVE_KEYS to ADDRESS=VARIABLE"
+            )
         return f"{source}: unknown key '{name}'{_suggestion(location)}"
     message = first["msg"].removeprefix("Value error, ")
     where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself

@@ -12,6 +12,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import NOTHING, OneSentence, exit_statuses
+from environments.terminal import say
 from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def main(
                 work = open_run(run, recipe, given, iterations, resume)
                 summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
         except Interrupted as stop:
-            print(f"{run}: {stop}", file=sys.stderr)
+            say(f"{run}: {stop}")
             raise typer.Exit(stop.status) from None
         if summaries and not as_json:
             from graph.report.closing import closing

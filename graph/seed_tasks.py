@@ -14,6 +14,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.terminal import say
 from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def main(
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
                 tasks = _seed(recipe, given, run, output)
         except Interrupted as stop:
-            print(f"stopped by {stop.received.name}", file=sys.stderr)
+            say(f"stopped by {stop.received.name}")
             raise typer.Exit(stop.status) from None
     lengths = Counter(sum(map(len, task.reference)) for task in tasks)
     lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))

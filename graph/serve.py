@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from environments.checkout import INITIAL_POLICY
 from environments.command import OneSentence, exit_statuses
+from environments.terminal import say
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -101,9 +101,9 @@ def main(
         except ValidationError as error:
             raise InputError(explain(error)) from None
         if host not in LOOPBACK:
-            sys.stderr.write(
+            say(
                 f"warning: servers on {host} load weights for whoever reaches them, without a password: "
-                "let only the trainer's machines reach them\n"
+                "let only the trainer's machines reach them"
             )
         served = ServedPolicy(INITIAL_POLICY) if recipe is None else served_policy(load_recipe(recipe))
         served = ServedPolicy(

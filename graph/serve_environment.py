@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, OneSentenceGroup, exit_statuses
+from environments.terminal import say
 from graph.run.interruption import exit_on_signals
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _check_address(address: str, network: bool, token: str | None) -> None:
             "--network if you mean it"
         )
     who = "whoever has the token" if token is not None else "whoever reaches it (no token is set)"
-    print(f"warning: {address} can be reached from other machines: {who} plays episodes here", file=sys.stderr)
+    say(f"warning: {address} can be reached from other machines: {who} plays episodes here")
 
 
 def _chosen(recipe: Path | None, environment: str | None, options: list[str]) -> EnvironmentSettings:

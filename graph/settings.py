@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
+from environments.sections import GIVEN, Section, requires
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, Section, TaskSettings
+from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 from training.signal_settings import SignalSettings
@@ -23,7 +24,13 @@ class DeadlineSettings(Section):
     """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
-    evaluation: float = Field(6 * 3600.0, gt=0, le=YEAR, description="one evaluation, before or after a round")
+    evaluation: float = Field(
+        6 * 3600.0,
+        gt=0,
+        le=YEAR,
+        description="one evaluation, before or after a round",
+        json_schema_extra=requires({"evaluation.set": GIVEN, "evaluation.tasks": GIVEN}),
+    )
 
 
 class RunSettings(Section):
@@ -71,12 +78,12 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _sampler_holds_to_tools(self) -> Self:
-        for section, held in (("training", self.training.held_to_tools), ("evaluation", self.evaluation.held_to_tools)):
-            if held and self.sampling.engine != "in_process":
-                raise ValueError(
-                    f"{section}.held_to_tools is for sampling.engine in_process, {self.sampling.engine} would ignore "
-                    "it: set it to false"
-                )
+        # Not a declared requirement: false is a value there that differs from the default, and needs nothing.
+        if self.evaluation.held_to_tools and self.sampling.engine != "in_process":
+            raise ValueError(
+                f"evaluation.held_to_tools needs sampling.engine in_process, and it is {self.sampling.engine}: set it "
+                "to false"
+            )
         return self
 
     @model_validator(mode="after")
@@ -95,10 +102,6 @@ class RunSettings(Section):
             raise ValueError(
                 f"verification.mode is {mode}, which needs a chat model that carries out drafts: set roles.validator"
             )
-        if mode == "deterministic" and validator is not None:
-            raise ValueError(
-                "roles.validator is for verification.mode agent and both, deterministic would ignore it: remove it"
-            )
         shortest, most = self.roles.exploration.min_reference_calls, self.verification.max_calls
         if mode != "agent" and shortest > most:
             raise ValueError(
@@ -107,19 +110,21 @@ class RunSettings(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _baselines_ask_only_their_models(self) -> Self:
-        if self.signals.contexts != "signals" and "reflector" in self.roles.chat():
-            raise ValueError(
-                f"signals.contexts is {self.signals.contexts}, which asks no reflector: "
-                "roles.reflector of kind chat would be ignored, remove it"
-            )
-        return self
+
+NOT_SHOWN = "(not shown)"
+"""What stands for the value of an option of a user's own environment."""
 
 
 def dotted(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings as plain values by dotted key; an empty section is a value."""
+    """Return the settings as plain values by dotted key, as others may see them; an empty section is a value.
+
+    Reports, cards and trackers show these. Options of a packaged benchmark are what its type declares, and hold no
+    secret. Arguments of a user's own callable may be anything, so that their values are left out.
+    """
     found: dict[str, Any] = {}
+    plain = settings.model_dump(mode="json")
+    if settings.environment.is_own:
+        plain["environment"]["options"] = dict.fromkeys(settings.environment.options, NOT_SHOWN)
 
     def collect(prefix: str, value: object) -> None:
         if isinstance(value, dict) and value:
@@ -128,7 +133,7 @@ def dotted(settings: RunSettings) -> dict[str, Any]:
         else:
             found[prefix] = value
 
-    collect("", settings.model_dump(mode="json"))
+    collect("", plain)
     return found
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from environments.sections import in_words
 from graph.settings import RunSettings
 
 Schema = Mapping[str, Any]
@@ -40,8 +41,8 @@ def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, 
             continue
         path, title = f"{above}{name}", section["title"]
         yield f"\n## `{path}`\n"
-        if field.get("description"):
-            yield f"{field['description']}\n"
+        if said := _meaning(field):
+            yield f"{said}\n"
         if "default" in field and field["default"] is None:
             yield "Default: null, without this section.\n"
         if title in shown:
@@ -63,8 +64,14 @@ def _table(schema: Schema, definitions: Schema) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, field in rows:
         default = "required" if "default" not in field else f"`{_value(field['default'])}`"
-        cells = (f"`{name}`", _type(field, definitions), default, field.get("description", ""))
+        cells = (f"`{name}`", _type(field, definitions), default, _meaning(field))
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _meaning(field: Schema) -> str:
+    """Return the description of a setting, and what it is for, elsewhere it is refused."""
+    needs = " and ".join(f"`{in_words(need)}`" for need in field.get("requires", ()))
+    return ". ".join(filter(None, (field.get("description", ""), f"Only for {needs}" if needs else "")))
 
 
 def _section(field: Schema, definitions: Schema) -> Schema | None:

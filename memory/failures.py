@@ -20,7 +20,6 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from environments.base import Record
 from environments.command import storage_refusal
+from environments.terminal import say
 from memory.processes import exclusive
 from memory.records import FailureContext
 from memory.settings import MemorySettings
@@ -344,9 +344,7 @@ def _set_aside(folder: Path, parts: Sequence[Path], problem: str) -> None:
     aside.mkdir(parents=True)
     for path in parts:
         os.replace(path, aside / path.name)
-    print(
+    say(
         f"warning: {folder} cannot be read ({' '.join(problem.split())}): it was moved to {aside} and is rebuilt from "
         "the records",
-        file=sys.stderr,
-        flush=True,
     )

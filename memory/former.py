@@ -101,7 +101,13 @@ def give_environment_options(tree: dict[str, Any]) -> tuple[str, ...]:
 
 
 def fill_former_defaults(tree: dict[str, Any]) -> dict[str, JsonValue]:
-    """Add to the settings of a run, in place, what its version did where it had no key; return what was added."""
+    """Add to the settings of a run, in place, what its version did where it had no key; return what was added.
+
+    What a run recorded as the variable of a role's key is left out: the address alone decides it.
+    """
+    for role in (_section(tree, "roles") or {}).values():
+        if isinstance(role, dict):
+            role.pop("key_variable", None)
     filled = {}
     for key, (then, _) in FORMER_DEFAULTS.items():
         above, _, name = key.rpartition(".")

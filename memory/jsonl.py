@@ -77,8 +77,8 @@ def complaint(error: ValidationError, within: str = "") -> str:
     first, *more = error.errors(include_url=False)
     key = ".".join(str(part) for part in (within, *first["loc"]) if part != "")
     text = f"{key}: {first['msg']}" if key else str(first["msg"])
-    # The value of an unknown key is not shown: it may be a misplaced secret.
-    unsaid = {"missing", "json_invalid", "extra_forbidden"}
+    # A value that may be a misplaced secret is not shown: of an unknown key, or an address with a password.
+    unsaid = {"missing", "json_invalid", "extra_forbidden", "address"}
     if first["type"] not in unsaid and isinstance(first["input"], str | int | float | bool):
         text += f" (got {first['input']!r:.80})"
     return f"{text}, and {len(more)} more" if more else text

@@ -1,37 +1,40 @@
-"""Settings of the failure memory and of the task set, and the strict base class of every settings section."""
+"""Settings of the failure memory and of the task set."""
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    """A section of a recipe: unknown keys are errors that name the key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def _given(self, *keys: str) -> list[str]:
-        """Return those of ``keys`` whose value is not the default; a key of a section within this one is dotted.
-
-        A default that is written out counts as not given: a run's settings.yaml holds every key.
-        """
-        defaults = type(self).model_construct()
-        return [key for key in keys if attrgetter(key)(self) != attrgetter(key)(defaults)]
+from environments.sections import GIVEN, Section, requires
 
 
 class MemorySettings(Section):
     """How failure contexts are compared (ours: exact signature first, cosine within it)."""
 
     embedder: Literal["hashed-ngrams", "sentence-transformers"] = Field(
-        "hashed-ngrams", description="hashed character n-grams need nothing; sentence-transformers needs embedder_path"
+        "hashed-ngrams",
+        description="hashed character n-grams need nothing; sentence-transformers needs embedder_path",
+        json_schema_extra=requires({"deduplicate": True}),
     )
-    embedder_path: str | None = Field(None, description="folder of a sentence-transformers model")
-    duplicate_above: float = Field(0.9, ge=0.0, le=1.0, description="cosine at which a context counts as known")
+    embedder_path: str | None = Field(
+        None,
+        description="folder of a sentence-transformers model",
+        json_schema_extra=requires({"embedder": "sentence-transformers"}),
+    )
+    duplicate_above: float = Field(
+        0.9,
+        ge=0.0,
+        le=1.0,
+        description="cosine at which a context counts as known",
+        json_schema_extra=requires({"deduplicate": True}),
+    )
     recur_after: int = Field(
-        3, ge=1, le=10**9, description="iterations after which a known weakness that recurs is explored again"
+        3,
+        ge=1,
+        le=10**9,
+        description="iterations after which a known weakness that recurs is explored again",
+        json_schema_extra=requires({"deduplicate": True}),
     )
     deduplicate: bool = Field(
         True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
@@ -39,17 +42,8 @@ class MemorySettings(Section):
 
     @model_validator(mode="after")
     def _path_fits(self) -> Self:
-        if self.embedder == "hashed-ngrams" and self.embedder_path is not None:
-            raise ValueError("'embedder_path' is for sentence-transformers, hashed-ngrams would ignore it: remove it")
         if self.embedder == "sentence-transformers" and self.embedder_path is None:
             raise ValueError("sentence-transformers needs 'embedder_path', the folder of a model")
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_deduplicated(self) -> Self:
-        given = self._given("embedder", "duplicate_above", "recur_after")
-        if not self.deduplicate and given:
-            raise ValueError(f"'{given[0]}' says how contexts are compared, deduplicate: false ignores it: remove it")
         return self
 
 
@@ -65,6 +59,7 @@ class ExperimentalTasks(Section):
         gt=0.0,
         le=1.0,
         description="smallest weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
+        json_schema_extra=requires({"sampling": "learnability"}),
     )
     retire_above: float | None = Field(
         None,
@@ -77,25 +72,15 @@ class ExperimentalTasks(Section):
         ge=1,
         le=100_000,
         description="iterations after which a retired task is drawn once as a retest (ours)",
+        json_schema_extra=requires({"retire_above": GIVEN}),
     )
     newest_groups: int = Field(
         3,
         ge=1,
         le=100_000,
         description="newest groups of a task that sampling learnability and retirement use (ours)",
+        json_schema_extra=requires({"sampling": "learnability", "retire_above": GIVEN}),
     )
-
-    @model_validator(mode="after")
-    def _draw_fits(self) -> Self:
-        if self.sampling == "uniform" and self._given("sampling_floor"):
-            raise ValueError("'sampling_floor' is for sampling learnability, uniform would ignore it: remove it")
-        if self.retire_above is None and self._given("retest_every"):
-            raise ValueError("'retest_every' is for retired tasks, retire_above null retires none: remove it")
-        if self.sampling == "uniform" and self.retire_above is None and self._given("newest_groups"):
-            raise ValueError(
-                "'newest_groups' is for sampling learnability and retirement, and neither is set: remove it"
-            )
-        return self
 
 
 OFFICIAL = "official"
@@ -110,13 +95,16 @@ class TaskSettings(Section):
         description="source of D_0 in place of unguided exploration: a JSONL file of tasks, or official, the "
         "benchmark's own tasks of the training split; null: unguided exploration",
     )
-    initial_count: int = Field(100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)")
+    initial_count: int = Field(
+        100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)", json_schema_extra=requires({"initial": None})
+    )
     initial_guided: float = Field(
         0.0,
         ge=0.0,
         le=1.0,
         description="share of D_0's contexts that are explored around one tool, each in turn, instead of unguided; for "
         "the initial policy's data, so that every tool occurs (ours)",
+        json_schema_extra=requires({"initial": None}),
     )
     evolved_share: float | None = Field(
         None,
@@ -132,14 +120,6 @@ class TaskSettings(Section):
         "(ours, to compare arms at equal numbers)",
     )
     experimental: ExperimentalTasks = ExperimentalTasks()
-
-    @model_validator(mode="after")
-    def _count_fits(self) -> Self:
-        if self.initial is not None and self._given("initial_count"):
-            raise ValueError("'initial_count' is for D_0 by exploration, a file in 'initial' has its own: remove it")
-        if self.initial is not None and self._given("initial_guided"):
-            raise ValueError("'initial_guided' is for D_0 by exploration, 'initial' names its tasks: remove it")
-        return self
 
     @property
     def uses_evolved(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from environments.command import OneSentence, exit_statuses
+from environments.terminal import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -43,7 +43,7 @@ def main(
             return
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:
-        sys.stderr.write(f"iteration {iteration} already has its round: nothing to do\n")
+        say(f"iteration {iteration} already has its round: nothing to do")
 
 
 if __name__ == "__main__":

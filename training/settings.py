@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from environments.checkout import INITIAL_POLICY
-from memory.settings import Section
+from environments.sections import Above, Section, requires
 from training.seal.settings import SealSettings
 
 MOST_TOKENS = 1_048_576
@@ -118,23 +118,15 @@ class ExperimentalTraining(Section):
         ge=1,
         le=4096,
         description="most groups of one step that get their reference; null: no limit (ours)",
+        json_schema_extra=requires({"lend_reference": ("off_policy", "supervised")}),
     )
     lend_weight: float = Field(
         0.3,
         gt=0,
         le=1000.0,
         description="weight of a reference's mean loss per token, for lend_reference supervised (ours)",
+        json_schema_extra=requires({"lend_reference": "supervised"}),
     )
-
-    @model_validator(mode="after")
-    def _demonstrations_fit(self) -> Self:
-        if self.lend_reference == "none" and self._given("lend_at_most"):
-            raise ValueError("'lend_at_most' is for demonstrations, lend_reference none would ignore it: remove it")
-        if self.lend_reference != "supervised" and self._given("lend_weight"):
-            raise ValueError(
-                f"'lend_weight' is for lend_reference supervised, {self.lend_reference} would ignore it: remove it"
-            )
-        return self
 
 
 class ExpertSettings(Section):
@@ -157,20 +149,14 @@ class ExpertSettings(Section):
         "chance",
         description="which older references are learnt from again; chance: drawn uniformly; failure: drawn more "
         "often where rollouts fail at their functions (ours)",
+        json_schema_extra=requires({"replay": Above(0)}),
     )
     reword: bool = Field(
         False,
         description="whether the user turns of a reference are written anew, in the scripted abstractor's words, in "
         "each pass after the first and where it is replayed (ours)",
+        json_schema_extra=requires({"passes": Above(1), "replay": Above(0)}),
     )
-
-    @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
-        if self.replay_by != "chance" and not self.replay:
-            raise ValueError("'replay_by' is for 'replay', which is 0: set it, or remove this")
-        if self.reword and self.passes == 1 and not self.replay:
-            raise ValueError("'reword' is for further passes and for 'replay', and there is neither: remove it")
-        return self
 
 
 class TrainingSettings(Section):
@@ -206,12 +192,14 @@ class TrainingSettings(Section):
         lt=1.0,
         description="the ratio to the policy that sampled is clipped below at 1 - clip_low; it acts from the second "
         "update of a step on (paper: 0.20)",
+        json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
     clip_high: float = Field(
         0.28,
         gt=0,
         le=1000.0,
         description="the ratio is clipped above at 1 + clip_high (paper: 0.28; SEAL: 0.20)",
+        json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
     dual_clip: float | None = Field(
         None,
@@ -219,6 +207,7 @@ class TrainingSettings(Section):
         le=1e6,
         description="the ratio is bounded by this where the advantage is negative; null: it is not (SEAL: 10; CoEvolve "
         "has no value)",
+        json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
     kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
     temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
@@ -236,6 +225,7 @@ class TrainingSettings(Section):
         False,
         description="sample no name of a tool that the user turn does not offer, in rollouts; they are scored by the "
         "same restricted distribution. For policies with the compact rendering and sampling.engine in_process (ours)",
+        json_schema_extra=requires({"sampling.engine": "in_process"}),
     )
     max_episode_steps: int | None = Field(
         None,
@@ -360,12 +350,6 @@ class TrainingSettings(Section):
                 f"updates_per_step is {self.updates_per_step} and a step has {self.tasks_per_step} tasks, whose groups "
                 "stay whole: make tasks_per_step a multiple of it"
             )
-        for name in ("clip_low", "clip_high", "dual_clip"):
-            if self.updates_per_step == 1 and self._given(name):
-                raise ValueError(
-                    f"'{name}' acts from the second update of a step on, updates_per_step 1 would ignore it: raise "
-                    "updates_per_step, or remove it"
-                )
         if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
             raise ValueError(
                 f"dual_clip is {self.dual_clip:g} and clip_high {self.clip_high:g}: make dual_clip larger than 1 + "

@@ -6,11 +6,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from environments.sections import GIVEN, Above, Need, Section, requires
 from memory.records import PAPER_KINDS, SignalKind
-from memory.settings import Section
 
-SHARED_OUT = ("experimental.novelty", "share_forgetting", "share_boundary", "share_rare", "share_unsolved")
-"""Settings of signals that divide a limited number of contexts, and do nothing without a limit."""
+SIGNALS: Need = {"contexts": "signals"}
+LIMITED = requires(SIGNALS, {"contexts_per_iteration": GIVEN})
+PAPER = requires({"definition": "paper"})
+GROUP = requires({"definition": "group"})
+LISTED: Need = {"kinds": "unsolved"}
 
 
 class ExperimentalSignals(Section):
@@ -20,6 +23,7 @@ class ExperimentalSignals(Section):
         False,
         description="reflect on three times as many signals and explore those whose (tool, error class) was explored "
         "least (ours)",
+        json_schema_extra=LIMITED,
     )
 
 
@@ -41,7 +45,13 @@ class SignalSettings(Section):
         description="W: scores of a task in earlier steps that forgetting compares with; they are of trajectories, "
         "or with definition group the means of groups (ours; the paper has no value)",
     )
-    threshold: float = Field(0.5, gt=0.0, lt=1.0, description="score that separates success from failure (paper: 0.5)")
+    threshold: float = Field(
+        0.5,
+        gt=0.0,
+        lt=1.0,
+        description="score that separates success from failure (paper: 0.5)",
+        json_schema_extra=GROUP,
+    )
     rare_percent: float = Field(
         5.0, gt=0.0, le=100.0, description="theta: patterns rarer than this are rare (5: an example in the paper)"
     )
@@ -50,26 +60,34 @@ class SignalSettings(Section):
         description="action pattern of a trajectory; succeeded: the set of tools that it called with success; "
         "called: the set of tools that it called; sequence: the tools of its calls in order (ours; the paper has no "
         "form)",
+        json_schema_extra=PAPER,
     )
     rare_total: Literal["patterns", "occurrences"] = Field(
         "patterns",
         description="N of the rare signal; patterns: the number of different patterns observed in the run; "
         "occurrences: the number of their occurrences (ours; the paper says the total number of observed patterns)",
+        json_schema_extra=PAPER,
     )
     rare_min_patterns: int = Field(
         50,
         ge=1,
         le=1_000_000_000,
         description="N_min: no pattern is rare while N is smaller (ours; the paper has no value)",
+        json_schema_extra=PAPER,
     )
     rare_min_trajectories: int = Field(
         2,
         ge=1,
         le=1_000_000,
         description="trajectories of the run in which a rare pattern has to recur (ours; the paper has no number)",
+        json_schema_extra=PAPER,
     )
     pattern_length: int = Field(
-        2, ge=1, le=100, description="n of the API-name n-grams that the definition group counts as patterns (ours)"
+        2,
+        ge=1,
+        le=100,
+        description="n of the API-name n-grams that the definition group counts as patterns (ours)",
+        json_schema_extra=GROUP,
     )
     last_steps: int | None = Field(
         None,
@@ -78,6 +96,7 @@ class SignalSettings(Section):
         description="number of steps at the end of a round whose trajectories carry signals; scores and patterns are "
         "kept of all steps; null: all steps (ours; the paper has no value, and 1 gives about as many signals as its "
         "Figure 3b)",
+        json_schema_extra=PAPER,
     )
     contexts_per_iteration: int | None = Field(
         24,
@@ -90,33 +109,44 @@ class SignalSettings(Section):
         "trajectory",
         description="contexts without a limit; trajectory: one for each trajectory and kind that marks it (the "
         "paper, section 3.2); task: one for each task and kind (ours)",
+        json_schema_extra=requires({"contexts_per_iteration": None}),
     )
-    share_forgetting: float = Field(0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)")
-    share_boundary: float = Field(0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)")
-    share_rare: float = Field(0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)")
+    share_forgetting: float = Field(
+        0.3, ge=0.0, le=1.0, description="share of contexts for forgetting (ours)", json_schema_extra=LIMITED
+    )
+    share_boundary: float = Field(
+        0.5, ge=0.0, le=1.0, description="share of contexts for boundary (ours)", json_schema_extra=LIMITED
+    )
+    share_rare: float = Field(
+        0.2, ge=0.0, le=1.0, description="share of contexts for rare (ours)", json_schema_extra=LIMITED
+    )
     share_unsolved: float = Field(
         0.5,
         gt=0.0,
         le=1000.0,
         description="weight of contexts for unsolved where kinds lists it, beside the shares of the paper's kinds, "
         "which sum to 1: 0.5 gives it a third of the contexts (ours)",
+        json_schema_extra=requires(LISTED, SIGNALS, {"contexts_per_iteration": GIVEN}),
     )
     kinds: tuple[SignalKind, ...] = Field(
         PAPER_KINDS,
         min_length=1,
         description="kinds of signals in use, by default the paper's; the shares of those listed are scaled to sum to "
         "1; unsolved marks failures at calls without any success in the window (ours)",
+        json_schema_extra=requires(SIGNALS),
     )
     unsolved: Literal["shape", "function"] = Field(
         "shape",
         description="what had no success; shape: the reference's whole sequence of calls, which includes the case "
         "that one of its functions had none; function: one of the reference's functions (ours)",
+        json_schema_extra=requires(LISTED),
     )
     unsolved_rounds: int = Field(
         3,
         ge=1,
         le=100_000,
         description="window of unsolved: rounds in which nothing succeeded, the present one included (ours)",
+        json_schema_extra=requires(LISTED),
     )
     contexts: Literal["signals", "random", "unguided", "coverage"] = Field(
         "signals",
@@ -132,12 +162,14 @@ class SignalSettings(Section):
         description="number of an iteration's contexts that come from coverage, as with contexts: coverage, in place "
         "of signals; it is part of contexts_per_iteration, or added to the signals' contexts where that is null "
         "(ours)",
+        json_schema_extra=requires(SIGNALS),
     )
     coverage_by: Literal["tasks", "need"] = Field(
         "tasks",
         description="which contexts from coverage come first; tasks: those of tools that the fewest tasks call; "
         "need: those of tools with few tasks at whose calls rollouts fail, where a tool that no rollout was asked "
         "for counts as half known (ours)",
+        json_schema_extra=requires({"contexts": "coverage", "uncovered": Above(0)}),
     )
     experimental: ExperimentalSignals = ExperimentalSignals()
 
@@ -195,17 +227,9 @@ class SignalSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _unsolved_is_listed(self) -> Self:
-        listed = SignalKind.UNSOLVED in self.kinds
-        given = self._given("share_unsolved", "unsolved", "unsolved_rounds")
-        if given and not listed:
-            raise ValueError(
-                f"'{given[0]}' is for the kind unsolved, which 'kinds' does not list: add it, or remove this"
-            )
-        if listed and self.definition == "group":
-            raise ValueError(
-                "'kinds' lists unsolved, which is for definition: paper, group would ignore it: remove one of them"
-            )
+    def _kinds_can_be_found(self) -> Self:
+        if SignalKind.UNSOLVED in self.kinds and self.definition == "group":
+            raise ValueError("'kinds' lists unsolved, which definition: group cannot find: remove one of them")
         return self
 
     @model_validator(mode="after")
@@ -218,53 +242,9 @@ class SignalSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _coverage_is_in_use(self) -> Self:
-        if self.coverage_by != "tasks" and self.contexts != "coverage" and not self.uncovered:
-            raise ValueError(
-                "'coverage_by' is for contexts: coverage and for 'uncovered', and there is neither: remove it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _choice_is_of_signals(self) -> Self:
-        given = self._given("kinds", "uncovered", *SHARED_OUT)
-        if self.contexts != "signals" and given:
-            raise ValueError(f"'{given[0]}' is for contexts: signals, {self.contexts} would ignore it: remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _no_limit_shares_nothing_out(self) -> Self:
-        if self.contexts_per_iteration is not None:
-            return self
-        if self.contexts != "signals":
+    def _baselines_have_a_limit(self) -> Self:
+        if self.contexts_per_iteration is None and self.contexts != "signals":
             raise ValueError(
                 f"'contexts_per_iteration' is null, and contexts: {self.contexts} needs a number: give one"
             )
-        given = self._given(*SHARED_OUT)
-        if given:
-            raise ValueError(
-                f"'{given[0]}' shares out a limit, and 'contexts_per_iteration' is null: remove one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_limit_has_its_own_choice(self) -> Self:
-        if self.contexts_per_iteration is not None and self._given("context_per"):
-            raise ValueError(
-                "'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _of_the_definition(self) -> Self:
-        only: dict[str, tuple[str, ...]] = {
-            "paper": ("pattern", "rare_total", "rare_min_patterns", "rare_min_trajectories", "last_steps"),
-            "group": ("pattern_length",),
-        }
-        for definition, keys in only.items():
-            given = self._given(*keys)
-            if self.definition != definition and given:
-                raise ValueError(
-                    f"'{given[0]}' is for definition: {definition}, {self.definition} would ignore it: remove it"
-                )
         return self

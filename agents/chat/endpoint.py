@@ -1,15 +1,21 @@
-"""Resolve which model, endpoint and key a chat role uses: the recipe's settings, otherwise the environment's.
+"""Resolve which model, endpoint and key a chat role uses.
+
+Model and endpoint are the recipe's, otherwise the environment's. The key is never the recipe's choice: a recipe may
+come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port.
 
 ============================  =======================================================================
 ``COEVOLVE_<ROLE>_MODEL``     model of one role, for example ``COEVOLVE_REFLECTOR_MODEL``
 ``COEVOLVE_CHAT_MODEL``       model of every chat role without one of its own
 ``COEVOLVE_<ROLE>_BASE_URL``  endpoint of one role
 ``OPENAI_BASE_URL``           endpoint of every chat role without one of its own; OpenAI's if it is unset
-``OPENAI_API_KEY``            the key, where the role's ``key_variable`` names no other variable
+``OPENAI_API_KEY``            the key of the endpoint that these two variables name, else of OpenAI's
+``COEVOLVE_KEYS``             other endpoints, with the variables of their keys: ``ADDRESS=VARIABLE, ...``
 ============================  =======================================================================
 
+An endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
+
 A model that ``evaluation.run`` scores (``--model openai:NAME``) has the role ``policy``; options of the command take
-the place of the recipe.
+the place of the recipe, and are the user's own word.
 
 The client that sends to it is ``agents.chat.http``: importing it takes half a second, which a run of scripted roles
 does not need.
@@ -18,25 +24,48 @@ does not need.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from agents.settings import RoleSettings
+from environments.addresses import Origin, origin_of
 from environments.base import InputError
 
 OPENAI_URL = "https://api.openai.com/v1"
 MODEL_VARIABLE = "COEVOLVE_CHAT_MODEL"
+URL_VARIABLE = "OPENAI_BASE_URL"
+KEY_VARIABLE = "OPENAI_API_KEY"
+KEYS_VARIABLE = "COEVOLVE_KEYS"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
 """Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
 replies that contain the same word."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Destination(NamedTuple):
+    """The address of a role's requests and the variable that the user bound to it.
+
+    ``variable`` is None for an address that gets no key. ``refusal`` is one sentence for an address that the user did
+    not bind, which nothing is sent to, else None.
+    """
+
+    base_url: str
+    variable: str | None
+    refusal: str | None = None
+
+    def __str__(self) -> str:
+        key = self.variable or "no key"
+        return f"{self.base_url} ({'no key is bound to it: refused' if self.refusal else key})"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a chat role's requests go. ``repr`` does not show the key.
+    """Where a chat role's requests go. ``repr`` does not show the key, which is empty for an endpoint without keys.
 
     ``commanded``: a command's options name it and not a recipe, which is what messages refer to.
     """
@@ -44,7 +73,7 @@ class Endpoint:
     role: str
     model: str
     base_url: str
-    key_variable: str
+    key_variable: str | None
     key: SecretStr
     commanded: bool = False
 
@@ -52,6 +81,11 @@ class Endpoint:
     def owner(self) -> str:
         """The option or the role that the endpoint belongs to, for a message."""
         return "--model" if self.commanded else f"roles.{self.role}"
+
+    @property
+    def key_source(self) -> str:
+        """The variable that has the key, or should name it, for a message."""
+        return self.key_variable or f"{KEYS_VARIABLE}, which names no key for {self.base_url}"
 
     def setting(self, name: str) -> str:
         """Return where a user sets ``name``: an option of the command, or a key of the recipe."""
@@ -63,19 +97,47 @@ class Endpoint:
         return text.replace(key, HIDDEN) if len(key) >= SHORTEST_SECRET else text
 
 
-def resolve(settings: RoleSettings, role: str, *, commanded: bool = False) -> Endpoint:
+def resolve(settings: RoleSettings, role: str, *, commanded: bool = False, variable: str | None = None) -> Endpoint:
     """Resolve the endpoint of a chat role; ``role`` is its key in the recipe.
 
-    ``commanded``: see ``Endpoint``. Raises InputError when no model or no key is given, or the key or the URL cannot be
-    sent.
+    ``commanded``: see ``Endpoint``. ``variable``: the variable of the key that a command's options name. Raises
+    InputError when no model or no key is given, the address is not one that the user bound, or the key or the URL
+    cannot be sent.
     """
-    return Endpoint(
-        role=role,
-        model=model_of(settings, role, commanded=commanded),
-        base_url=_base_url(settings, role, commanded),
-        key_variable=settings.key_variable,
-        key=_key(settings.key_variable, role, commanded),
-        commanded=commanded,
+    model = model_of(settings, role, commanded=commanded)
+    to = destination(settings, role, commanded=commanded, variable=variable)
+    if to.refusal is not None:
+        raise InputError(to.refusal)
+    key = SecretStr("") if to.variable is None else _key(to.variable, to.base_url, role, commanded)
+    return Endpoint(role, model, to.base_url, to.variable, key, commanded)
+
+
+def destination(
+    settings: RoleSettings, role: str, *, commanded: bool = False, variable: str | None = None
+) -> Destination:
+    """Return where the role's requests would go, and the key's variable, whether or not that is set.
+
+    Arguments as in ``resolve``. Raises InputError for a URL or a ``COEVOLVE_KEYS`` that cannot be read.
+    """
+    named_by, url = _base_url(settings, role, commanded)
+    origin = origin_of(url)
+    bound = bound_keys()
+    chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
+    if variable is not None:
+        return Destination(url, variable)
+    if origin in bound:
+        return Destination(url, bound[origin])
+    if not chosen_here or origin in _of_the_openai_key(role):
+        unset = origin.is_loopback and not os.environ.get(KEY_VARIABLE, "").strip()
+        return Destination(url, None if unset else KEY_VARIABLE)
+    if origin.is_loopback:
+        return Destination(url, None)
+    return Destination(
+        url,
+        None,
+        f"{named_by} is {url}, and you bound no key to that address: if you trust it, set the environment variable "
+        f"{KEYS_VARIABLE} to {origin}=VARIABLE, with the name of the variable that holds its key, or to {origin} alone "
+        "for an endpoint without keys",
     )
 
 
@@ -95,35 +157,69 @@ def _setting(role: str, name: str, commanded: bool) -> str:
     return f"--{name.replace('_', '-')}" if commanded else f"roles.{role}.{name}"
 
 
-def _base_url(settings: RoleSettings, role: str, commanded: bool) -> str:
+def _base_url(settings: RoleSettings, role: str, commanded: bool) -> tuple[str, str]:
+    """Return where the URL is stated, for a message, and the URL."""
     own = _variable(role, "BASE_URL")
     sources = {
         _setting(role, "base_url", commanded): settings.base_url,
         f"the environment variable {own}": os.environ.get(own),
-        "the environment variable OPENAI_BASE_URL": os.environ.get("OPENAI_BASE_URL"),
+        f"the environment variable {URL_VARIABLE}": os.environ.get(URL_VARIABLE),
     }
     name, url = next(((name, url) for name, url in sources.items() if url), ("", OPENAI_URL))
+    _checked(name, url)
+    return name, url
+
+
+def _checked(name: str, url: str) -> Origin:
     try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-        valid = valid and (parts.port is None or parts.port > 0)
-    except ValueError:
-        valid = False
-    if not valid:
-        raise InputError(
-            f"{name} is not the URL of an endpoint: write http:// or https://, a host, and no user or password"
-        )
-    return url
+        return origin_of(url)
+    except ValueError as error:
+        raise InputError(f"{name} is not the URL of an endpoint: it {error}") from None
 
 
-def _key(variable: str, role: str, commanded: bool) -> SecretStr:
+def _of_the_openai_key(role: str) -> set[Origin]:
+    """Return the servers that the user's environment names for ``OPENAI_API_KEY``."""
+    named = {name: os.environ.get(name) for name in (_variable(role, "BASE_URL"), URL_VARIABLE)}
+    named[URL_VARIABLE] = named[URL_VARIABLE] or OPENAI_URL
+    return {_checked(f"the environment variable {name}", url) for name, url in named.items() if url}
+
+
+def bound_keys(variables: Mapping[str, str] = os.environ) -> dict[Origin, str | None]:
+    """Return the names of the variables that ``COEVOLVE_KEYS`` binds, by server; None for an endpoint without keys.
+
+    Raises InputError for an entry that cannot be read.
+    """
+    found: dict[Origin, str | None] = {}
+    entries = [entry.strip() for entry in variables.get(KEYS_VARIABLE, "").split(",")]
+    for number, entry in enumerate(entries, 1):
+        if not entry:
+            continue
+        address, equals, variable = (part.strip() for part in entry.rpartition("="))
+        if not equals:
+            address, variable = variable, ""
+        try:
+            origin = origin_of(address)
+        except ValueError:
+            origin = None
+        if origin is None or not (variable == "" or _VARIABLE.fullmatch(variable)):
+            # Leave the entry out of the message: it may hold a key that was given in place of its variable's name.
+            raise InputError(
+                f"{KEYS_VARIABLE}: entry {number} is not ADDRESS=VARIABLE: write for example "
+                "https://openrouter.ai=OPENROUTER_API_KEY, several separated by commas, and never a key itself"
+            )
+        if found.setdefault(origin, variable or None) != (variable or None):
+            raise InputError(f"{KEYS_VARIABLE}: {origin} is bound twice: leave one variable")
+    return found
+
+
+def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
     key = os.environ.get(variable, "").strip()
     if not key:
         why = "--model names an endpoint" if commanded else f"roles.{role}.kind is chat"
         instead = "name another variable with --key-variable" if commanded else "use kind: scripted"
         raise InputError(
-            f"{why}, but the environment variable {variable} is not set: set it to the "
-            f"endpoint's key (any text for an endpoint without keys), or {instead}"
+            f"{why}, but the environment variable {variable} is not set: set it to the key of {base_url}, "
+            f"set {KEYS_VARIABLE} to {origin_of(base_url)} for an endpoint without keys, or {instead}"
         )
     if not all("!" <= character <= "~" for character in key):
         # The HTTP library would name the whole header in its error.

@@ -22,6 +22,12 @@ LONGEST_BODY = 8 * 2**20
 """Most bytes of a response that are read (ours)."""
 MOST_TOKENS = 10**9
 """Largest plausible token count of one request (ours): a number beyond any model's context is not a count."""
+PLACEHOLDER = "of-the-transport"
+"""What the client libraries get as the key: they refuse to be without one, and never have the real one."""
+_SENT = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
+)
+"""Headers of a request that are sent. The libraries add others, some from environment variables of OpenAI's account."""
 _OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
@@ -82,7 +88,8 @@ class GuardedClient(DefaultAsyncHttpxClient):
 
     A response is read completely before it is passed on, at most ``LONGEST_BODY`` bytes, and the key is redacted
     everywhere in it, so that no caller can record it. Redirects are not followed: each would be a request that no
-    budget counts, and another host would read the prompt.
+    budget counts, and another host would read the prompt. The key is added here, and no header beside it is sent that
+    HTTP does not need.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -96,7 +103,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
         if loop not in self._by_loop:
             self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
         options |= {"stream": True, "follow_redirects": False}
-        response = await self._by_loop[loop].send(request, **options)
+        response = await self._by_loop[loop].send(self._with_key(request), **options)
         try:
             body = await _read(response)
         finally:
@@ -110,6 +117,14 @@ class GuardedClient(DefaultAsyncHttpxClient):
         if response.is_success:
             _check(body)
         return type(response)(response.status_code, headers=headers, content=body, request=request)
+
+    def _with_key(self, request: Request) -> Request:
+        headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
+        if self._secret:
+            headers["authorization"] = f"Bearer {self._secret}"
+        return httpx2.Request(
+            request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
+        )
 
     @property
     def _is_secret(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from agents.chat.endpoint import resolve
 from agents.chat.structured import StructuredModel
 from agents.settings import RoleSettings, RolesSettings
@@ -22,12 +24,12 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
     warnings.filterwarnings("ignore", message="This model does not support OpenAI's structured output feature")
     from langchain_openai import ChatOpenAI
 
-    from agents.chat.http import GuardedClient, unused_client
+    from agents.chat.http import PLACEHOLDER, GuardedClient, unused_client
 
     model = ChatOpenAI(
         model=endpoint.model,
         base_url=endpoint.base_url,
-        api_key=endpoint.key,
+        api_key=SecretStr(PLACEHOLDER),
         temperature=settings.temperature,
         max_completion_tokens=settings.max_tokens,
         timeout=settings.timeout,

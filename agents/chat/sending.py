@@ -344,8 +344,8 @@ class Delivery:
         if fault.kind == "mistake":
             model, url = (self._endpoint.setting(name) for name in ("model", "base_url"))
             return InputError(
-                f"the chat endpoint refused the request ({fault.text}): check {self._endpoint.key_variable}, "
-                f"{model} and {url}"
+                f"the chat endpoint refused the request ({fault.text}): check {self._endpoint.key_source}, {model} and "
+                f"{url}"
             )
         if fault.kind == "format" and question.method == "json_schema" and self._settings.structured == "auto":
             return _FormatRejected()

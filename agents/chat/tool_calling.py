@@ -62,14 +62,14 @@ class ToolCallingModel:
     ) -> None:
         from openai import AsyncOpenAI
 
-        from agents.chat.http import GuardedClient
+        from agents.chat.http import PLACEHOLDER, GuardedClient
 
         self._endpoint = endpoint
         self._settings = settings
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
         self._breaker = Breaker(failures_in_a_row)
         self._client = AsyncOpenAI(
-            api_key=endpoint.key.get_secret_value(),
+            api_key=PLACEHOLDER,
             base_url=endpoint.base_url,
             timeout=settings.timeout,
             max_retries=0,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
 
+from environments.addresses import base_urls
 from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
 from environments.appworld.evaluation_sets import (
     METRICS,
@@ -26,7 +27,6 @@ from environments.benchmark import (
     ExplorationHints,
     Limits,
     Options,
-    base_urls,
 )
 
 UNTOLD = "the environment failed; its words are on stderr alone"

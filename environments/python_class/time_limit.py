@@ -8,12 +8,13 @@ timeout) cannot be ended; it is named on stderr, and the deadline of its branch 
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from environments.terminal import say
 
 AGAIN_AFTER = 1.0  # seconds until the exception is raised again where the code swallowed it
 SAY_AFTER = 10.0  # seconds past its limit after which a call that goes on is named
@@ -75,11 +76,9 @@ class _Watch:
         _send(thread)
         if now > call.due + SAY_AFTER and not call.said:
             call.said = True
-            print(
+            say(
                 f"{call.name} has not returned within {call.seconds:g} s and waits where Python cannot end it: give "
                 "what it waits for a timeout of its own",
-                file=sys.stderr,
-                flush=True,
             )
 
 

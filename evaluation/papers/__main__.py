@@ -14,6 +14,7 @@ import typer
 
 from environments.base import InputError, Record
 from environments.command import MISTAKE, OneSentence, exit_statuses
+from environments.terminal import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -194,7 +195,7 @@ class _Papers:
         refused = [f"{item.id}, {part.name}: {one}" for part in item.parts for one in self.refusals(item, part)]
         if refused:
             for sentence in refused:
-                print(f"error: {sentence}", file=sys.stderr)
+                say(f"error: {sentence}")
             raise SystemExit(MISTAKE)
         for part in item.parts:
             for preparation in part.prepare:
@@ -243,7 +244,7 @@ class _Papers:
         if one.output.exists():
             return
         log = one.output.with_suffix(".log")
-        print(f"making {one.output}, see {log}", file=sys.stderr, flush=True)
+        say(f"making {one.output}, see {log}")
         argv = [sys.executable, "-m", "graph.seed_tasks", *_seed_arguments(one)]
         start = log.stat().st_size if log.exists() else 0
         if asyncio.run(run_child(argv, log_path=log, deadline=7 * DAY, accept=(0, MISTAKE))) == MISTAKE:
@@ -327,7 +328,7 @@ def _call(arguments: Sequence[str]) -> int:
 
     modules = {"study": "evaluation.study.__main__", "analyse": "evaluation.analyses.__main__"}
     module = modules.get(arguments[0], "evaluation.run")
-    print(_shown(arguments), file=sys.stderr, flush=True)
+    say(_shown(arguments))
     command = get_command(import_module(module).app)
     try:
         status = command.main(list(arguments[1:]), prog_name=arguments[0], standalone_mode=False)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agents.settings import KEY_VARIABLE
+from agents.chat.endpoint import KEY_VARIABLE, KEYS_VARIABLE, URL_VARIABLE, bound_keys
+from environments.addresses import origin_of
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from evaluation.papers.catalogue import Part, StudyPlan, Tree, value_of
@@ -14,7 +15,6 @@ from evaluation.papers.estimate import environment_of, gpu_gib, policy_of
 from memory.settings import OFFICIAL
 
 VLLM = Path(".venvs") / "vllm" / "bin" / "python"
-ADDRESS_VARIABLE = "OPENAI_BASE_URL"
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of the drivers through which torch finds GPUs: NVIDIA's, the one of Windows' Linux, AMD's."""
@@ -24,12 +24,17 @@ Availability = Callable[[str, str], None]
 
 
 class Machine(Record):
-    """``gpu_gib``: memory of all GPUs together. ``variables``: names of environment variables that are set."""
+    """What the parts of a paper need of a machine.
+
+    ``gpu_gib``: memory of all GPUs together. ``variables``: names of environment variables that are set. ``keys``: the
+    variables that ``COEVOLVE_KEYS`` binds, by server (``agents.chat.endpoint.bound_keys``).
+    """
 
     gpus: int
     gpu_gib: float
     vllm: bool
     variables: frozenset[str]
+    keys: dict[str, str | None] = {}
 
 
 def this_machine(variables: Mapping[str, str] = os.environ, drivers: Sequence[str] = DRIVERS) -> Machine:
@@ -40,6 +45,7 @@ def this_machine(variables: Mapping[str, str] = os.environ, drivers: Sequence[st
         gpu_gib=sum(memory) / 2**30,
         vllm=(ROOT / VLLM).exists(),
         variables=frozenset(name for name, value in variables.items() if value),
+        keys={str(origin): key for origin, key in bound_keys(variables).items()},
     )
 
 
@@ -101,6 +107,7 @@ def _of_tasks(tree: Tree, part: Part) -> Iterator[str]:
 def _of_roles(trees: Iterable[Tree], machine: Machine) -> Iterator[str]:
     """Yield one sentence for each variable that chat roles of any arm lack, with their models."""
     keys: dict[str, dict[str, None]] = {}
+    unbound: dict[str, dict[str, None]] = {}
     unplaced: dict[str, None] = {}
     for tree in trees:
         roles = value_of(tree, "roles", {})
@@ -108,15 +115,25 @@ def _of_roles(trees: Iterable[Tree], machine: Machine) -> Iterator[str]:
             if not isinstance(role, Mapping) or role.get("kind") != "chat":
                 continue
             named = f"roles.{name} ({role.get('model') or 'a chat model'})"
-            if (key := role.get("key_variable", KEY_VARIABLE)) not in machine.variables:
-                keys.setdefault(key, {})[named] = None
-            own = f"COEVOLVE_{name.upper()}_BASE_URL"
-            if role.get("base_url") is None and not machine.variables.intersection((own, ADDRESS_VARIABLE)):
+            key: str | None = KEY_VARIABLE
+            if (url := role.get("base_url")) is not None:
+                server = str(origin_of(url))
+                key = machine.keys.get(server)
+                if server not in machine.keys and not origin_of(url).is_loopback:
+                    unbound.setdefault(server, {})[named] = None
+            elif not machine.variables.intersection((f"COEVOLVE_{name.upper()}_BASE_URL", URL_VARIABLE)):
                 unplaced[named] = None
+            if key is not None and key not in machine.variables:
+                keys.setdefault(key, {})[named] = None
     for key, names in keys.items():
         yield f"{key} is not set, the key of {', '.join(names)}: set it"
+    for server, names in unbound.items():
+        yield (
+            f"no key is bound to {server}, which {', '.join(names)} would ask: set {KEYS_VARIABLE} to "
+            f"{server}=VARIABLE, the variable that holds its key"
+        )
     if unplaced:
-        yield f"no endpoint is named for {', '.join(unplaced)}: set {ADDRESS_VARIABLE} to one that serves them"
+        yield f"no endpoint is named for {', '.join(unplaced)}: set {URL_VARIABLE} to one that serves them"
 
 
 def _of_vllm(part: Part, machine: Machine) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +10,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import FAILURE, OneSentence, exit_statuses
+from environments.terminal import say
 
 if TYPE_CHECKING:
     from evaluation.study.plan import Plan
@@ -78,7 +78,7 @@ def main(
             failures = run_jobs(plan, jobs or os.cpu_count() or 1, keep_runs)
         print(write_report(study, mode, place))
         for failure in failures:
-            print(f"error: {failure}", file=sys.stderr)
+            say(f"error: {failure}")
         if failures:
             raise typer.Exit(FAILURE)
 
@@ -89,7 +89,7 @@ def _mode(split: Mode | None, panel: Mode | None) -> Mode:
         return split or "dev"
     if split is not None:
         raise InputError("--panel is the former name of --split, and both are given: leave --panel out")
-    print("warning: --panel is called --split now, the old name works for one release", file=sys.stderr)
+    say("warning: --panel is called --split now, the old name works for one release")
     return panel
 
 
@@ -120,7 +120,7 @@ def _log_access(plan: Plan, commit: str) -> None:
     sets = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     date = datetime.now(UTC).isoformat(timespec="seconds")
     log_study_access(log, StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds()))
-    print(f"opened {', '.join(sets)}: logged in {log}", file=sys.stderr)
+    say(f"opened {', '.join(sets)}: logged in {log}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import yaml
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import MISTAKE
+from environments.terminal import say
 from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
@@ -90,7 +91,7 @@ class _Schedule:
             if not received:
                 raise
             await asyncio.wait(workers)  # each ends its child; gather reports the first alone
-            print(f"stopped by {received[0].name}: the same command goes on", file=sys.stderr)
+            say(f"stopped by {received[0].name}: the same command goes on")
             raise SystemExit(128 + received[0]) from None
         return self._failures
 
@@ -244,4 +245,4 @@ def _last_error(log: Path) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(text)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from environments.base import MalformedCall, ToolCall
+from environments.terminal import printable
 from memory.records import (
     Cause,
     Draft,
@@ -91,9 +92,7 @@ def kind_words(settings: SignalSettings) -> dict[str, str]:
 
 def one_line(text: str, width: int = WIDTH) -> str:
     """Return a foreign text as one line of at most ``width`` characters, without control characters."""
-    plain = text[: width + 1]
-    if not plain.isprintable():
-        plain = "".join(letter if letter.isprintable() else " " for letter in plain)
+    plain = printable(text[: width + 1])
     return plain if len(plain) <= width else plain[: width - 3] + "..."
 
 

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from environments.terminal import printable
 from graph.report.digest import one_line
 from graph.report.lineage import Group, Rollout
 
@@ -59,7 +60,7 @@ def print_story(passages: Iterable[Passage], console: Console) -> None:
 def _printable(content: RenderableType) -> RenderableType:
     """Replace control characters of a text by spaces: ids are foreign, too, in a run of somebody else's."""
     if isinstance(content, Text):
-        content.plain = one_line(content.plain, len(content.plain))
+        content.plain = printable(content.plain)
     return content
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
+from environments.terminal import say
+
 Result = TypeVar("Result")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -122,8 +124,7 @@ def expect_dropped_branches() -> None:
 
 
 def _give_up() -> None:
-    print("error: a call into the environment does not end: leaving, continue with --resume", file=sys.stderr)
-    sys.stderr.flush()
+    say("error: a call into the environment does not end: leaving, continue with --resume")
     os._exit(1)
 
 

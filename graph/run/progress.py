@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from environments.terminal import printable, say
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
@@ -105,6 +107,6 @@ def _say(text: str, bars: Bars | None = None, out: Callable[[str], None] | None 
     if out is not None:
         out(text)
     elif bars is not None:
-        bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        bars.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
     else:
-        print(text, file=sys.stderr, flush=True)
+        say(text)

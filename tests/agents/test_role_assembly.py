@@ -87,7 +87,7 @@ def test_the_unguided_baseline_takes_the_start_states_in_turn_across_iterations(
 def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(InputError, match=rf"roles\.{role}\.kind is chat.*OPENAI_API_KEY"):
-        build(RolesSettings(**{role: CHAT}))
+        build(RolesSettings(**{role: RoleSettings(kind="chat", model="some-model")}))
 
 
 def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:
@@ -133,11 +133,11 @@ def test_scripted_assembly_imports_no_chat_library() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"solver_attempts": 2}, "'solver_attempts' is for a solver, and there is none"),
-        ({"solver_min": 0.2}, "'solver_min' is for a solver"),
+        ({"solver_attempts": 2}, "'solver_attempts' is for solver, solver: null would"),
+        ({"solver_min": 0.2}, "'solver_min' is for solver"),
         ({"solver": RoleSettings()}, "kind must be chat"),
         ({"solver": CHAT, "solver_min": 0.6, "solver_max": 0.5}, "no draft could pass"),
-        ({"exploration": {"max_turns": 3}}, "'exploration.max_turns' is for a chat abstractor"),
+        ({"exploration": {"max_turns": 3}}, "'exploration.max_turns' is for abstractor.kind: chat"),
     ],
 )
 def test_options_that_nobody_would_read_are_errors(given: dict, told: str) -> None:

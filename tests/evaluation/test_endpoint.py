@@ -393,7 +393,10 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
         (("--model", "openai:"), "--model names no model: write it behind the colon"),
         (("--model", "openai:m", "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
         (("--model", "openai:m", "--key-variable", "sk-a key"), "--key-variable"),
-        (("--model", "openai:m", "--base-url", "localhost"), "--base-url is not the URL"),
+        (
+            ("--model", "openai:m", "--base-url", "localhost"),
+            "--base-url must be an address such as http://host:8000/v1",
+        ),
         (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
         (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
         (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),
@@ -407,20 +410,25 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
     assert says in line
 
 
+@pytest.mark.parametrize(("key", "value"), [("base_url", "https://evil.example/v1"), ("key_variable", "HF_TOKEN")])
+def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path, key: str, value: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"model: openai:m\n{key}: {value}\n")
+    done = run_here("evaluation.run", *BASE, "--settings", str(file))
+    assert (done.returncode, f"{file}: {key} decides where a key goes, which no file may" in done.stderr) == (2, True)
+
+
 @pytest.mark.process
-def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: Path) -> None:
     lamps = "support.tiny_benchmark.benchmark:BENCHMARK"
     log, test = tmp_path / "log.jsonl", named_benchmark(lamps).open_evaluation_set("test", 2)
     options = ("--environment", lamps, "--evaluation-set", "test", "--limit", "2")
     with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
         refused = evaluate(server, *options)
         assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
-        monkeypatch.delenv("OPENAI_API_KEY")
-        assert evaluate(server, *options, "--access-log", str(log)).returncode == 2
+        keyless = ("--key-variable", "NO_SUCH_KEY")
+        assert evaluate(server, *options, *keyless, "--access-log", str(log)).returncode == 2
         assert not log.exists(), "nothing could have been scored"
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}

@@ -48,7 +48,8 @@ def rows(run: RunDirectory, name: str, model: type, iteration: int = 0) -> list:
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[FaultyServer]:
-    with FaultyServer(reply) as server:
+    with FaultyServer(reply) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COEVOLVE_KEYS", f"{server.url}=OPENAI_API_KEY")
         yield server
 
 

@@ -124,8 +124,8 @@ def evolve(folder: Path, recipe: str, template: str, says: Table, server: Faulty
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph.run.stages, "run_child", watched)
         patch.setenv("OMP_NUM_THREADS", "1")
-        for role in chat.values():
-            patch.setenv(role.key_variable, KEY)
+        patch.setenv("DASHSCOPE_API_KEY", KEY)
+        patch.setenv("COEVOLVE_KEYS", f"{server.url}=DASHSCOPE_API_KEY")
         done = run_here("graph.run_iteration", *arguments, *(word for one in given for word in ("--set", one)))
     assert done.returncode == 0, done.stderr
     run = RunDirectory.open(folder / "run")

@@ -13,11 +13,13 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from environments.base import InputError
+from graph.export.content import stated_settings
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, changed, dotted
 from memory.former import FORMER_DEFAULTS, FORMER_NAMES, give_former_names
 from memory.records import SignalKind
+from memory.run import RunDirectory
 from training.seal.settings import SealSettings
 
 MISTAKES = [
@@ -41,9 +43,17 @@ MISTAKES = [
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
-    ("training: {expert: {replay_by: failure}}", [], "'replay_by' is for 'replay', which is 0"),
-    ("training: {expert: {passes: 1, reword: true}}", [], "'reword' is for further passes and for 'replay'"),
-    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage and for 'uncovered'"),
+    (
+        "training: {expert: {replay_by: failure}}",
+        [],
+        "'replay_by' is for replay above 0, replay: 0 would ignore it: remove it, or set replay above 0",
+    ),
+    (
+        "training: {expert: {passes: 1, reword: true}}",
+        [],
+        "'reword' is for passes above 1 or replay above 0, and there is none: remove it, or set one",
+    ),
+    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage or uncovered above 0, and"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
     (
         "signals: {kinds: [stuck]}",
@@ -75,17 +85,17 @@ MISTAKES = [
     (
         "signals: {unsolved_rounds: 5}",
         [],
-        "'unsolved_rounds' is for the kind unsolved, which 'kinds' does not",
+        "'unsolved_rounds' is for kinds: unsolved, kinds: [forgetting, boundary, rare] would ignore it",
     ),
     (
         "signals: {share_unsolved: 0.2}",
         [],
-        "'share_unsolved' is for the kind unsolved, which 'kinds' does not",
+        "'share_unsolved' is for kinds: unsolved, kinds: ",
     ),
     (
         "signals: {definition: group, kinds: [rare, unsolved]}",
         [],
-        "signals: 'kinds' lists unsolved, which is for definition: paper, group would ignore it",
+        "signals: 'kinds' lists unsolved, which definition: group cannot find",
     ),
     ("signals: {contexts: coverage, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, coverage would"),
     ("signals: {contexts: random, uncovered: 2}", [], "signals: 'uncovered' is for contexts: signals, random would"),
@@ -98,12 +108,12 @@ MISTAKES = [
     (
         "{signals: {contexts: coverage}, roles: {reflector: {kind: chat, model: m}}}",
         [],
-        "signals.contexts is coverage, which asks no reflector: roles.reflector of kind chat would be ignored",
+        "'roles.reflector' is for signals.contexts: signals, coverage would ignore it: remove it, or set",
     ),
     (
         "memory: {deduplicate: false, recur_after: 5}",
         [],
-        "memory: 'recur_after' says how contexts are compared, deduplicate: false ignores it: remove it",
+        "memory: 'recur_after' is for deduplicate: true, deduplicate: false would ignore it: remove it",
     ),
     (
         "signals: {definition: group, pattern: called}",
@@ -119,7 +129,7 @@ MISTAKES = [
     (
         "signals: {context_per: task}",
         [],
-        "signals: 'context_per' is for contexts_per_iteration: null, a limit takes one per task and kind: remove it",
+        "signals: 'context_per' is for contexts_per_iteration: null, contexts_per_iteration: 24 would ignore it",
     ),
     (
         "signals: {last_steps: 5}\ntraining: {steps: 4}",
@@ -136,24 +146,32 @@ MISTAKES = [
     (
         "signals: {contexts: random}\nroles: {reflector: {kind: chat}}",
         [],
-        "signals.contexts is random, which asks no reflector: roles.reflector of kind chat would be ignored, remove it",
+        "'roles.reflector' is for signals.contexts: signals, random would ignore it",
     ),
     (
         "signals: {contexts: unguided}\nroles: {reflector: {kind: chat}}",
         [],
-        "signals.contexts is unguided, which asks no reflector",
+        "'roles.reflector' is for signals.contexts: signals, unguided would",
     ),
     ("verification: {mode: agent}", [], "verification.mode is agent, which needs a chat model that carries out drafts"),
     ("verification: {mode: both}", [], "verification.mode is both, which needs a chat model"),
-    ("roles: {validator: {kind: chat}}", [], "roles.validator is for verification.mode agent and both"),
+    (
+        "roles: {validator: {kind: chat}}",
+        [],
+        "'roles.validator' is for verification.mode: agent or both, deterministic would ignore it",
+    ),
     (
         "{training: {expert: {reword: true}}, roles: {abstractor: {kind: chat, model: m}}}",
         [],
         "training.expert.reword writes user turns anew by rules",
     ),
     ("roles: {validator: {kind: scripted}}", [], "roles: validator.kind must be chat: no scripted validator exists"),
-    ("roles: {validator_actions: 5}", [], "roles: 'validator_actions' is for a validator, and there is none"),
-    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent and both"),
+    (
+        "roles: {validator_actions: 5}",
+        [],
+        "roles: 'validator_actions' is for validator, validator: null would ignore it: remove it, or set validator",
+    ),
+    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent or both"),
     (
         "roles: {exploration: {min_reference_calls: 4}}",
         [],
@@ -166,7 +184,7 @@ MISTAKES = [
     ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
     ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
-    ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for chat roles"),
+    ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for reflector.kind: chat or explorer.kind: chat or "),
     ("", ["foo"], "--set foo: write it as key=value"),
     ("", ["=1"], "--set =1: write it as key=value"),
     ("", ["training..steps=1"], "--set training..steps=1: write it as key=value"),
@@ -525,3 +543,50 @@ def test_an_option_of_the_general_rules_is_refused_where_a_benchmark_has_rules_o
     recipe.write_text(text.replace("NAME", "appworld"))
     with pytest.raises(InputError, match=rf"{re.escape(key)}: appworld has scripted roles of its own"):
         load_recipe(recipe)
+
+
+SECRET = "secret-of-the-user"
+
+
+def test_options_of_a_users_own_environment_are_shown_by_their_names_alone(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    environment = f"{{name: 'environments.example:depot', options: {{api_key: {SECRET}}}}}"
+    recipe.write_text(f"environment: {environment}\nevaluation: {{set: null}}\n")
+    settings = load_recipe(recipe)
+    assert settings.environment.options == {"api_key": SECRET}
+    for shown in (dotted(settings), changed(settings), stated_settings(settings)):
+        assert "environment.options.api_key" in shown
+        assert SECRET not in str(shown)
+    recipe.write_text("environment: {name: bfcl, options: {classes: [TradingBot]}}")
+    assert "TradingBot" in str(stated_settings(load_recipe(recipe)))
+
+
+@pytest.mark.parametrize("url", [f"http://user:{SECRET}@host", f"http://host/?key={SECRET}", f"http://host/#{SECRET}"])
+@pytest.mark.parametrize(
+    "section",
+    [
+        "environment: {hosts: ['URL']}",
+        "environment: {name: appworld, options: {servers: ['URL'], trust_agent_code: true}}",
+        "roles: {explorer: {kind: chat, base_url: 'URL'}}",
+        "sampling: {engine: vllm_server, servers: ['URL']}",
+    ],
+)
+def test_no_address_of_a_recipe_holds_a_secret(tmp_path: Path, section: str, url: str) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(section.replace("URL", url))
+    with pytest.raises(InputError) as refused:
+        load_recipe(recipe)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_role_of_a_recipe_names_no_variable_of_a_key_and_that_of_an_old_run_is_left_out(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("roles: {explorer: {kind: chat, key_variable: HF_TOKEN}}")
+    with pytest.raises(InputError, match=r"roles\.explorer\.key_variable': an address decides its key.*COEVOLVE_KEYS"):
+        load_recipe(recipe)
+    run = RunDirectory.create(tmp_path / "run", load_recipe(QUICKSTART))
+    tree = yaml.safe_load(run.settings_path.read_text())
+    for role in ("reflector", "explorer"):
+        tree["roles"][role]["key_variable"] = "OPENAI_API_KEY"
+    run.settings_path.write_text(yaml.safe_dump(tree))
+    assert load_recipe(run.settings_path) == load_recipe(QUICKSTART)

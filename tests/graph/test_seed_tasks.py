@@ -117,7 +117,7 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
         (("--run", "a", "--output", "b"), "either --run DIR or --output FILE"),
         (("--output", "b", "--set", "environment.classes=[Nonsense]"), "Nonsense"),
         (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
-        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for D_0 by exploration"),
+        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for initial: null"),
         (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
         (("--output", "b", *GIVEN, "tasks.initial=n.jsonl", "--set", "tasks.initial_guided=1"), "'initial_guided' is"),
     ],

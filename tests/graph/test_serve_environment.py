@@ -89,7 +89,7 @@ def test_a_host_serves_the_environment_of_a_recipe(tmp_path: Path) -> None:
     [
         ({"hosts": ["node7:8765"]}, "'node7:8765' is not the base URL of a host: write it as http://localhost:8765"),
         ({"hosts": ["http://a:1", "http://a:1/"]}, "http://a:1 is named twice: name it once"),
-        ({"host_deadline": 3.0}, "'host_deadline' is for 'hosts', and none is named: remove it"),
+        ({"host_deadline": 3.0}, "'host_deadline' is for hosts, hosts: [] would ignore it: remove it, or set hosts"),
     ],
 )
 def test_hosts_that_cannot_be(section: dict[str, object], says: str) -> None:

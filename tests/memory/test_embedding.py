@@ -75,7 +75,10 @@ def test_chroma_can_rebuild_it_from_its_configuration():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"embedder_path": "x"}, "'embedder_path' is for sentence-transformers, hashed-ngrams would ignore it"),
+        (
+            {"embedder_path": "x"},
+            "'embedder_path' is for embedder: sentence-transformers, hashed-ngrams would ignore it",
+        ),
         ({"embedder": "sentence-transformers"}, "sentence-transformers needs 'embedder_path'"),
     ],
 )

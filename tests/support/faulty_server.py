@@ -61,6 +61,7 @@ class ChatRequest:
     body: dict[str, Any]
     attempt: int
     authorization: str = ""
+    headers: tuple[str, ...] = ()
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -210,7 +211,7 @@ class FaultyServer:
     async def _serve(self, http: Request) -> Response:
         body = await http.json()
         fingerprint = json.dumps(body, sort_keys=True)
-        request = ChatRequest(body, self._seen[fingerprint], http.headers.get("authorization", ""))
+        request = ChatRequest(body, self._seen[fingerprint], http.headers.get("authorization", ""), tuple(http.headers))
         self._seen[fingerprint] += 1
         self.requests.append(request)
         self._in_flight += 1

@@ -104,16 +104,18 @@ CASES = {
         "graph.run_iteration", f"{SET} roles.reflector.base_url=http://x", "'base_url' is for kind: chat"
     ),
     "option of another embedder": Case(
-        "graph.run_iteration", f"{SET} memory.embedder_path=x", "'embedder_path' is for sentence-transformers"
+        "graph.run_iteration", f"{SET} memory.embedder_path=x", "'embedder_path' is for embedder: sentence-transformers"
     ),
     "option of another environment": Case(
         "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
     ),
     "limit without an evaluation set": Case(
-        "graph.run_iteration", f"{SET} evaluation.set=null --set evaluation.limit=3", "'limit' is for an evaluation set"
+        "graph.run_iteration", f"{SET} evaluation.set=null --set evaluation.limit=3", "'limit' is for set or tasks"
     ),
     "count beside a file": Case(
-        "graph.run_iteration", f"{SET} tasks.initial=x --set tasks.initial_count=3", "'initial_count' is for D_0"
+        "graph.run_iteration",
+        f"{SET} tasks.initial=x --set tasks.initial_count=3",
+        "'initial_count' is for initial: null",
     ),
     "recipe that is not there": Case(
         "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "cannot read this recipe"

@@ -110,7 +110,7 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
         ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),
         ("training.clip_low=1", "training.clip_low: input should be less than 1"),
-        ("training.clip_high=0.2", "'clip_high' acts from the second update of a step on, updates_per_step 1 would"),
+        ("training.clip_high=0.2", "'clip_high' is for updates_per_step above 1, updates_per_step: 1 would ignore it"),
         ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
         (
@@ -119,11 +119,11 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ),
         (
             "training.experimental.lend_at_most=2",
-            "training.experimental: 'lend_at_most' is for demonstrations, lend_reference none would ignore it",
+            "training.experimental: 'lend_at_most' is for lend_reference: off_policy or supervised, none would",
         ),
         (
             "training.experimental.lend_weight=2",
-            "training.experimental: 'lend_weight' is for lend_reference supervised, none would ignore it",
+            "training.experimental: 'lend_weight' is for lend_reference: supervised, none would ignore it",
         ),
         (
             "tasks.experimental.sampling=rare",
@@ -131,7 +131,7 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ),
         (
             "tasks.experimental.sampling_floor=0.2",
-            "tasks.experimental: 'sampling_floor' is for sampling learnability, uniform would ignore it",
+            "tasks.experimental: 'sampling_floor' is for sampling: learnability, uniform would ignore it",
         ),
         (
             "tasks.experimental.retire_above=2",
@@ -139,11 +139,11 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ),
         (
             "tasks.experimental.retest_every=2",
-            "tasks.experimental: 'retest_every' is for retired tasks, retire_above null retires none",
+            "tasks.experimental: 'retest_every' is for retire_above, retire_above: null would ignore it",
         ),
         (
             "tasks.experimental.newest_groups=2",
-            "tasks.experimental: 'newest_groups' is for sampling learnability and retirement, and neither is set",
+            "tasks.experimental: 'newest_groups' is for sampling: learnability or retire_above, and there is none",
         ),
     ],
 )
@@ -170,5 +170,5 @@ def test_the_arms_settings_are_read_together() -> None:
 
 
 def test_an_off_policy_reference_has_no_weight() -> None:
-    with pytest.raises(InputError, match="'lend_weight' is for lend_reference supervised, off_policy would ignore it"):
+    with pytest.raises(InputError, match="'lend_weight' is for lend_reference: supervised, off_policy would ignore it"):
         load_recipe(QUICKSTART, ["training.experimental={lend_reference: off_policy, lend_weight: 0.5}"])

@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 
 from environments.base import InputError
 from environments.command import FAILURE, MISTAKE, storage_refusal
+from environments.terminal import say
 from memory.processes import ORPHANED, run_to_end
 
 POLL_SECONDS = 0.5
@@ -94,7 +95,7 @@ def _tell(error: Exception) -> None:
     rank = os.environ.get("RANK", "0")
     if rank != "0" and not sentence.startswith("rank "):
         sentence = f"rank {rank}: {sentence}"
-    sys.stderr.write(f"{sentence}\n")
+    say(sentence)
     file = os.environ.get(ERROR_FILE)
     if file and file != os.devnull:
         lost = isinstance(error, LostRanks) or lost_in_a_collective(error)

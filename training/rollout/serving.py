@@ -30,9 +30,9 @@ from pydantic import Field, model_validator
 
 from environments.base import InputError
 from environments.checkout import ROOT
+from environments.sections import Section
 from memory.guard import GRACE
 from memory.processes import PARENT_PIPE, end_of_log
-from memory.settings import Section
 from training.rollout.policy_path import policy_folder
 
 __all__ = [

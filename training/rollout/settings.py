@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from environments.addresses import Address
 from environments.base import InputError
-from memory.settings import Section
+from environments.sections import Section, requires
 from training.rollout.serving import VLLM_PYTHON, VLLM_VARIABLE, ServerSettings
 
-__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "ServerUrl", "WeightsWay"]
+__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "WeightsWay"]
 
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas: those that a run started, or of a job whose machines change."""
@@ -20,22 +21,8 @@ Engine = Literal["in_process", "vllm_server", "vllm_colocate"]
 WeightsWay = Literal["lora", "folder", "nccl"]
 Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
-ServerUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@\s]+(/[^?#@\s]*)?$", max_length=500)]
-"""The address of a vLLM server, without the /v1 of its OpenAI interface and without credentials."""
-
-_ONLY: dict[str, tuple[str, ...]] = {
-    "servers": ("vllm_server",),
-    "start": ("vllm_server",),
-    "weights": ("vllm_server",),
-    "folder": ("vllm_server",),
-    "request_timeout": ("vllm_server",),
-    "load_timeout": ("vllm_server",),
-    "concurrency": ("vllm_server",),
-    "memory": ("vllm_colocate",),
-    "correction": ("vllm_server", "vllm_colocate"),
-    "tolerance": ("vllm_server", "vllm_colocate"),
-}
-"""The engines for which a setting has a meaning."""
+SERVER = requires({"engine": "vllm_server"})
+VLLM = requires({"engine": ("vllm_server", "vllm_colocate")})
 
 
 class SamplingSettings(Section):
@@ -46,24 +33,29 @@ class SamplingSettings(Section):
         description="in_process: the trainer's model decodes; vllm_server: vLLM servers; vllm_colocate: vLLM in the "
         "trainer's process, which has to have it installed (ours)",
     )
-    servers: tuple[ServerUrl, ...] = Field(
+    servers: tuple[Address, ...] = Field(
         (),
         max_length=1024,
         description="vllm_server: addresses of the servers, such as http://host:8000; empty: those of start, else "
         "those that the variable COEVOLVE_SERVERS names, separated by commas (ours)",
+        json_schema_extra=SERVER,
     )
     start: ServerSettings | None = Field(
-        None, description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)"
+        None,
+        description="vllm_server: servers that coevolve evolve starts for its own length; null: none (ours)",
+        json_schema_extra=SERVER,
     )
     weights: WeightsWay | None = Field(
         None,
         description="vllm_server: how new weights reach the servers; lora: an adapter by name; folder: a folder that "
         "the servers read; nccl: from GPU to GPU (untested); null: lora with policy.lora, else folder (ours)",
+        json_schema_extra=SERVER,
     )
     folder: str | None = Field(
         None,
         description="vllm_server: where weights are written for the servers, the same path on each of their machines; "
         "null: in the run directory (ours)",
+        json_schema_extra=requires({"engine": "vllm_server"}, {"weights": ("lora", "folder", None)}),
     )
     request_timeout: float = Field(
         120.0,
@@ -71,9 +63,14 @@ class SamplingSettings(Section):
         le=86_400.0,
         description="vllm_server: timeout in seconds of one message; a server that takes longer is not asked again in "
         "the step (ours)",
+        json_schema_extra=SERVER,
     )
     load_timeout: float = Field(
-        600.0, gt=0, le=86_400.0, description="vllm_server: timeout in seconds of a server that loads weights (ours)"
+        600.0,
+        gt=0,
+        le=86_400.0,
+        description="vllm_server: timeout in seconds of a server that loads weights (ours)",
+        json_schema_extra=SERVER,
     )
     concurrency: int = Field(
         32,
@@ -81,14 +78,20 @@ class SamplingSettings(Section):
         le=4096,
         description="vllm_server: most messages in flight at one server; on a CPU a burst of prompts beyond the "
         "server's max_num_batched_tokens ends its process (ours)",
+        json_schema_extra=SERVER,
     )
     memory: float = Field(
-        0.4, gt=0.0, lt=1.0, description="vllm_colocate: share of the GPU's memory for weights and KV cache (ours)"
+        0.4,
+        gt=0.0,
+        lt=1.0,
+        description="vllm_colocate: share of the GPU's memory for weights and KV cache (ours)",
+        json_schema_extra=requires({"engine": "vllm_colocate"}),
     )
     correction: Correction | None = Field(
         None,
         description="importance sampling by the ratio of the trainer's to the engine's probabilities, by TRL's names; "
         "null: sequence_mask with policy.dtype bfloat16, else none (ours; TRL: sequence_mask)",
+        json_schema_extra=VLLM,
     )
     tolerance: float | None = Field(
         None,
@@ -96,16 +99,8 @@ class SamplingSettings(Section):
         le=100.0,
         description="most nats by which a log-probability of the engine may differ from the trainer's, for a fixed "
         "prompt after new weights are loaded; null: 1e-3, with policy.dtype bfloat16 0.2 (ours)",
+        json_schema_extra=VLLM,
     )
-
-    @model_validator(mode="after")
-    def _of_the_engine(self) -> Self:
-        for key, engines in _ONLY.items():
-            if self.engine not in engines and self._given(key):
-                raise ValueError(
-                    f"'{key}' is for engine {' and '.join(engines)}, {self.engine} would ignore it: remove it"
-                )
-        return self
 
     @model_validator(mode="after")
     def _has_servers(self) -> Self:
@@ -116,8 +111,6 @@ class SamplingSettings(Section):
         twice = [url for place, url in enumerate(self.servers) if url in self.servers[:place]]
         if twice:
             raise ValueError(f"'servers' lists {twice[0]} twice: remove one")
-        if self.weights == "nccl" and self.folder is not None:
-            raise ValueError("'folder' is for weights lora and folder, nccl would ignore it: remove it")
         if self.start is not None and self.start.python != VLLM_PYTHON:
             raise ValueError(
                 f"'start.python' is {self.start.python}, and a recipe must not name a program to run: remove it, and "
@@ -144,11 +137,9 @@ class SamplingSettings(Section):
             how = "it is for coevolve evolve alone" if self.start is not None else "set sampling.servers or .start"
             raise InputError(f"sampling.engine is vllm_server and no server is named: {how}, or {SERVERS_VARIABLE}")
         try:
-            return TypeAdapter(tuple[ServerUrl, ...]).validate_python(named)
+            return TypeAdapter(tuple[Address, ...]).validate_python(named)
         except ValidationError:
-            raise InputError(
-                f"{SERVERS_VARIABLE}={','.join(named)}: name addresses as http://host:8000, separated by commas"
-            ) from None
+            raise InputError(f"{SERVERS_VARIABLE}: name addresses as http://host:8000, separated by commas") from None
 
     def way(self, lora: bool) -> WeightsWay:
         """Return how weights reach the servers; ``lora``: the policy trains an adapter."""

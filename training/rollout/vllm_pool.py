@@ -7,7 +7,6 @@ is sampled by one that is. See ``training.rollout.vllm_server`` for the rules.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from environments.terminal import say
 from training.rollout.sampling import EngineFailure, Sampled
 from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import Refused, ServerFault, ServerTimeout, VllmServer
@@ -394,7 +394,7 @@ class EnginePool:
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    say(f"warning: {text}")
 
 
 async def _served(server: VllmServer) -> str:

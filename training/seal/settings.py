@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from memory.settings import Section
+from environments.sections import Section, requires
 from training.seal.labels import EXCLUDED, TurnLabel, Unreached
 
 BASE_RHO = {
@@ -19,6 +19,10 @@ BASE_RHO = {
     TurnLabel.PASS: 1.0,
 }
 """The paper's rho of every label that is not excluded."""
+
+
+MOVING = requires({"dynamic": True})
+CUES = requires({"constraint_cues": True})
 
 
 class WeightSettings(Section):
@@ -44,13 +48,28 @@ class WeightSettings(Section):
         ge=1,
         le=1_000_000,
         description="steps of an epoch, counted over the run: a moving rho follows the turns since the epoch began",
+        json_schema_extra=MOVING,
     )
-    alpha: float = Field(1.0, ge=0.0, le=1000.0, description="how far rho moves at full prevalence and no reward")
+    alpha: float = Field(
+        1.0,
+        ge=0.0,
+        le=1000.0,
+        description="how far rho moves at full prevalence and no reward",
+        json_schema_extra=MOVING,
+    )
     full_count: int = Field(
-        32, ge=1, le=1_000_000, description="number of turns with a label at which its statistics count in full"
+        32,
+        ge=1,
+        le=1_000_000,
+        description="number of turns with a label at which its statistics count in full",
+        json_schema_extra=MOVING,
     )
     rate: float = Field(
-        0.25, gt=0.0, le=1.0, description="fraction of the way to its target that rho moves in one step"
+        0.25,
+        gt=0.0,
+        le=1.0,
+        description="fraction of the way to its target that rho moves in one step",
+        json_schema_extra=MOVING,
     )
     cap_abstention: bool = Field(
         False,
@@ -74,13 +93,6 @@ class WeightSettings(Section):
                 raise ValueError(f"'rho' of {label} is {value:g}: give {self.least:g} to {self.most:g}")
         return self
 
-    @model_validator(mode="after")
-    def _dynamics_are_on(self) -> Self:
-        given = self._given("window_steps", "alpha", "full_count", "rate")
-        if given and not self.dynamic:
-            raise ValueError(f"'{given[0]}' is for a rho that moves, dynamic: false would ignore it: remove it")
-        return self
-
 
 class InterfaceSettings(Section):
     """Cues around the training environment (SEAL's thresholds; those of retirement are ours).
@@ -101,21 +113,35 @@ class InterfaceSettings(Section):
     recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
     constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
     appear_prevalence: float = Field(
-        0.10, gt=0.0, le=1.0, description="a guideline appears at this share of its label in the failed turns"
+        0.10,
+        gt=0.0,
+        le=1.0,
+        description="a guideline appears at this share of its label in the failed turns",
+        json_schema_extra=CUES,
     )
     appear_mean_reward: float = Field(
-        0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this"
+        0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this", json_schema_extra=CUES
     )
     appear_count: int = Field(
-        8, ge=1, le=1_000_000, description="and at this number of turns with it; retiring needs as many turns in all"
+        8,
+        ge=1,
+        le=1_000_000,
+        description="and at this number of turns with it; retiring needs as many turns in all",
+        json_schema_extra=CUES,
     )
-    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time")
+    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time", json_schema_extra=CUES)
     retire_prevalence: float = Field(
-        0.05, gt=0.0, le=1.0, description="it retires below this share of its label in the failed turns (ours)"
+        0.05,
+        gt=0.0,
+        le=1.0,
+        description="it retires below this share of its label in the failed turns (ours)",
+        json_schema_extra=CUES,
     )
-    retire_count: int = Field(4, ge=1, le=1_000_000, description="or below this number of turns with its label (ours)")
+    retire_count: int = Field(
+        4, ge=1, le=1_000_000, description="or below this number of turns with its label (ours)", json_schema_extra=CUES
+    )
     retire_mean_reward: float = Field(
-        0.7, gt=0.0, le=1.0, description="or from this mean reward of its label on (ours)"
+        0.7, gt=0.0, le=1.0, description="or from this mean reward of its label on (ours)", json_schema_extra=CUES
     )
 
     @model_validator(mode="after")
@@ -134,10 +160,6 @@ class InterfaceSettings(Section):
             raise ValueError(
                 "'retire_mean_reward' is below 'appear_mean_reward': a guideline would retire as it appears"
             )
-        keys = ("appear_prevalence", "appear_mean_reward", "appear_count", "at_most")
-        given = self._given(*keys, "retire_prevalence", "retire_count", "retire_mean_reward")
-        if given and not self.constraint_cues:
-            raise ValueError(f"'{given[0]}' is for constraint cues, which are off: remove it")
         return self
 
 

@@ -24,6 +24,7 @@ from environments.appworld.synthetic_world.base_databases import write_base_data
 from environments.appworld.synthetic_world.labels import UnsolvableTask, label_tasks
 from environments.appworld.synthetic_world.plan import make_plan
 from environments.appworld.synthetic_world.tasks import write_tasks
+from environments.terminal import say
 
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")
@@ -108,7 +109,7 @@ def main() -> None:
     world = given.world.resolve()
     wrong = _wrong(world, given.blind_only)
     if wrong:
-        print(f"error: --world {world} {wrong}", file=sys.stderr, flush=True)
+        say(f"error: --world {world} {wrong}")
         os._exit(2)
     world.parent.mkdir(parents=True, exist_ok=True)
     if given.blind_only:
@@ -117,7 +118,7 @@ def main() -> None:
         try:
             build(world, given.seed)
         except (ValueError, UnsolvableTask) as error:
-            print(f"error: seed {given.seed}: {error}", file=sys.stderr, flush=True)
+            say(f"error: seed {given.seed}: {error}")
             os._exit(2)
     sys.stdout.flush()
     os._exit(0)  # the package's threads would keep the process for seconds

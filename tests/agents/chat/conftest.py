@@ -91,8 +91,15 @@ def connect(monkeypatch, ledger):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
     def make(
-        server: Any, *, ledger: Ledger = ledger, cache: str | None = None, concurrency: int = 16, **changes: Any
+        server: Any,
+        *,
+        ledger: Ledger = ledger,
+        cache: str | None = None,
+        concurrency: int = 16,
+        bound: bool = True,
+        **changes: Any,
     ) -> StructuredModel:
+        monkeypatch.setenv("COEVOLVE_KEYS", f"{server.url}=OPENAI_API_KEY" if bound else "")
         fields = {"model": "some-model", "base_url": server.url, "timeout": 10.0, "retry_pause": 0.01}
         settings = RoleSettings.model_validate({"kind": "chat", **fields, **changes})
         roles = RolesSettings(explorer=settings, cache=cache, concurrency=concurrency)

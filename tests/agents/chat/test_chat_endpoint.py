@@ -162,6 +162,21 @@ async def test_a_redirect_is_one_request_and_reaches_no_other_host(connect, tmp_
     assert (request.measured.calls, request.outcome) == (1, "failed")
 
 
+@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
+@pytest.mark.parametrize("bound", [True, False])
+async def test_no_secret_reaches_an_address_that_the_user_bound_no_key_to(
+    connect, monkeypatch, structured: str, bound: bool
+) -> None:
+    for name in ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, f"secret-of-{name}")
+    with FaultyServer(four) as server:
+        await connect(server, bound=bound, structured=structured).ask(Answer, "s", "p", **ABOUT)
+    (request,) = server.requests
+    assert request.authorization == (f"Bearer {KEY}" if bound else "")
+    allowed = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"}
+    assert set(request.headers) <= allowed
+
+
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
 async def test_what_the_user_must_put_right(connect, tmp_path, status: int) -> None:
     with FaultyServer(lambda request: Raw(status, {"error": {"message": "no"}})) as server:

@@ -1,19 +1,26 @@
-"""Model, endpoint and key: the recipe first, then the environment; what is missing is one sentence."""
+"""Model and endpoint: the recipe first, then the environment. The key: where the user bound it, and nowhere else."""
 
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
-from agents.chat.endpoint import OPENAI_URL, model_of, resolve
+from agents.chat.endpoint import OPENAI_URL, Destination, destination, model_of, resolve
 from agents.settings import RoleSettings
 from environments.base import InputError
 
-VARIABLES = ("COEVOLVE_EXPLORER_MODEL", "COEVOLVE_CHAT_MODEL", "COEVOLVE_EXPLORER_BASE_URL", "OPENAI_BASE_URL")
+VARIABLES = (
+    "COEVOLVE_KEYS",
+    "COEVOLVE_EXPLORER_MODEL",
+    "COEVOLVE_CHAT_MODEL",
+    "COEVOLVE_EXPLORER_BASE_URL",
+    "OPENAI_BASE_URL",
+)
 KEY = "sk-the-key-0123456789"
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch) -> None:
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*VARIABLES, "OTHER_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -39,9 +46,9 @@ def test_the_model(monkeypatch, recipe: str | None, environment: dict[str, str],
     [
         (None, {}, OPENAI_URL),
         (
-            "http://a:1/v1",
+            "http://localhost:1/v1",
             {"COEVOLVE_EXPLORER_BASE_URL": "http://b/v1", "OPENAI_BASE_URL": "http://c/v1"},
-            "http://a:1/v1",
+            "http://localhost:1/v1",
         ),
         (None, {"COEVOLVE_EXPLORER_BASE_URL": "http://b/v1", "OPENAI_BASE_URL": "http://c/v1"}, "http://b/v1"),
         (None, {"OPENAI_BASE_URL": "http://c/v1"}, "http://c/v1"),
@@ -53,10 +60,121 @@ def test_the_endpoint(monkeypatch, recipe: str | None, environment: dict[str, st
     assert resolve(RoleSettings(kind="chat", model="m", base_url=recipe), "explorer").base_url == url
 
 
-def test_two_endpoints_can_have_two_keys(monkeypatch) -> None:
-    monkeypatch.setenv("OTHER_KEY", " another-key-0123456789\n")
-    endpoint = resolve(RoleSettings(kind="chat", model="m", key_variable="OTHER_KEY"), "explorer")
-    assert endpoint.key.get_secret_value() == "another-key-0123456789"
+BOUND = "https://openrouter.ai=OTHER_KEY, http://node7:8000, http://node8=, http://localhost:9=OTHER_KEY"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "variable"),
+    [
+        ("https://api.openai.com/v1", {}, "OPENAI_API_KEY"),
+        ("https://API.OpenAI.com:443/v1", {}, "OPENAI_API_KEY"),
+        ("https://gateway/v1", {"OPENAI_BASE_URL": "https://gateway/other"}, "OPENAI_API_KEY"),
+        ("https://gateway/v1", {"COEVOLVE_EXPLORER_BASE_URL": "https://gateway"}, "OPENAI_API_KEY"),
+        ("https://openrouter.ai/api/v1", {"COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
+        ("http://localhost:9/v1", {"COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
+        ("http://node7:8000/v1", {"COEVOLVE_KEYS": BOUND}, None),
+        ("http://node8/v1", {"COEVOLVE_KEYS": BOUND}, None),
+        ("http://localhost:8000/v1", {}, None),
+        ("http://127.0.0.1:11434/v1", {}, None),
+        ("http://[::1]:8000/v1", {}, None),
+        (None, {"OPENAI_BASE_URL": "https://openrouter.ai/api/v1", "COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
+        (None, {"COEVOLVE_EXPLORER_BASE_URL": "http://node7:8000/v1", "COEVOLVE_KEYS": BOUND}, None),
+        (None, {"OPENAI_BASE_URL": "http://localhost:8000/v1"}, "OPENAI_API_KEY"),
+        (None, {"OPENAI_BASE_URL": "http://localhost:8000/v1", "OPENAI_API_KEY": ""}, None),
+    ],
+)
+def test_an_address_decides_which_key_goes_to_it(
+    monkeypatch: pytest.MonkeyPatch, recipe: str | None, environment: dict[str, str], variable: str | None
+) -> None:
+    for name, value in {"OTHER_KEY": " another-key-0123456789\n", **environment}.items():
+        monkeypatch.setenv(name, value)
+    endpoint = resolve(RoleSettings(kind="chat", model="m", base_url=recipe), "explorer")
+    assert endpoint.key_variable == variable
+    assert (
+        endpoint.key.get_secret_value()
+        == {None: "", "OPENAI_API_KEY": KEY, "OTHER_KEY": "another-key-0123456789"}[variable]
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.openai.com.evil.example/v1",
+        "https://api.openai.com./v1",
+        "https://api-openai.com/v1",
+        "https://xn--pi-7kc.openai.com/v1",
+        "https://аpi.openai.com/v1",  # noqa: RUF001 - a Cyrillic letter
+        "http://api.openai.com/v1",
+        "https://api.openai.com:8443/v1",
+        "https://openrouter.ai.evil.example/api/v1",
+        "https://api.openai.com@evil.example/v1",
+        "https://evil.example/https://api.openai.com/v1",
+        "https://evil.example\\@api.openai.com/v1",
+        "https://evil.example#@api.openai.com/v1",
+        "https://evil.example?@api.openai.com/v1",
+        "https://evil.example\t.openai.com/v1",
+        "http://localhost.evil.example/v1",
+        "http://127.0.0.1.evil.example/v1",
+        "http://2130706433/v1",
+        "http://0.0.0.0:8000/v1",
+        "http://192.168.0.7:8000/v1",
+    ],
+)
+@pytest.mark.parametrize("keys", ["", BOUND])
+def test_any_other_address_is_refused_whatever_it_resembles(
+    monkeypatch: pytest.MonkeyPatch, url: str, keys: str
+) -> None:
+    monkeypatch.setenv("COEVOLVE_KEYS", keys)
+    monkeypatch.setenv("OTHER_KEY", "another-key-0123456789")
+    try:
+        settings = RoleSettings(kind="chat", model="m", base_url=url)
+    except ValidationError as error:
+        assert "must be an address" in str(error)  # noqa: PT017 - some are refused as settings, the others here
+        return
+    with pytest.raises(
+        InputError, match=r"roles\.explorer\.base_url is http.* you bound no key to that address.*COEVOLVE_KEYS"
+    ):
+        resolve(settings, "explorer")
+    assert destination(settings, "explorer").variable is None
+
+
+def test_the_key_of_openai_follows_the_address_that_the_user_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway/v1")
+    with pytest.raises(InputError, match="you bound no key"):
+        resolve(RoleSettings(kind="chat", model="m", base_url=OPENAI_URL), "explorer")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["openrouter.ai=OTHER_KEY", "https://a=sk-secret-1", "https://u:secret-1@a=K", "https://a?b=K"],
+)
+def test_a_binding_that_cannot_be_read_is_one_sentence_that_does_not_show_it(
+    monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    monkeypatch.setenv("COEVOLVE_KEYS", f"https://fine=OTHER_KEY, {entry}")
+    settings = RoleSettings(kind="chat", model="m")
+    with pytest.raises(InputError, match=r"COEVOLVE_KEYS: entry 2 is not ADDRESS=VARIABLE") as caught:
+        resolve(settings, "explorer")
+    assert "secret" not in str(caught.value)
+
+
+def test_two_keys_of_one_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COEVOLVE_KEYS", "https://a=ONE,https://A:443/v1=TWO")
+    with pytest.raises(InputError, match="https://a is bound twice"):
+        resolve(RoleSettings(kind="chat", model="m"), "explorer")
+
+
+def test_the_options_of_a_command_are_the_users_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_KEY", "another-key-0123456789")
+    settings = RoleSettings(kind="chat", model="m", base_url="https://anywhere/v1")
+    assert resolve(settings, "policy", commanded=True).key_variable == "OPENAI_API_KEY"
+    assert resolve(settings, "policy", commanded=True, variable="OTHER_KEY").key_variable == "OTHER_KEY"
+
+
+def test_a_destination_says_which_variable_goes_where() -> None:
+    assert str(Destination(OPENAI_URL, "OPENAI_API_KEY")) == f"{OPENAI_URL} (OPENAI_API_KEY)"
+    assert str(Destination("http://localhost:1", None)) == "http://localhost:1 (no key)"
+    assert "refused" in str(Destination("http://a", None, "because"))
 
 
 def test_no_model() -> None:
@@ -65,10 +183,12 @@ def test_no_model() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "  \n"])
-def test_no_key(monkeypatch, key: str) -> None:
-    monkeypatch.setenv("OTHER_KEY", key)
-    with pytest.raises(InputError, match=r"the environment variable OTHER_KEY is not set"):
-        resolve(RoleSettings(kind="chat", model="m", key_variable="OTHER_KEY"), "explorer")
+def test_no_key(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(
+        InputError, match=r"OPENAI_API_KEY is not set: set it to the key of https://api\.openai\.com/v1"
+    ):
+        resolve(RoleSettings(kind="chat", model="m"), "explorer")
 
 
 @pytest.mark.parametrize("key", ["sk-secret\nX-Injected: 1", "sk-secret with spaces", "sk-secrét"])

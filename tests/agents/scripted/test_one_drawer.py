@@ -76,8 +76,8 @@ def test_the_setting_reaches_d_0_and_is_off_in_recorded_recipes(environment) -> 
 @pytest.mark.parametrize(
     ("role", "exploration", "told"),
     [
-        ("explorer", {"unguided": "same_rules"}, r"exploration\.unguided' is for a scripted explorer"),
-        ("abstractor", {"two_turns": 0.5}, r"exploration\.two_turns' is for a scripted abstractor"),
+        ("explorer", {"unguided": "same_rules"}, r"exploration\.unguided' is for explorer.kind: scripted"),
+        ("abstractor", {"two_turns": 0.5}, r"exploration\.two_turns' is for abstractor.kind: scripted"),
     ],
 )
 def test_a_chat_role_refuses_what_it_would_ignore(role: str, exploration: dict, told: str) -> None:

@@ -82,7 +82,7 @@ def test_a_run_without_servers_is_refused(
     with pytest.raises(InputError, match=r"no server is named: set sampling.servers or .start, or COEVOLVE_SERVERS"):
         check_run(named)
     monkeypatch.setenv(SERVERS_VARIABLE, "first:8000")
-    with pytest.raises(InputError, match="COEVOLVE_SERVERS=first:8000: name addresses as http://host:8000"):
+    with pytest.raises(InputError, match="COEVOLVE_SERVERS: name addresses as http://host:8000"):
         _ = named.sampling.addresses
     monkeypatch.setenv(SERVERS_VARIABLE, "http://first:8000, http://second:8000")
     assert named.sampling.addresses == ("http://first:8000", "http://second:8000")
@@ -90,7 +90,7 @@ def test_a_run_without_servers_is_refused(
         check_run(started_by(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="remove one of them"):
         started_by(tmp_path, "sampling.servers=[http://first:8000]")
-    with pytest.raises(InputError, match="'start' is for engine vllm_server"):
+    with pytest.raises(InputError, match="'start' is for engine: vllm_server"):
         started_by(tmp_path, "sampling.engine=in_process", "sampling.weights=null")
 
 

@@ -28,14 +28,14 @@ def served(**given: object) -> SamplingSettings:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"servers": (A,)}, "'servers' is for engine vllm_server, in_process would ignore it"),
-        ({"correction": "none"}, "'correction' is for engine vllm_server and vllm_colocate"),
-        ({"memory": 0.5}, "'memory' is for engine vllm_colocate"),
-        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine vllm_server, vllm_colocate"),
+        ({"servers": (A,)}, "'servers' is for engine: vllm_server, in_process would ignore it"),
+        ({"correction": "none"}, "'correction' is for engine: vllm_server or vllm_colocate"),
+        ({"memory": 0.5}, "'memory' is for engine: vllm_colocate"),
+        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine: vllm_server, vllm_colocate"),
         ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
         ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
-        ({"engine": "vllm_server", "servers": ("a:1",)}, "pattern"),
-        ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "pattern"),
+        ({"engine": "vllm_server", "servers": ("a:1",)}, "must be an address"),
+        ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "must be an address"),
         ({"engine": "vllm_server", "servers": (A,), "weights": "nccl", "folder": "x"}, "nccl would ignore it"),
         (
             {"engine": "vllm_server", "weights": "nccl", "start": {}},

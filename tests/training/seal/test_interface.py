@@ -171,7 +171,7 @@ def test_states_that_cannot_be_are_refused(given_state, message):
         ({"retire_prevalence": 0.2}, "'retire_prevalence' is above"),
         ({"retire_count": 9}, "'retire_count' is above"),
         ({"retire_mean_reward": 0.5}, "'retire_mean_reward' is below"),
-        ({"constraint_cues": False, "at_most": 2}, "'at_most' is for constraint cues"),
+        ({"constraint_cues": False, "at_most": 2}, "'at_most' is for constraint_cues: true"),
         ({"schema": True}, "schema"),
     ],
 )

@@ -1,0 +1,90 @@
+"""Addresses of servers that settings name: http and https URLs of one strict form, which hold no secret.
+
+The form has no user, password, query or fragment, and only characters that every parser of URLs reads alike, so that
+the address that is compared is the address that is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+__all__ = ["Address", "Origin", "base_urls", "check_address", "origin_of"]
+
+_LONGEST = 500
+_FORM = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9_]+(?:[.-]+[a-z0-9_]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>(?:/[a-z0-9._~%+:,;=-]*)*)",
+    re.ASCII | re.IGNORECASE,
+)
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port of an address: two addresses with equal origins are the same server."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{self.host}{port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether it is this machine: localhost, or an address of the loopback written in full."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+def origin_of(url: str) -> Origin:
+    """Return the origin of ``url``. Raises ValueError, which does not show it, for what is not an address."""
+    found = _FORM.fullmatch(url) if len(url) <= _LONGEST else None
+    port = int(found["port"]) if found and found["port"] else None
+    if found is None or port == 0 or (port or 0) > 65_535:
+        # The text may hold a password: leave it out of the message.
+        raise ValueError("must be an address such as http://host:8000/v1, with no user, password, query or fragment")
+    scheme, host = found["scheme"].lower(), found["host"].lower()
+    return Origin(scheme, host, port or _PORTS[scheme])
+
+
+def check_address(url: str) -> str:
+    """Return ``url`` as it is. Raises pydantic's error of the type ``address``, whose value is not to be shown."""
+    try:
+        origin_of(url)
+    except ValueError as error:
+        raise PydanticCustomError("address", "{words}", {"words": str(error)}) from None
+    return url
+
+
+Address = Annotated[str, AfterValidator(check_address)]
+"""The address of a server in settings; see the module."""
+
+
+def base_urls(given: Sequence[str], what: str, example: str, once: str = "name it once") -> tuple[str, ...]:
+    """Return addresses without a path, without a slash at the end.
+
+    Raises ValueError that says what each is (``what``), as ``example`` is written, or names one that is given twice.
+    """
+    urls = tuple(url.rstrip("/") for url in given)
+    for url in urls:
+        try:
+            plain = url.count("/") == 2 and bool(origin_of(url))
+        except ValueError:
+            plain = False
+        if not plain:
+            shown = repr(url) if set(url).isdisjoint("@?#") else "a text with more than scheme, host and port"
+            raise ValueError(f"{shown} is not {what}: write it as {example}")
+        if urls.count(url) > 1:
+            raise ValueError(f"{url} is named twice: {once}")
+    return urls

@@ -1,0 +1,27 @@
+"""Print lines for people: whatever a text holds, it does not control the terminal that it is printed on.
+
+Every line on stderr goes through ``say``: errors, warnings and progress quote what endpoints, hosts, recipes and models
+wrote.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_KEPT = "\n\t"
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return ``text`` with a space for each character that is not printable, except those in ``kept``.
+
+    Those are control characters, escape sequences' first ones among them, marks of the writing direction, half
+    surrogates and odd spaces.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else " " for letter in text)
+
+
+def say(text: str) -> None:
+    """Print ``text`` on stderr at once, its lines as they are."""
+    print(printable(text, _KEPT), file=sys.stderr, flush=True)
