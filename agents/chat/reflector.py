@@ -1,15 +1,28 @@
 """The chat reflector: a model reads a trajectory and reports where, how and why it failed (CoEvolve, section 3.2).
 
-Its reply has the fields of the paper's Figure 11, and those that name the place of the mistake (ours).
+Its reply has the fields of the paper's Figure 11, and those that name the place of the mistake (ours). The paper's
+suffice: what else is left out is read from the attempt (``agents.evidence``).
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_text
-from agents.evidence import failure_context
+from agents.evidence import (
+    MOST_ITEMS,
+    blamed_place,
+    cause_at,
+    failure_context,
+    named_tools,
+    step_at,
+    tool_at,
+    what_happened,
+)
 from agents.roles import RoleRefused
 from environments.base import Environment
 from memory.records import Cause, Evidence, FailureContext, SignalKind
@@ -19,9 +32,13 @@ class Reflection(BaseModel):
     """A structured reflection on one attempt; everything after the summary follows from it."""
 
     summary: str = Field(description="2 to 4 sentences: the task, the key actions of the attempt, and how it ended")
-    turn: int = Field(description="number of the turn, from 1, in which the first mistake shows")
-    action: int = Field(description="number of the action in that turn, from 1; one past the last if it stopped early")
-    cause: Cause = Field(description="the kind of mistake; 'unstable' for a success that is rare or not repeatable")
+    turn: int | SkipJsonSchema[None] = Field(description="number of the turn, from 1, in which the first mistake shows")
+    action: int | SkipJsonSchema[None] = Field(
+        description="number of the action in that turn, from 1; one past the last if it stopped early"
+    )
+    cause: Cause | SkipJsonSchema[None] = Field(
+        description="the kind of mistake; 'unstable' for a success that is rare or not repeatable"
+    )
     tool: str = Field(description="name of the tool that the mistake is about")
     how: str = Field(description="one sentence: what happened")
     failure_cause: str = Field(description="1 to 3 sentences: what the agent did not know or respect")
@@ -39,6 +56,15 @@ class Reflection(BaseModel):
         default=[], description="up to 5 short phrases: actions of the attempt that led nowhere and need no further try"
     )
     explore: list[str] = Field(description="names of 1 to 8 tools worth trying around this, most promising first")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _our_fields_may_be_missing(cls, value: Any) -> Any:  # noqa: ANN401 - before validation it may be anything
+        return _LEFT_OUT | value if isinstance(value, dict) else value
+
+
+_LEFT_OUT: dict[str, Any] = {"turn": None, "action": None, "cause": None, "tool": "", "how": "", "explore": []}
+"""Our fields of a reflection that has only the paper's."""
 
 
 class ChatReflector:
@@ -68,14 +94,18 @@ class ChatReflector:
             subject=evidence.signal.id,
             iteration=evidence.signal.iteration,
         )
+        where = blamed_place(evidence)
+        if reply.turn is not None and reply.action is not None:
+            where = (reply.turn - 1, reply.action - 1)
+        tool = reply.tool or tool_at(evidence, where)
         return failure_context(
             evidence,
-            cause=reply.cause,
-            where=(reply.turn - 1, reply.action - 1),
-            tool=reply.tool,
-            how=reply.how,
+            cause=reply.cause or cause_at(evidence, where),
+            where=where,
+            tool=tool,
+            how=reply.how or what_happened(evidence, where),
             why=reply.failure_cause,
-            explore=tuple(dict.fromkeys(reply.explore)),
+            explore=tuple(dict.fromkeys(reply.explore)) or _worth_trying(reply, evidence, where, tool),
             summary=reply.summary,
             instability_pattern=reply.instability_pattern,
             focus_pattern=reply.focus_pattern,
@@ -85,10 +115,21 @@ class ChatReflector:
         )
 
 
+def _worth_trying(reply: Reflection, evidence: Evidence, where: tuple[int, int], tool: str) -> tuple[str, ...]:
+    """Return the tool, those that its error names, then those that the reflection names (ours)."""
+    step = step_at(evidence.trajectory, where)
+    texts = [step.observation.text if step is not None and step.observation.failed else ""]
+    texts += [*reply.focus_pattern, *reply.exploration_objectives, reply.failure_cause, reply.instability_pattern]
+    found = [tool] if tool else []
+    return tuple(dict.fromkeys(found + named_tools("\n".join(texts), evidence.task.tools)))[:MOST_ITEMS]
+
+
 def _problem(reply: Reflection, evidence: Evidence) -> str | None:
-    unknown = [name for name in (reply.tool, *reply.explore) if name not in evidence.task.tools]
+    unknown = [name for name in (reply.tool, *reply.explore) if name and name not in evidence.task.tools]
     if unknown:
         return f"{unknown[0]!r} is none of the tools"
+    if reply.turn is None or reply.action is None:
+        return None
     turns = evidence.trajectory.turns
     if not 1 <= reply.turn <= max(1, len(turns)):
         return f"turn {reply.turn} is not in the attempt, which has {len(turns)}"
