@@ -19,7 +19,6 @@ from memory.records import Cause, Evidence, FailureContext, Measured, Step, Task
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
 _PATH = re.compile(r"(?<=: )\S+(?=: )")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_WORD = re.compile(r"[^\W\d](?:[\w.-]*\w)?")
 _LISTED = re.compile(r":\s+[\w.-]+(?:,\s*[\w.-]+)*\s*$")
 _TEXT_VALUE = re.compile(r"\"([^\"\n]{1,80})\"|(?<![\w.$])(-?\d+(?:\.\d+)?)(?![\w.])")
 _MAX_CLASS = 160
@@ -163,33 +162,12 @@ def blamed_place(evidence: Evidence) -> tuple[int, int]:
 
 
 def tool_at(evidence: Evidence, where: tuple[int, int]) -> str:
-    """Return the tool of a step, or of the last call before it where the step has none; "" without a call."""
+    """Return the tool of a step, or of the last call before it where the step has none; "" without a call of a tool."""
     turn, index = where
     turns = evidence.trajectory.turns[: turn + 1]
     steps = [step for t, one in enumerate(turns) for step in one.steps[: index + 1 if t == turn else None]]
-    return next((step.action.name for step in reversed(steps) if isinstance(step.action, ToolCall)), "")
-
-
-def cause_at(evidence: Evidence, where: tuple[int, int]) -> Cause:
-    """Return the cause that a step shows by itself (ours; it reads no reference)."""
-    step = step_at(evidence.trajectory, where)
-    if evidence.trajectory.success:
-        return Cause.UNSTABLE
-    if step is None:
-        return Cause.STOPPED_EARLY
-    if isinstance(step.action, MalformedCall):
-        return Cause.MALFORMED
-    if not step.observation.failed:
-        return Cause.WRONG_CALL
-    others = [name for name in evidence.task.tools if name != step.action.name]
-    return Cause.UNMET_PRECONDITION if named_tools(step.observation.text, others) else Cause.WRONG_ARGUMENT
-
-
-def named_tools(text: str, tools: Iterable[str]) -> list[str]:
-    """Return the tools whose names are words of the text, in its order."""
-    words = list(dict.fromkeys(_WORD.findall(text)))
-    known = set(tools)
-    return [word for word in words if word in known]
+    called = [step.action.name for step in steps if isinstance(step.action, ToolCall)]
+    return next((name for name in reversed(called) if name in evidence.task.tools), "")
 
 
 def what_happened(evidence: Evidence, where: tuple[int, int]) -> str:

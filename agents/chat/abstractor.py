@@ -216,7 +216,7 @@ class ProposedTasks(WrittenReply):
         """Read blocks of lines ``Query: ...`` and ``Action sequence: ...``, calls in lines or as a list (ours)."""
         tasks: list[dict[str, object]] = []
         labels = list(_LABEL.finditer(text))
-        for label, after in zip(labels, [*labels[1:], None], strict=True):
+        for label, after in zip(labels, [*labels[1:], None], strict=False):
             said = text[label.end() : after.start() if after else None].strip(" *_\n")
             if label[1].lower() == "query":
                 tasks.append({"query": said})

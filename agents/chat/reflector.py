@@ -6,6 +6,8 @@ suffice: what else is left out is read from the attempt (``agents.evidence``).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
@@ -16,15 +18,14 @@ from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_
 from agents.evidence import (
     MOST_ITEMS,
     blamed_place,
-    cause_at,
     failure_context,
-    named_tools,
     step_at,
     tool_at,
     what_happened,
 )
 from agents.roles import RoleRefused
-from environments.base import Environment
+from agents.scripted.words import remedies
+from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 
 
@@ -78,9 +79,10 @@ class ChatReflector:
         trajectory = evidence.trajectory
         if trajectory.outcome is None:
             raise RoleRefused(f"trajectory {trajectory.id} ended in an infrastructure error: nothing to read")
+        tools = environment.tools(evidence.task.tools)
         messages = prompt(
             "reflect",
-            tools=tools_text(environment.tools(evidence.task.tools)),
+            tools=tools_text(tools),
             signal=_signal_text(evidence),
             trajectory=trajectory_text(trajectory),
             outcome=outcome_text(trajectory.outcome),
@@ -97,15 +99,15 @@ class ChatReflector:
         where = blamed_place(evidence)
         if reply.turn is not None and reply.action is not None:
             where = (reply.turn - 1, reply.action - 1)
-        tool = reply.tool or tool_at(evidence, where)
+        tool, asked = reply.tool or tool_at(evidence, where), _asked_for(evidence, where, tools)
         return failure_context(
             evidence,
-            cause=reply.cause or cause_at(evidence, where),
+            cause=reply.cause or _cause(evidence, where, asked),
             where=where,
             tool=tool,
             how=reply.how or what_happened(evidence, where),
             why=reply.failure_cause,
-            explore=tuple(dict.fromkeys(reply.explore)) or _worth_trying(reply, evidence, where, tool),
+            explore=tuple(dict.fromkeys(reply.explore)) or _worth_trying(reply, evidence, [tool, *asked]),
             summary=reply.summary,
             instability_pattern=reply.instability_pattern,
             focus_pattern=reply.focus_pattern,
@@ -115,13 +117,33 @@ class ChatReflector:
         )
 
 
-def _worth_trying(reply: Reflection, evidence: Evidence, where: tuple[int, int], tool: str) -> tuple[str, ...]:
-    """Return the tool, those that its error names, then those that the reflection names (ours)."""
+def _asked_for(evidence: Evidence, where: tuple[int, int], tools: Sequence[ToolSpec]) -> list[str]:
+    """Return the tools that the error of a step asks for."""
     step = step_at(evidence.trajectory, where)
-    texts = [step.observation.text if step is not None and step.observation.failed else ""]
-    texts += [*reply.focus_pattern, *reply.exploration_objectives, reply.failure_cause, reply.instability_pattern]
-    found = [tool] if tool else []
-    return tuple(dict.fromkeys(found + named_tools("\n".join(texts), evidence.task.tools)))[:MOST_ITEMS]
+    if step is None or not step.observation.failed or isinstance(step.action, MalformedCall):
+        return []
+    return [tool.name for tool in remedies(step.action, step.observation.text, tools)]
+
+
+def _cause(evidence: Evidence, where: tuple[int, int], asked: Sequence[str]) -> Cause:
+    """Return the cause that a step shows by itself (ours; it reads no reference)."""
+    step = step_at(evidence.trajectory, where)
+    if evidence.trajectory.success:
+        return Cause.UNSTABLE
+    if step is None:
+        return Cause.STOPPED_EARLY
+    if isinstance(step.action, MalformedCall):
+        return Cause.MALFORMED
+    if not step.observation.failed:
+        return Cause.WRONG_CALL
+    return Cause.UNMET_PRECONDITION if asked else Cause.WRONG_ARGUMENT
+
+
+def _worth_trying(reply: Reflection, evidence: Evidence, first: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools in ``first``, then those that the reflection names (ours)."""
+    texts = (*reply.focus_pattern, *reply.exploration_objectives, reply.failure_cause, reply.instability_pattern)
+    named = re.findall(r"[^\W\d](?:[\w.-]*\w)?", "\n".join(texts))
+    return tuple(name for name in dict.fromkeys([*first, *named]) if name in evidence.task.tools)[:MOST_ITEMS]
 
 
 def _problem(reply: Reflection, evidence: Evidence) -> str | None:

@@ -106,7 +106,7 @@ def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
     else:
         text = _without_thinking(str(message.text))
         found = [fit for value in ValueReader(text).objects() for fit in _fits(schema, value, problems)]
-        if not found and issubclass(schema, WrittenReply):
+        if not found and issubclass(schema, WrittenReply) and not is_cut_off(message):
             written = schema.from_text(text)
             found = [] if written is None else _fits(schema, written, problems)
     if not found:
@@ -114,6 +114,11 @@ def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
     if any(one != found[0] for one in found):
         raise Malformed("malformed reply: several different objects in it fit; give one")
     return found[0]
+
+
+def is_cut_off(message: AIMessage) -> bool:
+    """Return whether the endpoint says that the reply reached the limit of its tokens."""
+    return bool(message.response_metadata.get("finish_reason") == "length")
 
 
 def shown(message: AIMessage) -> str:
@@ -188,6 +193,7 @@ _TOKEN = re.compile(
     r"""\s*+("(?>[^"\\]++|\\.)*+"|'(?>[^'\\]++|\\.)*+'|-?\d[\w.+-]*+|[^\W\d][\w.-]*+|[][{}():,=])""", re.DOTALL
 )
 _ESCAPED = re.compile(r"""\\(.)|\"""", re.DOTALL)
+_SCALAR = json.JSONDecoder(strict=False)
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 
 
@@ -208,27 +214,27 @@ class ValueReader:
     def objects(self) -> Iterator[object]:
         """Yield each outermost object, and each list of objects, wherever it is. Raises Malformed for a broken one."""
         while start := _START.search(self._text, self._at):
-            self._at = start.start()
-            yield self._value(self._token(), 0)
+            yield self.value_at(start.start())
 
     def only(self) -> object:
         """Return the value that is the whole text. Raises Malformed."""
-        value = self._value(self._token(), 0)
+        value = self.value_at(0)
         if self._text[self._at :].strip():
             raise self._broken()
         return value
 
-    def first_list(self) -> object:
-        """Return the list that begins at the first bracket. Raises Malformed."""
-        self._at = self._text.index("[")
+    def value_at(self, start: int) -> object:
+        """Return the value at ``start``. Raises Malformed."""
+        self._at = start
         return self._value(self._token(), 0)
 
-    def call(self, start: int) -> dict[str, object]:
-        """Return the call ``name(key=value, ...)`` at ``start`` as its name and arguments. Raises Malformed."""
-        self._at = start
-        name = self._token()
-        self._expect("(")
-        return {"name": name, "arguments": self._keyed(")", "=", 0)}
+    def calls(self, start: re.Pattern[str]) -> Iterator[dict[str, object]]:
+        """Yield name and arguments of each call ``name(key=value, ...)`` behind ``start``. Raises Malformed."""
+        while found := start.search(self._text, self._at):
+            self._at = found.end()
+            name = self._token()
+            self._expect("(")
+            yield {"name": name, "arguments": self._keyed(")", "=", 0)}
 
     def _value(self, token: str, depth: int) -> object:
         if depth >= DEEPEST:
@@ -262,12 +268,12 @@ class ValueReader:
             elif token != close:
                 raise self._broken(token)
 
-    def _scalar(self, token: str) -> object:
+    def _scalar(self, token: str) -> Any:  # noqa: ANN401 - JSON
         """Return a string or a number."""
         if token[0] in "'\"":
             token = f'"{_ESCAPED.sub(_as_json, token[1:-1])}"'
         try:
-            return json.loads(token, strict=False)
+            return _SCALAR.decode(token)
         except ValueError:
             raise self._broken(token) from None
 
@@ -286,7 +292,7 @@ class ValueReader:
 
     def _broken(self, token: str = "") -> Malformed:
         rest = (token or self._text[self._at : self._at + 40].strip())[:40]
-        if not rest:
+        if not rest or (not token and rest[0] in "\"'"):
             return Malformed("malformed JSON: it breaks off")
         return Malformed(f"malformed JSON: {rest!r} is wrong at character {self._at - len(token) + 1}")
 
@@ -296,20 +302,20 @@ def _as_json(escape: re.Match[str]) -> str:
     return {None: '\\"', "'": "'", "\n": "", "x": "\\u00"}.get(escape[1], escape[0])
 
 
-_NAME = r"(?=[^\W\d][\w.-]*\()"
-_TAGGED = re.compile(rf"<action>\s*{_NAME}")
-_LISTED = re.compile(rf"^[^\w\n]*(?:\d+[^\w\n]+)?(?:<action>)?{_NAME}", re.MULTILINE)
+_CALL = re.compile(r"(?<![\w.-])(?=[^\W\d][\w.-]*\()")
+_TAGGED = re.compile(rf"<action>\s*\[?\s*{_CALL.pattern}")
+_LIST = re.compile(r"""(?:\s|```\w*+)*+(?=\[\s*[]"'{\d])""")
 
 
 def listed_calls(text: str) -> list[object]:
-    """Return the calls of a text: the items of its list, otherwise a call ``name(key=value)`` in each line.
+    """Return the items of the list that a text begins with, otherwise its calls ``name(key=value)``.
 
     Raises Malformed for a broken one.
     """
-    if text.lstrip("`json \n").startswith("["):
-        items = ValueReader(text).first_list()
+    if begins := _LIST.match(text):
+        items = ValueReader(text).value_at(begins.end())
         return items if isinstance(items, list) else []
-    return [ValueReader(text).call(found.end()) for found in _LISTED.finditer(text)]
+    return list(ValueReader(text).calls(_CALL))
 
 
 class WrittenAction(WrittenReply):
@@ -321,13 +327,13 @@ class WrittenAction(WrittenReply):
     @classmethod
     def from_text(cls, text: str) -> object:
         """Read the calls between action tags: a list of them."""
-        return [ValueReader(text).call(found.end()) for found in _TAGGED.finditer(text)] or None
+        return list(ValueReader(text).calls(_TAGGED)) or None
 
     @model_validator(mode="before")
     @classmethod
     def _from_call(cls, value: object) -> object:
         if isinstance(value, str):
-            value = ValueReader(value).call(0)
+            value = next(ValueReader(value).calls(_CALL), None)
         if not isinstance(value, dict):
             return value
         call = _call_of({**value, "name": value["tool"]} if "tool" in value else value)
