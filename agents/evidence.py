@@ -140,6 +140,47 @@ def failed_turn(evidence: Evidence) -> int:
     return last
 
 
+def blamed_place(evidence: Evidence) -> tuple[int, int]:
+    """Return the (turn, step) to look at where no reflector names one (ours; it reads no reference).
+
+    Of a success it is the call that completes the rare pattern, otherwise the last step. Of a failure it is the first
+    refused step of the blamed turn whose tool did not succeed after it; one past the last step if there is none.
+    """
+    turns = evidence.trajectory.turns
+    if evidence.trajectory.success:
+        steps = [((t, s), step) for t, turn in enumerate(turns) for s, step in enumerate(turn.steps)]
+        last = evidence.signal.pattern[-1:]
+        completing = [where for where, step in steps if any(call.name in last for call in step.observation.calls)]
+        return (completing or [where for where, _ in steps][-1:] or [(0, 0)])[0]
+    turn = failed_turn(evidence)
+    played = turns[turn].steps if turns else ()
+    for place, step in enumerate(played):
+        later = {call.name for one in played[place:] if not one.observation.failed for call in one.observation.calls}
+        if step.observation.failed and (isinstance(step.action, MalformedCall) or step.action.name not in later):
+            return turn, place
+    return turn, len(played)
+
+
+def tool_at(evidence: Evidence, where: tuple[int, int]) -> str:
+    """Return the tool of a step, or of the last call before it where the step has none; "" without a call of a tool."""
+    turn, index = where
+    turns = evidence.trajectory.turns[: turn + 1]
+    steps = [step for t, one in enumerate(turns) for step in one.steps[: index + 1 if t == turn else None]]
+    called = [step.action.name for step in steps if isinstance(step.action, ToolCall)]
+    return next((name for name in reversed(called) if name in evidence.task.tools), "")
+
+
+def what_happened(evidence: Evidence, where: tuple[int, int]) -> str:
+    """Return in a sentence what a step did and what was answered."""
+    turn, place = where
+    step = step_at(evidence.trajectory, where)
+    if step is None:
+        return f"Turn {turn + 1} ended after {place} actions."
+    kind = "was refused" if step.observation.failed else "was answered"
+    answer = error_message(step.observation.text)[:200]
+    return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
+
+
 def failure_context(
     evidence: Evidence,
     *,

@@ -2,7 +2,9 @@
 
 It cannot invent calls: a draft's reference consists of recorded interactions, and its setup of the calls before them.
 It is asked for tasks of as many calls as possible, longest first (the paper's figure 12), or for tasks of graded
-difficulty, easy ones first (ours); the recorded grade is computed from the calls (ours).
+difficulty, easy ones first (ours); the recorded grade is computed from the calls (ours). It names interactions by
+their numbers (ours) or writes their calls out, as in the paper, whose format is not published: blocks of labelled lines
+are read, with description, query and action sequence.
 
 Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it. The
 code is written from what was recorded but was not recorded itself: a replay in fresh episodes decides whether it works.
@@ -13,14 +15,20 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
+from agents.chat.playing import NextAction
+from agents.chat.replies import WrittenReply, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.cuts import call_of, dependent, setup_for, successful_runs
+from agents.evidence import executed
 from agents.live import context_task, preface_of
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
@@ -176,7 +184,10 @@ class ProposedTurn(BaseModel):
     """One user turn: what the user says, and the recorded calls that do it."""
 
     query: str = Field(description="the user's request: goals and every value that the calls need, no tool's name")
-    calls: list[int] = Field(description="numbers of the interactions that do it, in their order")
+    calls: list[int | SkipJsonSchema[NextAction]] = Field(
+        validation_alias=AliasChoices("calls", "action_sequence", "actions"),
+        description="numbers of the interactions that do it, in their order",
+    )
 
 
 class ProposedTask(BaseModel):
@@ -184,11 +195,41 @@ class ProposedTask(BaseModel):
 
     turns: list[ProposedTurn] = Field(description="one turn, or several that build on each other")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_query(cls, value: object) -> object:
+        return {"turns": [value]} if isinstance(value, dict) and "query" in value else value
 
-class ProposedTasks(BaseModel):
+
+_LABEL = re.compile(
+    r"^[^\w\n]*(?:\d+[^\w\n]+)?(description|query|action[ _]sequence|actions?)[^\w\n:]*:", re.IGNORECASE | re.MULTILINE
+)
+
+
+class ProposedTasks(WrittenReply):
     """Tasks made of recorded interactions, in the order that is asked for."""
 
     tasks: list[ProposedTask]
+
+    @classmethod
+    def from_text(cls, text: str) -> object:
+        """Read blocks of lines ``Query: ...`` and ``Action sequence: ...``, calls in lines or as a list (ours)."""
+        tasks: list[dict[str, object]] = []
+        labels = list(_LABEL.finditer(text))
+        for label, after in zip(labels, [*labels[1:], None], strict=False):
+            said = text[label.end() : after.start() if after else None].strip(" *_\n")
+            if label[1].lower() == "query":
+                tasks.append({"query": said})
+            elif label[1].lower() != "description" and tasks:
+                tasks[-1]["calls"] = listed_calls(said)
+        return tasks or None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_list(cls, value: object) -> object:
+        if isinstance(value, dict) and "tasks" not in value and value.keys() & {"turns", "query"}:
+            value = [value]
+        return {"tasks": value} if isinstance(value, list) else value
 
 
 class _Chosen(NamedTuple):
@@ -266,7 +307,10 @@ class ChatAbstractor:
 
     def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
         """Say in a sentence why a task is unusable; None if it is usable."""
-        calls = [number for turn in task.turns for number in sorted(turn.calls)]
+        turns = _numbers(task, interactions)
+        if isinstance(turns, str):
+            return turns
+        calls = [number for turn in turns for number in turn]
         return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
@@ -312,6 +356,35 @@ class ChatAbstractor:
         return tuple(drafts)
 
 
+def _numbers(task: ProposedTask, interactions: Sequence[Interaction]) -> list[list[int]] | str:
+    """Return the numbers of each turn's interactions; a sentence where a call is written out that no run made.
+
+    Calls that are written out are the first ones of a run that succeeded in their order.
+    """
+    called = [call for turn in task.turns for call in turn.calls]
+    if all(isinstance(call, int) for call in called):
+        return [sorted(call for call in turn.calls if isinstance(call, int)) for turn in task.turns]
+    number_of = {one.id: number for number, one in enumerate(interactions)}
+    longest: list[int] = []
+    for run in successful_runs(interactions):
+        rest = iter(run)
+        made = (next((number_of[one.id] for one in rest if _is(call, one, number_of)), None) for call in called)
+        numbers = [number for number in takewhile(lambda number: number is not None, made) if number is not None]
+        if len(numbers) == len(called):
+            left = iter(numbers)
+            return [list(islice(left, len(turn.calls))) for turn in task.turns]
+        longest = max(longest, numbers, key=len)
+    missing = called[len(longest)]
+    shown = missing if isinstance(missing, int) else executed(ToolCall(name=missing.tool, arguments=missing.arguments))
+    return f"no run has these calls with success in this order; {shown} is missing"
+
+
+def _is(call: int | NextAction, one: Interaction, number_of: Mapping[str, int]) -> bool:
+    if isinstance(call, int):
+        return number_of[one.id] == call
+    return call_of(one) == ToolCall(name=call.tool, arguments=call.arguments)
+
+
 def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> str | None:
     missing = [number for number in calls if not 0 <= number < len(interactions)]
     if missing:
@@ -325,7 +398,9 @@ def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> s
 
 
 def _chosen(task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen:
-    turns = (tuple(interactions[number] for number in sorted(turn.calls)) for turn in task.turns)
+    numbers = _numbers(task, interactions)
+    assert not isinstance(numbers, str)
+    turns = (tuple(interactions[number] for number in turn) for turn in numbers)
     return _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
 
 

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
+from agents.chat.replies import WrittenAction
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
     acting_tools,
@@ -31,10 +32,13 @@ from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Unsignalled
 
 
-class NextCall(BaseModel):
+class NextCall(WrittenAction):
     """The next call to make in the environment, or the end of this round."""
 
-    purpose: str = Field(description="one sentence: what this call shall find out")
+    # Asked for, because reasons come first; the paper's form has them in front of the action.
+    model_config = ConfigDict(json_schema_extra={"required": ["purpose", "tool"]})
+
+    purpose: str = Field(default_factory=str, description="one sentence: what this call shall find out")
     tool: str = Field(description="name of the tool to call; empty to end the round")
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from memory.jsonl import complaint
 
 if TYPE_CHECKING:
     from httpx2 import Client, Request, Response
+
+# The connection's log at DEBUG has the headers as they came, before the key is redacted in them.
+logging.getLogger("httpcore2").setLevel(logging.INFO)
 
 LONGEST_BODY = 8 * 2**20
 """Most bytes of a response that are read (ours)."""

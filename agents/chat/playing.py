@@ -6,8 +6,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from contextlib import closing
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
+from agents.chat.replies import WrittenAction
 from agents.chat.sending import EndpointFailed
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
@@ -26,7 +27,7 @@ from environments.verification.programs import program_tool
 from memory.records import Draft
 
 
-class NextAction(BaseModel):
+class NextAction(WrittenAction):
     """The next tool call in this turn, or the end of the turn."""
 
     tool: str = Field(description="name of the tool to call; empty when the request of this turn is fulfilled")

@@ -1,17 +1,31 @@
 """The chat reflector: a model reads a trajectory and reports where, how and why it failed (CoEvolve, section 3.2).
 
-Its reply has the fields of the paper's Figure 11, and those that name the place of the mistake (ours).
+Its reply has the fields of the paper's Figure 11, and those that name the place of the mistake (ours). The paper's
+suffice: what else is left out is read from the attempt (``agents.evidence``).
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_text
-from agents.evidence import failure_context
+from agents.evidence import (
+    MOST_ITEMS,
+    blamed_place,
+    failure_context,
+    step_at,
+    tool_at,
+    what_happened,
+)
 from agents.roles import RoleRefused
-from environments.base import Environment
+from agents.scripted.words import remedies
+from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 
 
@@ -19,9 +33,13 @@ class Reflection(BaseModel):
     """A structured reflection on one attempt; everything after the summary follows from it."""
 
     summary: str = Field(description="2 to 4 sentences: the task, the key actions of the attempt, and how it ended")
-    turn: int = Field(description="number of the turn, from 1, in which the first mistake shows")
-    action: int = Field(description="number of the action in that turn, from 1; one past the last if it stopped early")
-    cause: Cause = Field(description="the kind of mistake; 'unstable' for a success that is rare or not repeatable")
+    turn: int | SkipJsonSchema[None] = Field(description="number of the turn, from 1, in which the first mistake shows")
+    action: int | SkipJsonSchema[None] = Field(
+        description="number of the action in that turn, from 1; one past the last if it stopped early"
+    )
+    cause: Cause | SkipJsonSchema[None] = Field(
+        description="the kind of mistake; 'unstable' for a success that is rare or not repeatable"
+    )
     tool: str = Field(description="name of the tool that the mistake is about")
     how: str = Field(description="one sentence: what happened")
     failure_cause: str = Field(description="1 to 3 sentences: what the agent did not know or respect")
@@ -40,6 +58,15 @@ class Reflection(BaseModel):
     )
     explore: list[str] = Field(description="names of 1 to 8 tools worth trying around this, most promising first")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _our_fields_may_be_missing(cls, value: Any) -> Any:  # noqa: ANN401 - before validation it may be anything
+        return _LEFT_OUT | value if isinstance(value, dict) else value
+
+
+_LEFT_OUT: dict[str, Any] = {"turn": None, "action": None, "cause": None, "tool": "", "how": "", "explore": []}
+"""Our fields of a reflection that has only the paper's."""
+
 
 class ChatReflector:
     """Reflector on a chat model. Its prompt has the task's text, the attempt and its checks, never the reference."""
@@ -52,9 +79,10 @@ class ChatReflector:
         trajectory = evidence.trajectory
         if trajectory.outcome is None:
             raise RoleRefused(f"trajectory {trajectory.id} ended in an infrastructure error: nothing to read")
+        tools = environment.tools(evidence.task.tools)
         messages = prompt(
             "reflect",
-            tools=tools_text(environment.tools(evidence.task.tools)),
+            tools=tools_text(tools),
             signal=_signal_text(evidence),
             trajectory=trajectory_text(trajectory),
             outcome=outcome_text(trajectory.outcome),
@@ -68,14 +96,18 @@ class ChatReflector:
             subject=evidence.signal.id,
             iteration=evidence.signal.iteration,
         )
+        where = blamed_place(evidence)
+        if reply.turn is not None and reply.action is not None:
+            where = (reply.turn - 1, reply.action - 1)
+        tool, asked = reply.tool or tool_at(evidence, where), _asked_for(evidence, where, tools)
         return failure_context(
             evidence,
-            cause=reply.cause,
-            where=(reply.turn - 1, reply.action - 1),
-            tool=reply.tool,
-            how=reply.how,
+            cause=reply.cause or _cause(evidence, where, asked),
+            where=where,
+            tool=tool,
+            how=reply.how or what_happened(evidence, where),
             why=reply.failure_cause,
-            explore=tuple(dict.fromkeys(reply.explore)),
+            explore=tuple(dict.fromkeys(reply.explore)) or _worth_trying(reply, evidence, [tool, *asked]),
             summary=reply.summary,
             instability_pattern=reply.instability_pattern,
             focus_pattern=reply.focus_pattern,
@@ -85,10 +117,41 @@ class ChatReflector:
         )
 
 
+def _asked_for(evidence: Evidence, where: tuple[int, int], tools: Sequence[ToolSpec]) -> list[str]:
+    """Return the tools that the error of a step asks for."""
+    step = step_at(evidence.trajectory, where)
+    if step is None or not step.observation.failed or isinstance(step.action, MalformedCall):
+        return []
+    return [tool.name for tool in remedies(step.action, step.observation.text, tools)]
+
+
+def _cause(evidence: Evidence, where: tuple[int, int], asked: Sequence[str]) -> Cause:
+    """Return the cause that a step shows by itself (ours; it reads no reference)."""
+    step = step_at(evidence.trajectory, where)
+    if evidence.trajectory.success:
+        return Cause.UNSTABLE
+    if step is None:
+        return Cause.STOPPED_EARLY
+    if isinstance(step.action, MalformedCall):
+        return Cause.MALFORMED
+    if not step.observation.failed:
+        return Cause.WRONG_CALL
+    return Cause.UNMET_PRECONDITION if asked else Cause.WRONG_ARGUMENT
+
+
+def _worth_trying(reply: Reflection, evidence: Evidence, first: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools in ``first``, then those that the reflection names (ours)."""
+    texts = (*reply.focus_pattern, *reply.exploration_objectives, reply.failure_cause, reply.instability_pattern)
+    named = re.findall(r"[^\W\d](?:[\w.-]*\w)?", "\n".join(texts))
+    return tuple(name for name in dict.fromkeys([*first, *named]) if name in evidence.task.tools)[:MOST_ITEMS]
+
+
 def _problem(reply: Reflection, evidence: Evidence) -> str | None:
-    unknown = [name for name in (reply.tool, *reply.explore) if name not in evidence.task.tools]
+    unknown = [name for name in (reply.tool, *reply.explore) if name and name not in evidence.task.tools]
     if unknown:
         return f"{unknown[0]!r} is none of the tools"
+    if reply.turn is None or reply.action is None:
+        return None
     turns = evidence.trajectory.turns
     if not 1 <= reply.turn <= max(1, len(turns)):
         return f"turn {reply.turn} is not in the attempt, which has {len(turns)}"

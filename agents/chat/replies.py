@@ -1,18 +1,25 @@
-"""Structured replies of a chat model: asks for a schema, and reads a tool call's arguments or JSON in the text.
+"""Structured replies of a chat model: asks for a schema, and reads a tool call's arguments or a value in the text.
 
 A schema goes to the model in two ways: bound to the request (as JSON schema or tool) and described in the prompt.
 Servers exist that ignore what is bound (``transformers serve``); the description is then all that the model sees.
 Schemas are sent without ``strict``, because the roles' schemas have free-form objects (the arguments of a call), which
 OpenAI's strict mode refuses. A reply may therefore violate its schema and is always validated here.
+
+Models write the object that they are asked for in many ways (ours; the papers do not say how replies are read): after
+thinking, amid prose, in fences and tags, as a call written out, in a list, under a name, as a Python literal. Each is
+read, in one pass over the text and with limits. What is broken or cut off is not mended, and nothing is guessed: a text
+with two different values that fit is refused, because one of them may be a quotation.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -61,7 +68,10 @@ LONGEST_REPLY = 200_000
 LONGEST_SHOWN = 2000
 """Characters of a reply that are sent back in the repair turn."""
 LONGEST_PROBLEM = 500
-_THOUGHT = "</think>"
+DEEPEST = 64
+"""Most levels of a value (ours)."""
+MOST_TRIED = 64
+"""Most values of a text that are held against the schema (ours)."""
 
 
 class Malformed(ValueError):
@@ -72,22 +82,43 @@ class Malformed(ValueError):
         self.prose = prose
 
 
+class WrittenReply(BaseModel):
+    """A schema whose reply may also be a text without an object of it, as the papers' formats are."""
+
+    @classmethod
+    def from_text(cls, text: str) -> object:
+        """Return the value that a text holds, None for none. Raises Malformed for a broken one."""
+        raise NotImplementedError
+
+
 def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
-    """Read the reply in ``message``: from a call of the schema's name, otherwise from its text.
+    """Read the reply in ``message``: from its first call of the schema's name, otherwise from another call or its text.
 
     Raises Malformed.
     """
-    if len(str(message.text)) + sum(len(str(call.get("args"))) for call in _calls(message)) > LONGEST_REPLY:
+    calls = _calls(message)
+    if len(str(message.text)) + sum(len(str(call.get("args"))) for call in calls) > LONGEST_REPLY:
         raise Malformed(f"malformed reply: it has more than {LONGEST_REPLY} characters")
-    for call in message.tool_calls:
-        if call["name"] == schema.__name__:
-            return _validated(schema, call["args"])
-    if _calls(message):
-        broken = [call for call in message.invalid_tool_calls if call.get("name") == schema.__name__]
-        if broken:
-            raise Malformed(f"malformed JSON: the arguments of {schema.__name__} cannot be read")
-        raise Malformed(f"wrong schema: {_calls(message)[0].get('name')!r} is no call of {schema.__name__}")
-    return _validated(schema, _json(str(message.text)))
+    problems: list[Malformed] = []
+    if calls:
+        call = next((one for one in calls if one.get("name") == schema.__name__), calls[0])
+        found = _fits(schema, {"name": call.get("name"), "arguments": call.get("args")}, problems)
+    else:
+        text = _without_thinking(str(message.text))
+        found = [fit for value in ValueReader(text).objects() for fit in _fits(schema, value, problems)]
+        if not found and issubclass(schema, WrittenReply) and not is_cut_off(message):
+            written = schema.from_text(text)
+            found = [] if written is None else _fits(schema, written, problems)
+    if not found:
+        raise problems[-1] if problems else Malformed("malformed JSON: there is no JSON object in it", prose=True)
+    if any(one != found[0] for one in found):
+        raise Malformed("malformed reply: several different objects in it fit; give one")
+    return found[0]
+
+
+def is_cut_off(message: AIMessage) -> bool:
+    """Return whether the endpoint says that the reply reached the limit of its tokens."""
+    return bool(message.response_metadata.get("finish_reason") == "length")
 
 
 def shown(message: AIMessage) -> str:
@@ -105,20 +136,208 @@ def _calls(message: AIMessage) -> list[Any]:
     return [*message.tool_calls, *message.invalid_tool_calls]
 
 
-def _json(text: str) -> object:
-    """Parse the JSON value in the text: alone, in a code fence, or after a thinking block."""
+def _without_thinking(text: str) -> str:
+    """Return what follows a thinking block at the beginning, whose opening tag the endpoint may have cut off."""
     text = text.strip()
-    if not text.startswith(("{", "[", "```")) and _THOUGHT in text:
-        text = text.partition(_THOUGHT)[2].strip()
+    if not text.startswith(("{", "[", "```")):
+        _, closed, after = text.partition("</think>")
+        if not closed and text.startswith("<think>"):
+            raise Malformed("malformed reply: its thinking does not end", prose=True)
+        text = after.strip() if closed else text
     if not text:
         raise Malformed("malformed reply: it is empty", prose=True)
-    if text.startswith("```"):
-        text = text.partition("\n")[2].rpartition("```")[0]
+    return text
+
+
+def _fits(schema: type[Reply], value: object, problems: list[Malformed]) -> list[Reply]:
+    """Return the replies that a value is or wraps: in a list, under a name, as a call written out.
+
+    Appends to ``problems`` why something does not fit. Raises Malformed where too much does not.
+    """
+    if len(problems) >= MOST_TRIED:
+        raise Malformed("malformed reply: it has too many objects that do not fit")
+    call = _call_of(value)
+    if call is not None and call["name"] == schema.__name__:
+        return _fits(schema, call["arguments"], problems)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        problem = error.args[0] if error.args else type(error).__name__
-        raise Malformed(f"malformed JSON: {problem}", prose="{" not in text) from None
+        return [_validated(schema, value if call is None else call)]
+    except Malformed as problem:
+        problems.append(problem)
+    if call is not None:
+        problems[-1] = Malformed(f"wrong schema: {call['name']!r} is no call of {schema.__name__}")
+    elif isinstance(value, list):
+        return [fit for one in value for fit in _fits(schema, one, problems)]
+    elif isinstance(value, dict) and len(value) == 1 and not value.keys() & schema.model_fields.keys():
+        (inner,) = value.values()
+        return _fits(schema, inner, problems) if isinstance(inner, dict | list) else []
+    return []
+
+
+def _call_of(value: object) -> dict[str, object] | None:
+    """Return name and arguments of a call written out, None for anything else.
+
+    Raises Malformed for arguments that are a broken text.
+    """
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    if not isinstance(value, dict) or "name" not in value or not value.keys() & {"arguments", "parameters"}:
+        return None
+    arguments = value.get("arguments", value.get("parameters"))
+    if isinstance(arguments, str) and arguments.strip():
+        arguments = ValueReader(arguments).only()
+    return {"name": value["name"], "arguments": arguments or {}}
+
+
+_START = re.compile(r"""\{(?=\s*["'}])|\[(?=\s*\{\s*["'}])""")
+_TOKEN = re.compile(
+    r"""\s*+("(?>[^"\\]++|\\.)*+"|'(?>[^'\\]++|\\.)*+'|-?\d[\w.+-]*+|[^\W\d][\w.-]*+|[][{}():,=])""", re.DOTALL
+)
+_ESCAPED = re.compile(r"""\\(.)|\"""", re.DOTALL)
+_SCALAR = json.JSONDecoder(strict=False)
+_CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+
+
+class ValueReader:
+    """Reads JSON values, Python literals and calls from a text, from left to right.
+
+    Beside JSON: single quotes, a comma before the end, line breaks in strings, ``True``, ``False`` and ``None``.
+
+    Each token is read once (``steps`` counts them), which makes the time linear. Nothing is read behind a broken value:
+    what follows may be a part of it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self.steps = 0
+
+    def objects(self) -> Iterator[object]:
+        """Yield each outermost object, and each list of objects, wherever it is. Raises Malformed for a broken one."""
+        while start := _START.search(self._text, self._at):
+            yield self.value_at(start.start())
+
+    def only(self) -> object:
+        """Return the value that is the whole text. Raises Malformed."""
+        value = self.value_at(0)
+        if self._text[self._at :].strip():
+            raise self._broken()
+        return value
+
+    def value_at(self, start: int) -> object:
+        """Return the value at ``start``. Raises Malformed."""
+        self._at = start
+        return self._value(self._token(), 0)
+
+    def calls(self, start: re.Pattern[str]) -> Iterator[dict[str, object]]:
+        """Yield name and arguments of each call ``name(key=value, ...)`` behind ``start``. Raises Malformed."""
+        while found := start.search(self._text, self._at):
+            self._at = found.end()
+            name = self._token()
+            self._expect("(")
+            yield {"name": name, "arguments": self._keyed(")", "=", 0)}
+
+    def _value(self, token: str, depth: int) -> object:
+        if depth >= DEEPEST:
+            raise Malformed(f"malformed JSON: it is nested more than {DEEPEST} levels deep")
+        if token == "{":
+            return self._keyed("}", ":", depth)
+        if token == "[":
+            return [self._value(one, depth + 1) for one in self._members("]")]
+        if token in _CONSTANTS:
+            return _CONSTANTS[token]
+        return self._scalar(token)
+
+    def _keyed(self, close: str, sign: str, depth: int) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for token in self._members(close):
+            key = token if sign == "=" else str(self._scalar(token))
+            if key in found:
+                raise Malformed(f"malformed JSON: {key!r} is there twice")
+            self._expect(sign)
+            found[key] = self._value(self._token(), depth + 1)
+        return found
+
+    def _members(self, close: str) -> Iterator[str]:
+        """Yield the first token of each member up to ``close``; the caller reads the rest of each."""
+        token = self._token()
+        while token != close:
+            yield token
+            token = self._token()
+            if token == ",":
+                token = self._token()
+            elif token != close:
+                raise self._broken(token)
+
+    def _scalar(self, token: str) -> Any:  # noqa: ANN401 - JSON
+        """Return a string or a number."""
+        if token[0] in "'\"":
+            token = f'"{_ESCAPED.sub(_as_json, token[1:-1])}"'
+        try:
+            return _SCALAR.decode(token)
+        except ValueError:
+            raise self._broken(token) from None
+
+    def _expect(self, sign: str) -> None:
+        token = self._token()
+        if token != sign:
+            raise self._broken(token)
+
+    def _token(self) -> str:
+        self.steps += 1
+        found = _TOKEN.match(self._text, self._at)
+        if found is None:
+            raise self._broken()
+        self._at = found.end()
+        return found[1]
+
+    def _broken(self, token: str = "") -> Malformed:
+        rest = (token or self._text[self._at : self._at + 40].strip())[:40]
+        if not rest or (not token and rest[0] in "\"'"):
+            return Malformed("malformed JSON: it breaks off")
+        return Malformed(f"malformed JSON: {rest!r} is wrong at character {self._at - len(token) + 1}")
+
+
+def _as_json(escape: re.Match[str]) -> str:
+    """Return an escape of a Python string as JSON writes it."""
+    return {None: '\\"', "'": "'", "\n": "", "x": "\\u00"}.get(escape[1], escape[0])
+
+
+_CALL = re.compile(r"(?<![\w.-])(?=[^\W\d][\w.-]*\()")
+_TAGGED = re.compile(rf"<action>\s*\[?\s*{_CALL.pattern}")
+_LIST = re.compile(r"""(?:\s|```\w*+)*+(?=\[\s*[]"'{\d])""")
+
+
+def listed_calls(text: str) -> list[object]:
+    """Return the items of the list that a text begins with, otherwise its calls ``name(key=value)``.
+
+    Raises Malformed for a broken one.
+    """
+    if begins := _LIST.match(text):
+        items = ValueReader(text).value_at(begins.end())
+        return items if isinstance(items, list) else []
+    return list(ValueReader(text).calls(_CALL))
+
+
+class WrittenAction(WrittenReply):
+    """A schema with ``tool`` and ``arguments`` that also reads a call, ``name(key=value)`` or with name and arguments.
+
+    In a text the call is between action tags (CoEvolve, figure 9).
+    """
+
+    @classmethod
+    def from_text(cls, text: str) -> object:
+        """Read the calls between action tags: a list of them."""
+        return list(ValueReader(text).calls(_TAGGED)) or None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_call(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = next(ValueReader(value).calls(_CALL), None)
+        if not isinstance(value, dict):
+            return value
+        call = _call_of({**value, "name": value["tool"]} if "tool" in value else value)
+        return value if call is None else {**value, "tool": call["name"], "arguments": call["arguments"]}
 
 
 def _check_writable(value: object) -> None:
@@ -135,6 +354,8 @@ def _check_writable(value: object) -> None:
 
 def _validated(schema: type[Reply], value: object) -> Reply:
     _check_writable(value)
+    if isinstance(value, dict):  # no schema has a field that may be null: it is a field that was left out
+        value = {name: one for name, one in value.items() if one is not None}
     try:
         return schema.model_validate(value)
     except ValidationError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, read_reply, shortened, shown
+from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, is_cut_off, read_reply, shortened, shown
 from agents.chat.sending import EndpointFailed, Question, Sender
 from agents.roles import RoleRefused
 from agents.settings import RoleSettings
@@ -136,8 +136,7 @@ class StructuredModel:
         raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
     def _cut_off(self, message: AIMessage) -> str:
-        is_cut = message.response_metadata.get("finish_reason") == "length"
-        return f" (cut off at max_tokens, {self._max_tokens})" if is_cut else ""
+        return f" (cut off at max_tokens, {self._max_tokens})" if is_cut_off(message) else ""
 
 
 def _refusal(message: AIMessage) -> str | None:

@@ -2,19 +2,20 @@
 
 The paper accepts a draft when the agent completes it, and also when it fails while the environment returns a positive
 reward. Who says that it is completed is unsaid there; figure 13 is the prompt of a judge, which we read as that. The
-judge's five criteria are in ``judge_system.txt`` in words of our own. Its answer is a structured reply, ``success`` in
-it is true or false and nothing else (ours; the paper's is a line of text). The reward of a synthetic task is unsaid,
+judge's five criteria are in ``judge_system.txt`` in words of our own. Its answer is a structured reply (ours) or the
+paper's two lines of text; ``success`` is true or false and nothing else. The reward of a synthetic task is unsaid,
 too: see ``memory.records.AgentValidation``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from agents.chat.playing import PlayedEpisode
-from agents.chat.replies import shortened
+from agents.chat.replies import Malformed, WrittenReply, shortened
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
     MAX_ACTION,
@@ -37,11 +38,23 @@ MAX_REASON = 300
 """Most characters of a judge's reason in a record."""
 
 
-class RunJudgement(BaseModel):
+_SUCCESS = re.compile(r"^[^\w\n]*success[^\w\n]*:[^\w\n]*(true|false)\b(?!\s*[/|])", re.IGNORECASE | re.MULTILINE)
+_REASON = re.compile(r"\breason[^\w\n]*:[\s*_]*(\S.*)", re.IGNORECASE | re.DOTALL)
+
+
+class RunJudgement(WrittenReply):
     """Whether the agent completed the task, by the criteria."""
 
     reason: str = Field(description="one or two sentences: which criteria hold, which do not, and what shows it")
     success: StrictBool = Field(description="true only where every criterion holds, else false")
+
+    @classmethod
+    def from_text(cls, text: str) -> object:
+        """Read the lines ``Success: true`` and ``Reason: ...`` (CoEvolve, figure 13)."""
+        said, reason = {found.lower() for found in _SUCCESS.findall(text)}, _REASON.search(text)
+        if len(said) > 1:
+            raise Malformed("malformed reply: it says both that success is true and that it is false")
+        return {"success": said == {"true"}, "reason": reason and reason[1]} if said else None
 
 
 class ChatValidator:

@@ -17,7 +17,7 @@ from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
-from agents.evidence import error_message, executed, failed_turn, failure_context, step_at
+from agents.evidence import executed, failed_turn, failure_context, what_happened
 from agents.roles import RoleRefused
 from agents.scripted.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
@@ -173,7 +173,7 @@ class RuleReflector:
             cause=found.cause,
             where=found.where,
             tool=tool,
-            how=_how(evidence, found),
+            how=what_happened(evidence, found.where),
             why=_WHY[found.cause].format(tool=found.tool),
             explore=_worth_reaching(evidence, found, tool, tools),
             summary=_summary(evidence),
@@ -202,16 +202,6 @@ def _unstable(evidence: Evidence) -> FirstError:
             if any(call.name in wanted for call in step.observation.calls):
                 return FirstError(Cause.UNSTABLE, (t, s), wanted[0])
     return FirstError(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
-
-
-def _how(evidence: Evidence, found: FirstError) -> str:
-    turn, place = found.where
-    step = step_at(evidence.trajectory, found.where)
-    if step is None:
-        return f"Turn {turn + 1} ended after {place} actions."
-    kind = "was refused" if step.observation.failed else "was answered"
-    answer = error_message(step.observation.text)[:200]
-    return f"Turn {turn + 1}, action {place + 1}: {executed(step.action)[:200]} {kind}: {answer}"
 
 
 def _summary(evidence: Evidence) -> str:

@@ -373,12 +373,12 @@ def test_a_cache_that_is_none(connect, tmp_path) -> None:
 
 
 class Echoing(FaultyServer):
-    """Repeats the Authorization header in whatever it answers."""
+    """Repeats the Authorization header in whatever it answers, and in a header."""
 
     def _raw(self, answer: ServerAnswer, request: ChatRequest) -> Raw:
-        if isinstance(answer, Raw):
-            return Raw(answer.status, {"error": {"message": f"no: {request.authorization}"}}, answer.headers)
-        return super()._raw(answer, request)
+        raw = super()._raw(answer, request)
+        body = {"error": {"message": f"no: {request.authorization}"}} if isinstance(answer, Raw) else raw.body
+        return Raw(raw.status, body, {**raw.headers, "x-echo": request.authorization})
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "tool_call"])

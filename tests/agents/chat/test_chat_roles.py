@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 
 import pytest
@@ -18,7 +19,7 @@ from agents.roles import RoleRefused
 from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
 from agents.spending import BudgetReached, Ledger
-from environments.base import ObservationStatus, ToolCall
+from environments.base import MalformedCall, ObservationStatus, ToolCall
 from environments.verification.fingerprints import held_out_fingerprints
 from environments.verification.verify import verify
 from memory.jsonl import record_id
@@ -144,6 +145,54 @@ async def test_a_reflection_must_be_about_the_attempt(table, say, evidence, envi
     fake, model = table(say("Reflection", **reflection(**changes)), say("Reflection", **reflection()))
     await ChatReflector(model).reflect(evidence, environment)
     assert told in fake.sent[1][-1].content
+
+
+PAPERS = {
+    "summary": "The agent was asked to start the engine.",
+    "failure_cause": "Doors have to be locked, see lockDoors.",
+    "instability_pattern": "",
+    "focus_pattern": ["lockDoors, then startEngine"],
+    "exploration_objectives": ["Find out what pressBrakePedal changes, and teleport."],
+    "do_not_repeat": [],
+}
+START = call("startEngine", ignitionMode="START")
+BRAKE = call("pressBrakePedal", pedalPosition=1.0)
+TANK = call("fillFuelTank", fuelAmount=500.0)
+TO_PLAIN_ROAD = call("set_navigation", destination="Plain Road 1")
+NO_CALL = MalformedCall(text="start it", reason="no call")
+
+
+@pytest.mark.parametrize(
+    ("actions", "cause", "where", "tool", "how", "explored"),
+    [
+        (
+            [BRAKE, START],
+            Cause.UNMET_PRECONDITION,
+            (0, 1),
+            "startEngine",
+            "Turn 1, action 2: startEngine(ignitionMode='START') was refused: All doors",
+            ("startEngine", "lockDoors", "pressBrakePedal"),
+        ),
+        ([START, LOCK, BRAKE, START], Cause.STOPPED_EARLY, (0, 4), "startEngine", "Turn 1 ended after 4", None),
+        ([TANK], Cause.WRONG_ARGUMENT, (0, 0), "fillFuelTank", "Turn 1, action 1", None),
+        ([LIGHT, NO_CALL], Cause.MALFORMED, (0, 1), "setHeadlights", "Turn 1, action 2: start it was refused", None),
+        ([], Cause.STOPPED_EARLY, (0, 0), "", "Turn 1 ended", ("lockDoors", "startEngine", "pressBrakePedal")),
+        ([TO_PLAIN_ROAD, GO], Cause.UNSTABLE, (0, 1), "set_navigation", "Turn 1, action 2: set_navigation", None),
+    ],
+)  # fmt: skip
+async def test_the_papers_fields_suffice_and_the_attempt_says_the_rest(
+    table, say, attempt, environment, actions, cause, where, tool, how, explored
+) -> None:
+    evidence = attempt([[GO]], [actions])
+    fake, model = table(AIMessage(content=json.dumps(PAPERS)), AIMessage(content=json.dumps(PAPERS | {"summary": "S"})))
+    context = await ChatReflector(model).reflect(evidence, environment)
+    assert (context.cause, context.where, context.tool) == (cause, where, tool)
+    assert context.how.startswith(how)
+    assert context.explore == (explored or tuple(dict.fromkeys((tool, *context.explore))))
+    assert set(context.explore) <= set(evidence.task.tools)
+    again = await ChatReflector(model).reflect(evidence, environment)
+    assert (again.signature(), again.facts) == (context.signature(), context.facts)
+    assert fake.replies == [], "no repair turn"
 
 
 async def test_the_explorer_acts_for_real(table, say, environment, car_start, make_context) -> None:
@@ -398,6 +447,69 @@ async def test_only_wrong_proposals_are_refused(table, say, environment, recorde
     _, model = table(wrong, wrong)
     with pytest.raises(RoleRefused, match="did not succeed"):
         await ChatAbstractor(model, SETTINGS).abstract(context, interactions, environment, 0)
+
+
+FUEL = "fillFuelTank(fuelAmount=5.0)"
+STATUS = "displayCarStatus(option='engine')"
+BLOCKS = f"""Two tasks were carried out.
+
+### Task 1
+**Description:** fuel, then a look
+**Query:** Add 5 gallons to the tank and tell me
+whether the engine runs.
+**Action Sequence:**
+```
+1. {FUEL}
+2. {STATUS}
+```
+
+### Task 2
+**Description:** a drive
+**Query:** Put the headlights on and navigate to "Mill Road".
+**Action Sequence:**
+["setHeadlights(mode='on')", {{"name": "set_navigation", "arguments": {{"destination": "Mill Road"}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        BLOCKS,
+        BLOCKS.replace(f"1. {FUEL}\n2. {STATUS}", f"[{FUEL}, {STATUS}]"),
+        BLOCKS.replace(f"```\n1. {FUEL}\n2. {STATUS}\n```", "[2, 3]"),
+    ],
+)
+async def test_calls_that_the_abstractor_writes_out_are_those_that_ran(table, environment, recorded, said) -> None:
+    context, interactions = recorded
+    _, model = table(AIMessage(content=said))
+    drafts = await ChatAbstractor(model, SETTINGS).abstract(context, interactions, environment, 0)
+    assert [draft.turns[0] for draft in drafts] == [
+        "Add 5 gallons to the tank and tell me\nwhether the engine runs.",
+        'Put the headlights on and navigate to "Mill Road".',
+    ]
+    assert [draft.parents for draft in drafts] == [
+        (interactions[2].id, interactions[3].id),
+        (interactions[4].id, interactions[5].id),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        (["fillFuelTank(fuelAmount=6.0)"], "fillFuelTank(fuelAmount=6.0) is missing"),
+        ([STATUS, FUEL], "fillFuelTank(fuelAmount=5.0) is missing"),
+        ([FUEL, "setHeadlights(mode='on')"], "setHeadlights(mode='on') is missing"),
+        (["startEngine(ignitionMode='START')"], "startEngine(ignitionMode='START') is missing"),
+        ([FUEL, FUEL], "fillFuelTank(fuelAmount=5.0) is missing"),
+        (["fillFuelTank(5.0)"], "is wrong at character"),
+    ],
+)
+async def test_the_abstractor_invents_no_call(table, say, environment, recorded, calls, told) -> None:
+    context, interactions = recorded
+    right = task(("Add 5 gallons.", [2]))
+    fake, model = table(say("ProposedTasks", tasks=[task(("Do it.", calls))]), say("ProposedTasks", tasks=[right]))
+    await ChatAbstractor(model, SETTINGS).abstract(context, interactions, environment, 0)
+    assert told in fake.sent[1][-1].content
 
 
 async def test_too_many_proposals_are_cut(table, say, environment, recorded) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from langchain_core.messages import AIMessage
 from support.car_drafts import FUEL, LOCK, two_turns
 
 from agents.chat.sending import EndpointFailed
@@ -58,6 +59,33 @@ async def test_what_does_not_solve_it_counts_as_a_failure(table, say, draft, env
     solved = await ChatSolver(model, attempts=1, actions=4).solve(draft, environment, 0)
     assert (solved.rate, solved.attempts) == (0.0, 1)
     assert fake.replies == []
+
+
+async def test_an_action_may_be_written_as_in_the_paper(table, draft, environment) -> None:
+    said = [
+        "The tank needs {fuel}.\n<action>fillFuelTank(fuelAmount=5.0)</action>",
+        '<action>{"tool": ""}</action>',
+        f"Then the doors.\n<action>\n{{'name': 'lockDoors', 'arguments': {LOCK}}}\n</action>",
+        '{"tool": "", "arguments": null}',
+    ]
+    fake, model = table(*(AIMessage(content=text) for text in said))
+    assert (await ChatSolver(model, attempts=1, actions=5).solve(draft, environment, 0)).rate == 1.0
+    assert fake.replies == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("<action>fillFuelTank(fuelAmount=1.0)</action><action>lockDoors()</action>", "several different objects"),
+        ("<action>fillFuelTank(fuelAmount=", "it breaks off"),
+        ("<action>fillFuelTank(fuelAmount=__import__('os').getpid())</action>", "is wrong at character"),
+        ("I would fillFuelTank(fuelAmount=5.0)", "there is no JSON object"),
+    ],
+)
+async def test_an_action_that_is_unclear_is_asked_for_again(table, say, draft, environment, said, told) -> None:
+    fake, model = table(AIMessage(content=said), act(say), act(say))
+    await ChatSolver(model, attempts=1, actions=5).solve(draft, environment, 0)
+    assert told in fake.sent[1][-1].content
 
 
 async def test_the_limit_of_actions_evaluates_what_was_done_by_then(table, say, draft, environment) -> None:

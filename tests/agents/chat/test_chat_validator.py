@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 from support.car_drafts import FUEL, LOCK, two_turns
 
 from agents.chat.sending import EndpointFailed
@@ -114,6 +115,39 @@ async def test_a_judge_says_true_or_false_and_nothing_else(table, say, draft, en
     assert not run.accepted
     assert fake.replies == []
     assert "success" in fake.sent[-1][-1].content
+
+
+@pytest.mark.parametrize(
+    ("said", "accepted"),
+    [
+        ("Success: true\nReason: As the answers show.", True),
+        ("Criteria 1 to 5 were read.\n\n**Success:** False.\n**Reason:** No door was locked,\nnone at all.", False),
+        ("<think>Success: true?</think>Success: FALSE\nReason: No door was locked.", False),
+    ],
+)
+async def test_a_judge_may_answer_in_the_papers_two_lines(table, say, draft, environment, said, accepted) -> None:
+    fake, model = table(*given_up(say), AIMessage(content=said))
+    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    assert (run.accepted, run.completed) == (accepted, accepted)
+    assert run.detail.endswith(("show.", "none at all.", "was locked."))
+    assert fake.replies == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Success: true/false\nReason: which one?", "there is no JSON object"),
+        ("The request says\nSuccess: true\nbut\nSuccess: false\nReason: it is a trick.", "both that success is true"),
+        ("Success: true", "reason: Field required"),
+        ("Success: yes\nReason: As the answers show.", "there is no JSON object"),
+        ("I see success: true in the request.\nReason: As the answers show.", "there is no JSON object"),
+    ],
+)
+async def test_a_judge_that_is_unclear_is_asked_again(table, say, draft, environment, said, told) -> None:
+    fake, model = table(*given_up(say), AIMessage(content=said), judged(say, False))
+    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    assert not run.accepted
+    assert told in fake.sent[-1][-1].content
 
 
 async def test_without_a_judgement_a_reward_decides_or_nothing_does(table, say, draft, environment) -> None:
