@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from agents.scripted.words import words
 from environments.base import Observation, ToolCall
+from environments.words import words
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""

@@ -24,6 +24,7 @@ from environments.base import (
 )
 from environments.settings import VerificationSettings
 from environments.verification.arguments import argument_problem
+from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint
@@ -85,9 +86,11 @@ class Refusal(StrEnum):
     ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
-    returns nothing. ``not_solved``: the reference does not succeed. ``trivial_policy``: an agent that does not read the
-    task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
-    the turns, nor in earlier observations, nor in the docs.
+    returns nothing. ``not_solved``: the reference does not succeed. ``unmet_request``: a user turn states a
+    value that no call takes, or asks for something that no call does (``verification.asking``). ``trivial_policy``: an
+    agent that does not read the task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``:
+    a value appears neither in the turns, nor in earlier observations, nor in the docs. ``unasked_call``: a user turn
+    does not ask for a call, and no later call needs it.
 
     ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
     earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
@@ -109,9 +112,11 @@ class Refusal(StrEnum):
     NONDETERMINISTIC = "nondeterministic"
     NO_EFFECT = "no_effect"
     NOT_SOLVED = "not_solved"
+    UNMET_REQUEST = "unmet_request"
     TRIVIAL_POLICY = "trivial_policy"
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
+    UNASKED_CALL = "unasked_call"
     AGENT = "agent"
     NOT_VALIDATED = "not_validated"
     SOLVER = "solver"
@@ -262,7 +267,7 @@ def _behaviour(draft: TaskSpec, environment: Environment, settings: Verification
     try:
         first = replay(environment, draft)
         refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
-        return refused or _worth(draft, recorded(environment), first)
+        return refused or _effect(first) or _worth(draft, recorded(environment), first)
     except InputError as error:
         return _unopened(error)
     except RecursionError:
@@ -313,7 +318,7 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _effect(first: Replay) -> VerificationResult | None:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
@@ -323,6 +328,13 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Verifica
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."
         return VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
+    return None
+
+
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+    unmet = unmet_request(environment, draft, first)
+    if unmet:
+        return VerificationResult(reason=Refusal.UNMET_REQUEST, detail=_sentence(unmet))
     policy = solving_policy(environment, draft)
     if policy:
         return VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
@@ -335,7 +347,12 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Verifica
     if missing:
         detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
         return VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
-    return None
+    unasked = unasked_call(environment, draft, first)
+    return VerificationResult(reason=Refusal.UNASKED_CALL, detail=_sentence(unasked)) if unasked else None
+
+
+def _sentence(phrase: str) -> str:
+    return f"{phrase[0].upper()}{phrase[1:]}."
 
 
 def _places(draft: TaskSpec, setup: bool = True) -> Iterator[tuple[str, ToolCall]]:

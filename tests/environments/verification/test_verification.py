@@ -74,6 +74,8 @@ REFUSED: list[tuple[Refusal, str, TaskSpec]] = [
         "Turn 2",
         draft(CAR, ("add 5", [FUEL]), ("zip of Nowhere", [("get_zipcode_based_on_city", {"city": "Nowhere"})])),
     ),
+    (Refusal.UNMET_REQUEST, "Turn 1 states 7", draft(CAR, ("add 5 gallons and 7 more", [FUEL]))),
+    (Refusal.UNASKED_CALL, "Turn 1 has no word for find_nearest", draft(CAR, ("add 5 gallons", [FUEL, SHOP]))),
     (Refusal.TRIVIAL_POLICY, "calling check_tire_pressure", draft(CAR, ("tires?", [("check_tire_pressure", {})]))),
     (Refusal.TRIVIAL_POLICY, "calling find", draft(FILES, ("list all", [("find", {"path": "."})]))),
     (Refusal.TRIVIAL_POLICY, "all reads", draft(CAR, ("tires and shop?", [("check_tire_pressure", {}), SHOP]))),
