@@ -31,6 +31,7 @@ from environments.verification.fingerprints import fingerprint
 from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
 from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
+from environments.verification.turn_text import foreign_text
 
 __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
@@ -83,7 +84,9 @@ class Refusal(StrEnum):
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
     choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
-    ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
+    ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
+    repeats the environment's words (``verification.turn_text``). ``cannot_open``: the environment does not accept its
+    initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
     returns nothing. ``not_solved``: the reference does not succeed. ``unmet_request``: a user turn states a
@@ -106,6 +109,7 @@ class Refusal(StrEnum):
     BAD_ARGUMENTS = "bad_arguments"
     HELD_OUT = "sealed"
     DUPLICATE = "duplicate"
+    FOREIGN_TEXT = "foreign_text"
     CANNOT_OPEN = "cannot_open"
     ERROR_RESULT = "error_result"
     UNSTABLE_STATE = "unstable_state"
@@ -145,27 +149,35 @@ def verify(
     known: Collection[str],
     held_out: Collection[str],
     settings: VerificationSettings | None = None,
+    observed: Collection[str] = (),
 ) -> VerificationResult:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
-    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal results. Raises
-    EnvironmentFault when the environment itself failed, which is not a property of the draft.
+    also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
+    the draft: its turns may not repeat them. Equal arguments give equal results. Raises EnvironmentFault when the
+    environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
     refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
+    refused = refused or _turn_text(draft, environment, observed)
     return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
 
 
 def can_train(
-    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
+    draft: TaskSpec,
+    environment: Environment,
+    known: Collection[str],
+    held_out: Collection[str],
+    observed: Collection[str] = (),
 ) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
-    Drafts are refused without a reference, when they are held out or known already, when they offer a tool that the
-    environment does not have, and when the environment cannot open, play or check them. The reference need not
-    succeed: where a call of it fails, the environment compares with the state after the failure, so that only an
-    agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself failed.
+    Drafts are refused without a reference, when they are held out or known already, when their text is foreign, when
+    they offer a tool that the environment does not have, and when the environment cannot open, play or check them. The
+    reference need not succeed: where a call of it fails, the environment compares with the state after the failure, so
+    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    failed.
     """
     if not any(draft.reference):
         return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
@@ -173,7 +185,7 @@ def can_train(
         environment.tools(draft.tools)
     except InputError as error:
         return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
-    refused = _fingerprint(draft, environment, known, held_out)
+    refused = _fingerprint(draft, environment, known, held_out) or _turn_text(draft, environment, observed)
     if refused is not None:
         return refused
     try:
@@ -251,6 +263,11 @@ def _fingerprint(
             reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]})."
         )
     return None
+
+
+def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[str]) -> VerificationResult | None:
+    foreign = foreign_text(environment, draft, observed)
+    return VerificationResult(reason=Refusal.FOREIGN_TEXT, detail=_sentence(foreign)) if foreign else None
 
 
 def _unopened(error: InputError) -> VerificationResult:

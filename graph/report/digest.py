@@ -55,6 +55,7 @@ REASONS = {
     "bad_arguments": "a call of its reference has an unknown, missing or wrong argument",
     "sealed": "it equals a held-out task, or has its start and its calls",
     "duplicate": "the task set has it already",
+    "foreign_text": "a user turn of it has markup or invisible characters, or repeats what the environment says",
     "cannot_open": "the environment does not accept its start state",
     "error_result": "a call of its reference fails",
     "unstable_state": "the state after its reference cannot be compared",

@@ -73,7 +73,7 @@ def test_a_clause_is_the_first_sentence_with_the_values(arguments, values):
         (("It is a file system. Tool description: Copy it.", "It is a file system. Tool description: Make it."),
          ("Copy it.", "Make it.")),
         (("Return the sum.", "Return the mean."), ("Return the sum.", "Return the mean.")),
-        (("Copy a file.", "Copy a file. Fails if there is none."), ("Copy a file.", "Copy a file. Fails if there is none.")),
+        (("Copy it.", "Copy it. Fails if it is not there."), ("Copy it.", "Copy it. Fails if it is not there.")),
         (("It is alone. Copy a file.",), ("It is alone. Copy a file.",)),
         (("The same.", "The same."), ("The same.", "The same.")),
         (("", "Copy."), ("", "Copy.")),
