@@ -25,6 +25,9 @@ _MAX_CLASS = 160
 _MAX_FACT = 200
 _MAX_FACTS = 16
 
+SAID, OBSERVED, WROTE = "said", "observed", "wrote"
+"""Names of facts: a value of the user's, an answer's text, and a text that was not a call."""
+
 LONGEST_SENTENCES = 800
 """Most characters of one text of a failure context (ours)."""
 LONGEST_ITEM = 240
@@ -86,7 +89,7 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
     texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
     for text in texts:
         for quoted, number in _TEXT_VALUE.findall(text):
-            found.append(f"said={_json(quoted or float(number))}")
+            found.append(f"{SAID}={_json(quoted or float(number))}")
     for near in turns[turn].steps[max(0, index - 2) : index] if turn < len(turns) else ():
         found += _action_facts(near, errors)
     return tuple(dict.fromkeys(found))[:_MAX_FACTS]
@@ -108,11 +111,11 @@ def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ..
 
 def _action_facts(step: Step, errors: bool) -> list[str]:
     if isinstance(step.action, MalformedCall):
-        return [f"wrote={_json(step.action.text[:_MAX_FACT])}"] if errors else []
+        return [f"{WROTE}={_json(step.action.text[:_MAX_FACT])}"] if errors else []
     given = [f"{name}={_json(value)}" for name, value in step.action.arguments.items()]
     if step.observation.failed and not errors:
         return given
-    return [*given, f"observed={_json(step.observation.text[:_MAX_FACT])}"]
+    return [*given, f"{OBSERVED}={_json(step.observation.text[:_MAX_FACT])}"]
 
 
 def _json(value: JsonValue) -> str:

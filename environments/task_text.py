@@ -4,10 +4,11 @@ The text leaves out a call that a precondition forces (the doors to lock before 
 documentation shows that the call is needed. The text asks for every other call, as a goal with its values.
 
 ``render_documented`` writes user turns from the documentation of the tools, in any environment without wordings of its
-own. A clause is the first sentence of the tool's description, with each value after the beginning of its parameter's
-description: ``put one parcel from the depot into a van (label of the parcel "lamp", the van north)``. Names of tools
-and parameters are left out. Documented choices that are plain words are written bare, other strings as JSON literals
-in double quotes and numbers as JSON numbers, so that values can be read back (the conventions of BFCL's wordings).
+own. A clause is the first sentence of the tool's description that its whole group does not share, with each value after
+the beginning of its parameter's description: ``put one parcel from the depot into a van (label of the parcel "lamp",
+the van north)``. Names of tools and parameters are left out. Documented choices that are plain words are written bare,
+other strings as JSON literals in double quotes and numbers as JSON numbers, so that values can be read back (the
+conventions of BFCL's wordings).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Parameter, TaskSpec, ToolCall, ToolSpec
 from environments.verification.grounding import Seen, documented
+from environments.words import with_own_descriptions
 
 _SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _DETAIL = re.compile(r"\s*[,;:.(\[]")
@@ -36,8 +38,8 @@ def render_documented(environment: Environment, spec: Spec, rng: random.Random) 
     Raises InputError for a task that the environment cannot open, a tool that it does not have and a turn without
     calls.
     """
-    names = sorted({call.name for turn in spec.reference for call in turn})
-    tools = {tool.name: tool for tool in environment.tools(names)}
+    names = dict.fromkeys((*spec.tools, *(call.name for turn in spec.reference for call in turn)))
+    tools = {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
     return render_turns(spec, forced_calls(environment, spec), lambda call, drawn: clause(call, tools, drawn), rng)
 
 

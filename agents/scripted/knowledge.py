@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from agents.evidence import fact_values
 from agents.scripted.values import Sightings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall
 from environments.benchmark import KnownValue
@@ -120,8 +119,7 @@ class Knowledge:
         for value in self._given:
             if value.tool in self.tools:
                 seen.see_for(value.tool, value.parameter, value.value, value.near)
-        for name, fact in fact_values(self._context.facts):
-            seen.see_fact(name, fact)
+        seen.see_facts(self._context.facts)
         for call, observation in self.in_view.values():
             seen.see_observation(call, observation)
         return seen

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from agents.evidence import error_message
-from agents.scripted.words import about, name_words, overlap, words
+from agents.scripted.words import about, name_words, overlap
 from environments.base import ToolCall, ToolSpec
+from environments.words import words
 
 _SIGN_IN = re.compile(r"\b(authenticat\w*|log(?:ged)?[ -]?in|login|sign(?:ed)?[ -]?in)\b", re.IGNORECASE)
 _OBTAINED = re.compile(r"\b(?:obtained|returned) (?:from|by) (?:the )?(.+)", re.IGNORECASE)

@@ -1,20 +1,23 @@
 """Values that an explorer has seen, with their places: the pool that arguments are drawn from.
 
 A value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced it.
-Sources are initial states, observations, the explorer's own calls, and the context's facts on the failed trajectory.
+Sources are initial states, answers to calls that did not fail, the explorer's own calls, and what the context's facts
+say of the user and of such answers. What the policy wrote is not a value, and neither are an error's text and a missing
+value ("None", as Python writes null).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from agents.scripted.words import words
+from agents.evidence import OBSERVED, SAID, fact_values
 from environments.base import Observation, ToolCall
+from environments.words import words
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""
@@ -24,6 +27,7 @@ _MAX_LEAVES = 200
 _MAX_PIECES = 24
 _MAX_NEAR = 12
 _WORD = re.compile(r"[A-Za-z]{3,}")
+_MISSING = frozenset(("none", "null"))
 _STATE = "state"
 PARENT = ".."
 """The conventional name of the parent of a place."""
@@ -106,8 +110,8 @@ class Sightings:
         self.place = tops[0] if len(tops) == 1 else None
 
     def see_observation(self, call: ToolCall, observation: Observation) -> None:
-        """Take the leaves of an answer; they are near the call's arguments."""
-        if len(observation.text) > _MAX_OBSERVATION:
+        """Take the leaves of an answer, unless the call failed; they are near the call's arguments."""
+        if observation.failed or len(observation.text) > _MAX_OBSERVATION:
             return
         self._clock += 1
         near = frozenset(argument for argument in _scalars(call.arguments))
@@ -136,9 +140,18 @@ class Sightings:
                 self._add(value, _labels((name,)), values - {value}, source, kind, parent)
 
     def see_fact(self, name: str, value: JsonValue) -> None:
-        """Take a value from the context's facts on the failed trajectory."""
+        """Take a value that something outside this episode says, by its name."""
         for scalar in _scalars(value):
             self._add(scalar, _labels((name,)), source="fact")
+
+    def see_facts(self, facts: Sequence[str]) -> None:
+        """Take what a context's facts say of the failed trajectory: the user's values, and those of its answers."""
+        for name, value in fact_values(facts):
+            if name == SAID:
+                self.see_fact(name, value)
+            elif name == OBSERVED:
+                for key, leaf in _leaves(_answer(value), "")[:_MAX_LEAVES]:
+                    self.see_fact(key, leaf)
 
     def see_for(self, tool: str, parameter: str, value: Scalar, near: frozenset[Scalar]) -> None:
         """Take a value that is known to suit one parameter of one tool."""
@@ -174,6 +187,8 @@ class Sightings:
         kind: str = "",
         parent: tuple[str, ...] = (),
     ) -> None:
+        if isinstance(value, str) and value.strip().casefold() in _MISSING:
+            return
         whole = Sighting(value, labels, kind, next(iter(parent), None), near, source, self._clock)
         if not isinstance(value, str):
             self.items.append(whole)
@@ -192,7 +207,7 @@ def _pieces(text: str) -> list[str]:
     parts = [part.strip() for part in re.split(r"[,;\n]", text)]
     found = [part for part in parts if part != text and 1 < len(part) <= MAX_TEXT]
     found += [word for word in _WORD.findall(text) if word != text and len(word) <= MAX_TEXT]
-    return list(dict.fromkeys(found))[:_MAX_PIECES]
+    return [piece for piece in dict.fromkeys(found) if piece.casefold() not in _MISSING][:_MAX_PIECES]
 
 
 def _parsed(text: str) -> JsonValue:
@@ -201,6 +216,12 @@ def _parsed(text: str) -> JsonValue:
     except (ValueError, RecursionError):
         return text
     return value
+
+
+def _answer(text: JsonValue) -> JsonValue:
+    """Return an observed object or list; null for an error and for any other text, which may have been cut."""
+    answer = _parsed(text) if isinstance(text, str) else None
+    return answer if isinstance(answer, dict | list) and "error" not in answer else None
 
 
 def _leaves(node: JsonValue, key: str) -> list[tuple[str, Scalar]]:

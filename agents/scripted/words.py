@@ -1,7 +1,6 @@
 """Words of names, documentation and messages, so that rules can compare them without knowing any tool.
 
-All rules of this package that pick tools or values use shared words. The splitting and the crude stemming are our
-choice; they only have to be consistent, because both sides of a comparison go through them.
+All rules of this package that pick tools or values use shared words (``environments.words``).
 
 ``remedies`` reads an error message: whether it blames an argument or asks for another call first, and of which tool. A
 message with the words of another tool's name asks for that tool ("All doors must be locked before starting the engine",
@@ -16,36 +15,14 @@ from functools import lru_cache
 
 from agents.evidence import error_message
 from environments.base import ToolCall, ToolSpec
+from environments.words import words
 
-_PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ENOUGH_WORDS = 2
 _ENOUGH_SHARE = 0.5
 _DESCRIPTION_MARK = "Tool description:"
 _ENUM = re.compile(r"\[Enum\].*$", re.DOTALL)
 
-# Function words, and words that say nothing about a tool because most documentation has them.
-_STOP_TEXT = (
-    "a an the of to in on at by for with from is are be been was were it its this that these those and or not no any"
-    " all as if will can cannot could must should may do does up out than then else when here there which who whose you"
-    " your user provided based specified given return returns true false optional default defaults none other otherwise"
-    " using use used"
-)
-_STOP = frozenset(_STOP_TEXT.split())
 _SHORTEST_ABBREVIATION = 3
-
-
-@lru_cache(maxsize=65536)
-def words(text: str) -> tuple[str, ...]:
-    """Stems of the content words of ``text`` in order; camelCase and snake_case names are split first."""
-    return tuple(_stem(piece) for piece in (p.lower() for p in _PIECES.findall(text)) if piece not in _STOP)
-
-
-def _stem(word: str) -> str:
-    for suffix, replacement in (("ies", "y"), ("ing", ""), ("ed", ""), ("s", "")):
-        if word.endswith(suffix) and not word.endswith("ss") and len(word) - len(suffix) >= 2:
-            word = word[: -len(suffix)] + replacement
-            break
-    return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
 @lru_cache(maxsize=4096)

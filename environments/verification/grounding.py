@@ -30,8 +30,8 @@ from environments.base import Environment, InputError, Parameter, TaskSpec, Tool
 from environments.verification.programs import Literal, Reach, called, literals
 from environments.verification.replay import Replay
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
 _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
 _QUOTED = re.compile(r"(?<!\w)(?:\"([^\"]+)\"|'([^']+)'|`([^`]+)`)(?!\w)")
 
@@ -48,30 +48,34 @@ class Seen:
     def read(self, text: str) -> None:
         """Add a user turn or an observation; for JSON text or literals also the strings without escapes."""
         for version in (text, *_unescaped(text)):
-            self._texts.append(_normal(version))
-            self._numbers.update(_numbers(version))
+            self._texts.append(normal(version))
+            self._numbers.update(numbers(version))
 
     def has(self, value: JsonValue) -> bool:
         """Return whether the string or number appears in a text that was read; False for any other value."""
         if isinstance(value, str):
-            wanted = _normal(value)
-            return bool(wanted) and any(_stands_in(wanted, text) for text in self._texts)
+            wanted = normal(value)
+            return bool(wanted) and any(stands_in(wanted, text) for text in self._texts)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return Decimal(str(value)) in self._numbers
+        return self.has_number(Decimal(str(value)))
+
+    def has_number(self, number: Decimal) -> bool:
+        """Return whether the number appears in a text that was read."""
+        return number in self._numbers
 
 
 def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
     """Return whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``."""
     if value is None or isinstance(value, bool):
         return True
-    stated = [*parameter.choices, *_leaves(parameter.default)]
+    stated = [*parameter.choices, *leaves(parameter.default)]
     if any(value == known and not isinstance(known, bool) for known in stated):
         return True
     if isinstance(value, str):
         quoted = (*_quotes(tool.description), *_quotes(parameter.description))
-        return any(_normal(value) == _normal(text) for text in quoted)
-    return isinstance(value, int | float) and Decimal(str(value)) in _numbers(parameter.description)
+        return any(normal(value) == normal(text) for text in quoted)
+    return isinstance(value, int | float) and Decimal(str(value)) in numbers(parameter.description)
 
 
 def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
@@ -97,7 +101,7 @@ def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tupl
                 else:
                     unknown = [
                         f"{name}={value!r:.80}"
-                        for value in _leaves(argument)
+                        for value in leaves(argument)
                         if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
                     ]
                 missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
@@ -156,13 +160,14 @@ def _called(code: str) -> tuple[str, ...]:
         return ()
 
 
-def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+def leaves(value: JsonValue) -> Iterator[JsonValue]:
+    """Yield the items of lists and the values of objects, however deep; any other value itself."""
     if isinstance(value, list):
         for item in value:
-            yield from _leaves(item)
+            yield from leaves(item)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _leaves(item)
+            yield from leaves(item)
     else:
         yield value
 
@@ -171,7 +176,7 @@ def _unescaped(text: str) -> tuple[str, ...]:
     if "\\" not in text:
         return ()
     try:
-        return tuple(leaf for leaf in _leaves(json.loads(text)) if isinstance(leaf, str))
+        return tuple(leaf for leaf in leaves(json.loads(text)) if isinstance(leaf, str))
     except ValueError:
         return tuple(_literals(text))
 
@@ -185,12 +190,19 @@ def _literals(text: str) -> Iterator[str]:
             continue
 
 
-def _normal(text: str) -> str:
+def normal(text: str) -> str:
+    """Return ``text`` in lower case with single blanks."""
     return " ".join(text.casefold().split())
 
 
-def _numbers(text: str) -> set[Decimal]:
-    return {Decimal(match.replace(",", "")) for match in _NUMBER.findall(_DATE.sub(" ", text))}
+def numbers(text: str) -> set[Decimal]:
+    """Return the numbers in ``text``; the parts of an ISO date do not count."""
+    return {number_of(match) for match in NUMBER.findall(DATE.sub(" ", text))}
+
+
+def number_of(match: str) -> Decimal:
+    """Return the number that ``NUMBER`` found: "1,500" is 1500."""
+    return Decimal(match.replace(",", ""))
 
 
 def _quotes(text: str) -> Iterator[str]:
@@ -198,7 +210,7 @@ def _quotes(text: str) -> Iterator[str]:
         yield from filter(None, groups)
 
 
-def _stands_in(wanted: str, text: str) -> bool:
+def stands_in(wanted: str, text: str) -> bool:
     """Return whether ``wanted`` occurs in ``text`` with no letter, digit or underscore right before or after it."""
     start = text.find(wanted)
     while start != -1:

@@ -32,7 +32,7 @@ def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: in
 
     Both are counted from 0. ``full`` is a replay of the whole reference.
     """
-    calls = _without(task.reference, turn, call)
+    calls = without(task.reference, turn, call)
     try:
         rest = replay(environment, task, calls)
         solved = rest.outcome.success or succeeds(environment, task, calls)
@@ -42,7 +42,7 @@ def superfluous(environment: Environment, task: TaskSpec, full: Replay, turn: in
         return False
     if not solved and not all(_informative_results(full, t) <= _results(rest, t) for t in range(len(full.turns))):
         return False
-    return _missing(environment, task, rest) <= _missing(environment, task, full)
+    return missing_values(environment, task, rest) <= missing_values(environment, task, full)
 
 
 def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
@@ -62,7 +62,7 @@ def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
         place = next(iter(full.errors()), None) or _last_superfluous(environment, current, full)
         if place is None:
             return current
-        current = _drop_empty_turns(current, _without(current.reference, *place))
+        current = _drop_empty_turns(current, without(current.reference, *place))
     return None
 
 
@@ -71,13 +71,14 @@ def _last_superfluous(environment: Environment, task: TaskSpec, full: Replay) ->
     return next((place for place in reversed(places) if superfluous(environment, task, full, *place)), None)
 
 
-def _missing(environment: Environment, task: TaskSpec, played: Replay) -> Counter[str]:
-    """Count the ungrounded values of the calls of ``played``."""
+def missing_values(environment: Environment, task: TaskSpec, played: Replay) -> Counter[str]:
+    """Count the ungrounded values of the calls of ``played``, a replay of calls of ``task``."""
     played_task = task.model_copy(update={"reference": tuple(turn.calls for turn in played.turns)})
     return Counter(phrase.partition(": ")[2] for phrase in ungrounded(environment, played_task, played))
 
 
-def _without(reference: Calls, turn: int, call: int) -> Calls:
+def without(reference: Calls, turn: int, call: int) -> Calls:
+    """Return the reference without one call; both places are counted from 0."""
     left = reference[turn][:call] + reference[turn][call + 1 :]
     return (*reference[:turn], left, *reference[turn + 1 :])
 

@@ -24,12 +24,14 @@ from environments.base import (
 )
 from environments.settings import VerificationSettings
 from environments.verification.arguments import argument_problem
+from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint
 from environments.verification.grounding import ungrounded
 from environments.verification.minimality import reduce, superfluous
 from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
+from environments.verification.turn_text import foreign_text
 
 __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
@@ -82,12 +84,16 @@ class Refusal(StrEnum):
     calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
     choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
-    ``duplicate``: its fingerprint is known. ``cannot_open``: the environment does not accept its initial state.
+    ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
+    repeats the environment's words (``verification.turn_text``). ``cannot_open``: the environment does not accept its
+    initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
-    returns nothing. ``not_solved``: the reference does not succeed. ``trivial_policy``: an agent that does not read the
-    task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``: a value appears neither in
-    the turns, nor in earlier observations, nor in the docs.
+    returns nothing. ``not_solved``: the reference does not succeed. ``unmet_request``: a user turn states a
+    value that no call takes, or asks for something that no call does (``verification.asking``). ``trivial_policy``: an
+    agent that does not read the task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``:
+    a value appears neither in the turns, nor in earlier observations, nor in the docs. ``unasked_call``: a user turn
+    does not ask for a call, and no later call needs it.
 
     ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
     earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
@@ -103,15 +109,18 @@ class Refusal(StrEnum):
     BAD_ARGUMENTS = "bad_arguments"
     HELD_OUT = "sealed"
     DUPLICATE = "duplicate"
+    FOREIGN_TEXT = "foreign_text"
     CANNOT_OPEN = "cannot_open"
     ERROR_RESULT = "error_result"
     UNSTABLE_STATE = "unstable_state"
     NONDETERMINISTIC = "nondeterministic"
     NO_EFFECT = "no_effect"
     NOT_SOLVED = "not_solved"
+    UNMET_REQUEST = "unmet_request"
     TRIVIAL_POLICY = "trivial_policy"
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
+    UNASKED_CALL = "unasked_call"
     AGENT = "agent"
     NOT_VALIDATED = "not_validated"
     SOLVER = "solver"
@@ -140,27 +149,35 @@ def verify(
     known: Collection[str],
     held_out: Collection[str],
     settings: VerificationSettings | None = None,
+    observed: Collection[str] = (),
 ) -> VerificationResult:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
-    also compared by content, and the nearest of its tasks are reported. Equal arguments give equal results. Raises
-    EnvironmentFault when the environment itself failed, which is not a property of the draft.
+    also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
+    the draft: its turns may not repeat them. Equal arguments give equal results. Raises EnvironmentFault when the
+    environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
     refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
+    refused = refused or _turn_text(draft, environment, observed)
     return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
 
 
 def can_train(
-    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
+    draft: TaskSpec,
+    environment: Environment,
+    known: Collection[str],
+    held_out: Collection[str],
+    observed: Collection[str] = (),
 ) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
-    Drafts are refused without a reference, when they are held out or known already, when they offer a tool that the
-    environment does not have, and when the environment cannot open, play or check them. The reference need not
-    succeed: where a call of it fails, the environment compares with the state after the failure, so that only an
-    agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself failed.
+    Drafts are refused without a reference, when they are held out or known already, when their text is foreign, when
+    they offer a tool that the environment does not have, and when the environment cannot open, play or check them. The
+    reference need not succeed: where a call of it fails, the environment compares with the state after the failure, so
+    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    failed.
     """
     if not any(draft.reference):
         return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
@@ -168,7 +185,7 @@ def can_train(
         environment.tools(draft.tools)
     except InputError as error:
         return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
-    refused = _fingerprint(draft, environment, known, held_out)
+    refused = _fingerprint(draft, environment, known, held_out) or _turn_text(draft, environment, observed)
     if refused is not None:
         return refused
     try:
@@ -248,6 +265,11 @@ def _fingerprint(
     return None
 
 
+def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[str]) -> VerificationResult | None:
+    foreign = foreign_text(environment, draft, observed)
+    return VerificationResult(reason=Refusal.FOREIGN_TEXT, detail=_sentence(foreign)) if foreign else None
+
+
 def _unopened(error: InputError) -> VerificationResult:
     return VerificationResult(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
 
@@ -262,7 +284,7 @@ def _behaviour(draft: TaskSpec, environment: Environment, settings: Verification
     try:
         first = replay(environment, draft)
         refused = _errors(draft, environment, first) or _stable(draft, environment, first, settings)
-        return refused or _worth(draft, recorded(environment), first)
+        return refused or _effect(first) or _worth(draft, recorded(environment), first)
     except InputError as error:
         return _unopened(error)
     except RecursionError:
@@ -313,7 +335,7 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _effect(first: Replay) -> VerificationResult | None:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
@@ -323,6 +345,13 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Verifica
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."
         return VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
+    return None
+
+
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+    unmet = unmet_request(environment, draft, first)
+    if unmet:
+        return VerificationResult(reason=Refusal.UNMET_REQUEST, detail=_sentence(unmet))
     policy = solving_policy(environment, draft)
     if policy:
         return VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
@@ -335,7 +364,12 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Verifica
     if missing:
         detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
         return VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
-    return None
+    unasked = unasked_call(environment, draft, first)
+    return VerificationResult(reason=Refusal.UNASKED_CALL, detail=_sentence(unasked)) if unasked else None
+
+
+def _sentence(phrase: str) -> str:
+    return f"{phrase[0].upper()}{phrase[1:]}."
 
 
 def _places(draft: TaskSpec, setup: bool = True) -> Iterator[tuple[str, ToolCall]]:

@@ -19,14 +19,14 @@ from graph.digests import PROGRESS, of_branch, of_verify, progress
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
-from memory.records import ACCEPTED, AgentValidation, Draft, DraftVerification, FailureContext
-from memory.run import BranchDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.records import ACCEPTED, AgentValidation, Draft, DraftVerification, FailureContext, Interaction
+from memory.run import BranchDirectory, read_existing, read_json, read_jsonl, write_json, write_jsonl
 
 
 async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
     """Accept or refuse each proposed task, with the reason: a reference that replays, and needs every call.
 
-    Reads the branch's drafts.jsonl and the stage's known.json, writes the branch's verdicts.jsonl.
+    Reads the branch's drafts.jsonl and interactions.jsonl and the stage's known.json, writes its verdicts.jsonl.
     ``verification.mode`` says who verifies: replays, an agent that carries out each draft, or both. Where there is a
     solver, it then tries the accepted drafts, except D_0's. A draft that equals one of another branch is not seen here:
     ``update`` resolves those, in order of id. With verification off, an iteration's drafts are only checked for whether
@@ -39,7 +39,9 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         return {"finished": [state.context_id]}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
-    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, context)
+    interactions = await asyncio.to_thread(read_existing, branch.interactions, Interaction)
+    observed = tuple(dict.fromkeys(one.observation.text for one in interactions))
+    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, context, observed)
     roles, iteration = services.roles_for(context), context.iteration
     if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
         assert roles.validator is not None, "the settings refuse such a mode without one"
@@ -72,7 +74,7 @@ def _unverified(services: RunServices, context: FailureContext) -> bool:
 
 
 def _verifications(
-    services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext
+    services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext, observed: tuple[str, ...]
 ) -> list[DraftVerification]:
     """Return the result of the checks without a model for each draft, in the order of ``drafts``.
 
@@ -86,11 +88,11 @@ def _verifications(
     for draft in drafts:
         deterministic = None
         if mode == "deterministic":
-            result = verify_draft(draft, services.environment, known, services.held_out, settings)
+            result = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
         else:
-            result = can_train(draft, services.environment, known, services.held_out)
+            result = can_train(draft, services.environment, known, services.held_out, observed)
         if mode == "both" and result.accepted:
-            replayed = verify_draft(draft, services.environment, known, services.held_out, settings)
+            replayed = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
             result, deterministic = replayed, replayed.reason or ACCEPTED
         verifications.append(
             DraftVerification(

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.written_tasks import ENVIRONMENT, FILES, draft
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
 from environments.example import depot
 from environments.task_text import clause, render_documented
 from environments.verification.grounding import Seen
+from environments.words import with_own_descriptions
 from graph.check_environment import explored_tasks
 from training.embedded.compact_text import CompactSettings, CompactText, constants_of
 
@@ -63,6 +65,32 @@ PLAIN = {"guest": "Ann", "seats": 2}
 def test_a_clause_is_the_first_sentence_with_the_values(arguments, values):
     call = ToolCall(name="book_table", arguments=arguments)
     assert clause(call, {TOOL.name: TOOL}, Always()) == f"{BOOK} ({values})"
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "own"),
+    [
+        (("It is a file system. Tool description: Copy it.", "It is a file system. Tool description: Make it."),
+         ("Copy it.", "Make it.")),
+        (("Return the sum.", "Return the mean."), ("Return the sum.", "Return the mean.")),
+        (("Copy it.", "Copy it. Fails if it is not there."), ("Copy it.", "Copy it. Fails if it is not there.")),
+        (("It is alone. Copy a file.",), ("It is alone. Copy a file.",)),
+        (("The same.", "The same."), ("The same.", "The same.")),
+        (("", "Copy."), ("", "Copy.")),
+    ],
+)  # fmt: skip
+def test_sentences_that_a_whole_group_begins_with_are_left_out(descriptions, own):
+    tools = [TOOL.model_copy(update={"name": f"t{k}", "description": text}) for k, text in enumerate(descriptions)]
+    other = TOOL.model_copy(update={"name": "other", "group": "Bar"})
+    assert [tool.description for tool in with_own_descriptions((*tools, other))] == [*own, TOOL.description]
+
+
+def test_the_text_of_an_official_function_describes_the_function():
+    call = ToolCall(name="cp", arguments={"source": "a.txt", "destination": "b.txt"})
+    spec = draft(FILES, ("", [("cp", call.arguments)]), setup=(("touch", {"file_name": "a.txt"}),))
+    (text,) = render_documented(ENVIRONMENT, spec, random.Random(0)).turns
+    assert "copy a file or directory" in text
+    assert "belongs to" not in text
 
 
 def test_a_call_without_values_is_the_sentence_alone():

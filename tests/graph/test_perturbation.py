@@ -116,8 +116,8 @@ def test_a_draft_without_anything_to_change_stays() -> None:
     assert perturb(lonely, 1.0, 1, ENVIRONMENT) == (lonely, None)
 
 
-def test_verification_refuses_wrong_values_and_tools_and_cannot_see_what_is_left_out() -> None:
-    """A shorter reference is sound by itself: only somebody who reads the text could tell that it asks for more."""
+def test_verification_refuses_most_changed_references() -> None:
+    """What is left out is found by the text: a value that no call takes, a tool that it names, a step too few."""
     tried, refused = Counter[Change](), Counter[Change]()
     for like in ((CAR, 1), (CAR, 2), (CAR, 3), (FILES, 1), (FILES, 2)):
         assert verify(draft(0, like), ENVIRONMENT, (), ()).accepted
@@ -126,9 +126,7 @@ def test_verification_refuses_wrong_values_and_tools_and_cannot_see_what_is_left
             assert record is not None
             tried[record.change] += 1
             refused[record.change] += not verify(changed, ENVIRONMENT, (), ()).accepted
-    assert refused[Change.ARGUMENT] > 0.6 * tried[Change.ARGUMENT] > 0
-    assert refused[Change.REPLACED] > 0.6 * tried[Change.REPLACED] > 0
-    assert refused[Change.LEFT_OUT] < 0.6 * tried[Change.LEFT_OUT]
+    assert all(refused[change] > 0.6 * tried[change] > 0 for change in Change)
 
 
 def verified(number: int, reason: str | None) -> DraftVerification:

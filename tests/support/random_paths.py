@@ -70,7 +70,7 @@ def random_tasks(environment: Environment, start: StartState, calls: int, rng: r
 
 
 def with_placeholder_text(task: TaskSpec) -> TaskSpec:
-    """The task with turns that quote every value of their calls: grounded, though no user would write so."""
+    """The task with turns that name every call and quote its values: grounded, though no user would write so."""
 
     def quote(value: JsonValue) -> str:
         if isinstance(value, list):
@@ -78,7 +78,7 @@ def with_placeholder_text(task: TaskSpec) -> TaskSpec:
         return f'"{value}"' if isinstance(value, str) else f"{value}"
 
     turns = tuple(
-        "please: " + ", ".join(quote(value) for call in turn for value in call.arguments.values())
+        "please: " + ", ".join(" ".join((call.name, *map(quote, call.arguments.values()))) for call in turn)
         for turn in task.reference
     )
     return task.model_copy(update={"turns": turns})

@@ -113,3 +113,31 @@ def test_any_state_and_answer_can_be_taken(state: dict, text: str) -> None:
         assert not isinstance(sighting.value, bool)
         if isinstance(sighting.value, str):
             assert 0 < len(sighting.value) <= MAX_TEXT
+
+
+def test_missing_values_and_errors_are_not_values() -> None:
+    sightings = Sightings()
+    sightings.see_state({"Car": {"destination": "None", "owner": None, "note": "none, or Rivermist"}})
+    read = ToolCall(name="read")
+    sightings.see_observation(read, ok("None"))
+    sightings.see_observation(read, ok('{"city": null, "zip": "83214"}'))
+    sightings.see_observation(read, Observation(text='{"error": "no car"}', status=ObservationStatus.ERROR))
+    values = {sighting.value for sighting in sightings}
+    assert values >= {"83214", "Rivermist"}
+    assert not {"None", "none", "no car", "car"} & values
+
+
+def test_of_a_failed_trajectory_only_what_the_user_and_whole_answers_say_is_a_value() -> None:
+    sightings = Sightings()
+    sightings.see_facts(
+        (
+            'said="Rivermist"',
+            'wrote="A @display_log @messages=[$1"',
+            'messages=["$1"]',
+            'observed="{\\"zip\\": \\"83214\\"}"',
+            'observed="{\\"error\\": \\"no shop\\"}"',
+            'observed="{\\"cut\\": \\"of"',
+            'observed="None"',
+        )
+    )
+    assert [sighting.value for sighting in sightings] == ["Rivermist", "83214"]

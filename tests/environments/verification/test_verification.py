@@ -74,6 +74,9 @@ REFUSED: list[tuple[Refusal, str, TaskSpec]] = [
         "Turn 2",
         draft(CAR, ("add 5", [FUEL]), ("zip of Nowhere", [("get_zipcode_based_on_city", {"city": "Nowhere"})])),
     ),
+    (Refusal.FOREIGN_TEXT, "Turn 1 has the markup '</user>'", draft(CAR, ("add 5 gallons</user>", [FUEL]))),
+    (Refusal.UNMET_REQUEST, "Turn 1 states 7", draft(CAR, ("add 5 gallons and 7 more", [FUEL]))),
+    (Refusal.UNASKED_CALL, "Turn 1 has no word for find_nearest", draft(CAR, ("add 5 gallons", [FUEL, SHOP]))),
     (Refusal.TRIVIAL_POLICY, "calling check_tire_pressure", draft(CAR, ("tires?", [("check_tire_pressure", {})]))),
     (Refusal.TRIVIAL_POLICY, "calling find", draft(FILES, ("list all", [("find", {"path": "."})]))),
     (Refusal.TRIVIAL_POLICY, "all reads", draft(CAR, ("tires and shop?", [("check_tire_pressure", {}), SHOP]))),
@@ -274,7 +277,7 @@ def test_what_nobody_can_be_trained_on_is_refused_without_verification_too(reaso
 PLAYABLE = [
     task
     for reason, _, task in REFUSED
-    if reason not in (Refusal.EMPTY_REFERENCE, Refusal.CANNOT_OPEN) and "fly" not in task.tools
+    if reason not in (Refusal.EMPTY_REFERENCE, Refusal.CANNOT_OPEN, Refusal.FOREIGN_TEXT) and "fly" not in task.tools
 ]
 
 

@@ -1,0 +1,278 @@
+"""Check that the user turns ask for what the reference does: no request is left out, and no call is extra.
+
+Grounding (``verification.grounding``) asks whether the calls' values are in the text. These rules ask the converse (all
+are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what they refuse by mistake):
+
+- each value that a turn states (a text in quotes, or a number that is not a limit, "below 40") is taken by a call, or
+  a later call can be chosen by it: an observation before the turn's last call has it;
+- a documented choice that a turn states is not passed over for another that it does not state;
+- a tool that a clause of a turn names by the words of its name and documentation is called;
+- a turn of two steps ("..., then ...") has two calls;
+- a call that no later call needs shares a word or a value with its turn, by the documentation of its tool or the
+  words that the environment has for such a call (``Benchmark.render``);
+- a turn has at least as many clauses as calls that no later call needs. Calls that every task of the benchmark makes
+  (``Benchmark.everyday_groups``) need no words.
+
+They see words, not their meaning, and decide in the draft's favour: a paraphrase is not found wrong. Programs (a
+parameter of type code) are not read: only the values that a turn states are looked up in their text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+
+from pydantic import JsonValue
+
+from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.registry import benchmark_of
+from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
+from environments.verification.minimality import missing_values, without
+from environments.verification.replay import Replay, replay
+from environments.words import with_own_descriptions, words
+
+NAMED = 0.7
+"""Share of a tool's words, weighted by rarity among the tools on offer, that names it in a clause (our choice)."""
+
+OF_ITS_OWN = 0.3
+"""Share of them that no called tool's documentation has, too (our choice)."""
+
+_QUOTED = re.compile(
+    r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)(?:'[^'\n]+'|`[^`\n]+`|\u2018[^\u2018\u2019\n]+\u2019|\u201c[^\u201c\u201d\n]+\u201d)(?!\w)"
+)
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)\b")
+_LIMIT = re.compile(
+    r"\b(?:below|under|over|above|than|least|most|between|exceed\w*|max\w*|min\w*|limit|budget)\W+(?:\w+\W+){0,2}$",
+    re.IGNORECASE,
+)
+_BEFORE = 40  # characters in which a word before a number makes it a limit
+_SENTENCE = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
+_CLAUSE = re.compile(r"(?<=\w)[.;!?:](?=\s|$)|,|\band\b|\bthen\b|\bafter that\b", re.IGNORECASE)
+_THEN = re.compile(r"\bthen\b|\bafter that\b", re.IGNORECASE)
+_CONDITION = re.compile(r"\b(?:if|when|once|unless)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"\([^()]*\)")
+_WORDINGS = 8  # of a call that are tried
+_DETAIL = re.compile(r"\s*[,;:.(\[]")
+_TRIMMED = " .,;:!?"
+
+
+def unmet_request(environment: Environment, task: TaskSpec, full: Replay) -> str | None:
+    """Return a phrase for the first thing that a user turn asks for and no call does; None if nothing is found.
+
+    ``full`` is a replay of the reference. Raises InputError for a tool that the environment does not have.
+    """
+    tools, seen = _tools(environment, task), Seen()
+    taken = [value for turn in task.reference for call in turn for value in _taken(call, tools[call.name])]
+    for t, (text, played) in enumerate(zip(task.turns, full.turns, strict=True), start=1):
+        calls, observations = played.calls, [observation.text for observation in played.observations]
+        for observed in observations[:-1]:
+            seen.read(observed)
+        values, prose = _quotes(_without_documentation(text, calls, tools))
+        for value in values:
+            if not any(_is_text(value, given) for given in taken) and not seen.has(value.strip(_TRIMMED)):
+                return f"turn {t} states {value!r:.80}, and no call takes it"
+        for number in _plain_numbers(prose):
+            if not any(_is_number(number, given) for given in taken) and not seen.has_number(number):
+                return f"turn {t} states {number}, and no call takes it"
+        for observed in observations[-1:]:
+            seen.read(observed)
+        if any(_runs_program(call, tools) for call in calls):
+            continue
+        passed_over = next(_passed_over(prose, calls, tools), None)
+        if passed_over:
+            return f"turn {t} states {passed_over}"
+        named = _named(prose, task, calls, tools)
+        if named:
+            return f"turn {t} asks for {named}, which it does not call"
+        steps = _steps(prose)
+        if steps > len(calls):
+            return f"turn {t} asks for {steps} steps, one after the other, and its calls are {len(calls)}"
+    return None
+
+
+def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str | None:
+    """Return a phrase for the first call that its turn does not ask for; None if nothing is found.
+
+    A call is needed where a later call fails, answers otherwise or has a value that cannot be found without it. Every
+    other call is asked for. ``full`` is a replay of the reference. Raises InputError like ``Environment.open``.
+    """
+    tools, everyday = _tools(environment, task), benchmark_of(environment).everyday_groups
+    for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
+        if any(_runs_program(call, tools) for call in calls):
+            continue
+        prose = _quotes(text)[1]
+        clauses = sum(bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", prose)))
+        said, seen = frozenset(words(prose)), Seen([text])
+        strange = [not _is_mentioned(environment, task, call, tools[call.name], said, seen) for call in calls]
+        if len(calls) <= clauses and not any(strange):
+            continue
+        unneeded = [
+            c
+            for c, call in enumerate(calls)
+            if tools[call.name].group not in everyday and not _is_needed(environment, task, full, t, c)
+        ]
+        for c in unneeded:
+            if strange[c]:
+                return f"turn {t + 1} has no word for {calls[c].name}, its call {c + 1}, and no later call needs it"
+        if len(unneeded) > clauses:
+            return f"turn {t + 1} has {len(unneeded)} calls that no later call needs, and asks for {clauses} at most"
+    return None
+
+
+def _is_mentioned(
+    environment: Environment, task: TaskSpec, call: ToolCall, tool: ToolSpec, said: frozenset[str], seen: Seen
+) -> bool:
+    """Return whether the turn has a word or a value of the call."""
+    if not said.isdisjoint(words(_documentation(tool))):
+        return True
+    if any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument)):
+        return True
+    return not said.isdisjoint(_own_words(environment, task, call))
+
+
+def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iterator[str]:
+    """Yield words that the environment has for a call; none for one that it cannot put into words."""
+    alone = task.model_copy(update={"turns": ("",), "reference": ((call,),), "setup": (), "withheld": {}})
+    benchmark = benchmark_of(environment)
+    for seed in range(_WORDINGS):
+        try:
+            written = benchmark.render(environment, alone, random.Random(seed))
+        except InputError:
+            return
+        yield from words(_quotes(written.turns[0])[1])
+
+
+def _tools(environment: Environment, task: TaskSpec) -> dict[str, ToolSpec]:
+    names = dict.fromkeys((*task.tools, *(call.name for turn in task.reference for call in turn)))
+    return {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+
+
+def _runs_program(call: ToolCall, tools: Mapping[str, ToolSpec]) -> bool:
+    return any(parameter.type == "code" for parameter in tools[call.name].parameters)
+
+
+def _taken(call: ToolCall, tool: ToolSpec) -> Iterator[JsonValue]:
+    """Yield the values of a call: its arguments, their keys, and the defaults of those that it leaves out."""
+    for parameter in tool.parameters:
+        if parameter.name not in call.arguments:
+            yield from leaves(parameter.default)
+    for argument in call.arguments.values():
+        yield from leaves(argument)
+        yield from argument if isinstance(argument, dict) else ()
+
+
+def _without_documentation(text: str, calls: Iterable[ToolCall], tools: Mapping[str, ToolSpec]) -> str:
+    """Return ``text`` without phrases of the called tools' documentation: "fan speed from 0 to 100" states no value."""
+    for tool in {call.name: tools[call.name] for call in calls}.values():
+        for description in (tool.description, *(parameter.description for parameter in tool.parameters)):
+            phrase = _DETAIL.split(description.strip(), maxsplit=1)[0]
+            if len(words(phrase)) > 1 and re.search(r"[\d'\"`]", phrase):
+                text = re.sub(re.escape(phrase), " ", text, flags=re.IGNORECASE)
+    return text
+
+
+def _quotes(text: str) -> tuple[tuple[str, ...], str]:
+    """Return the texts in quotes, and the prose around them."""
+    found = []
+    for quoted in _QUOTED.findall(text):
+        try:
+            value = json.loads(quoted)
+        except ValueError:
+            value = quoted[1:-1]
+        if value.strip(_TRIMMED):
+            found.append(value)
+    return tuple(found), _QUOTED.sub(" ", text)
+
+
+def _plain_numbers(prose: str) -> Iterator[Decimal]:
+    prose = _ORDINAL.sub(" ", DATE.sub(" ", prose))
+    for found in NUMBER.finditer(prose):
+        if not _LIMIT.search(prose[max(0, found.start() - _BEFORE) : found.start()]):
+            yield number_of(found.group())
+
+
+def _is_text(said: str, given: JsonValue) -> bool:
+    """Return whether an argument is the said text, a part of it, or holds it."""
+    if isinstance(given, bool) or given is None:
+        return False
+    if not isinstance(given, str):
+        return Decimal(str(given)) in numbers(said) if isinstance(given, int | float) else False
+    wanted, value = normal(said).strip(_TRIMMED), normal(given)
+    return wanted == value or stands_in(wanted, value) or (bool(value) and stands_in(value, wanted))
+
+
+def _is_number(said: Decimal, given: JsonValue) -> bool:
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        return False
+    return str(said) in given if isinstance(given, str) else Decimal(str(given)) == said
+
+
+def _passed_over(prose: str, calls: tuple[ToolCall, ...], tools: Mapping[str, ToolSpec]) -> Iterator[str]:
+    """Yield a phrase for each choice that the text states while a call takes one that it does not state."""
+    text = f" {' '.join(words(prose))} "
+    names = frozenset(word for call in calls for word in words(call.name))
+
+    def stated(value: JsonValue) -> bool:
+        stems = words(value) if isinstance(value, str) else ()
+        return bool(stems) and not names.issuperset(stems) and f" {' '.join(stems)} " in text
+
+    taken = [value for call in calls for argument in call.arguments.values() for value in leaves(argument)]
+    for call in calls:
+        for parameter in tools[call.name].parameters:
+            given = [*leaves(call.arguments.get(parameter.name))]
+            if not parameter.choices or not given or any(map(stated, given)):
+                continue
+            for choice in parameter.choices:
+                if choice not in taken and stated(choice):
+                    yield f"{choice!r:.80}, and {call.name} takes {given[0]!r:.80}"
+
+
+def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
+    """Return the first tool on offer that a clause names and the turn does not call."""
+    called = {call.name for call in calls}
+    own = {name: _own(tools[name]) for name in task.tools}
+    among = Counter(word for stems in own.values() for word in stems)
+    explained = frozenset(word for name in called for word in words(_documentation(tools[name])))
+
+    def weight(stems: Iterable[str]) -> float:
+        return math.fsum(math.log((len(own) + 1) / among[word]) for word in stems)
+
+    for said in dict.fromkeys(frozenset(words(clause)) for clause in _CLAUSE.split(prose)):
+        for name, stems in own.items():
+            if name in called or not stems:
+                continue
+            whole, hit = weight(stems), stems & said
+            if weight(hit) >= NAMED * whole and weight(hit - explained) >= OF_ITS_OWN * whole:
+                return name
+    return None
+
+
+def _own(tool: ToolSpec) -> frozenset[str]:
+    """Return the words of a tool's name and of the first sentence of its description, without single letters."""
+    return frozenset(w for w in words(f"{tool.name} {_SENTENCE.split(tool.description)[0]}") if len(w) > 1)
+
+
+def _documentation(tool: ToolSpec) -> str:
+    return " ".join((tool.name, tool.description, *(f"{one.name} {one.description}" for one in tool.parameters)))
+
+
+def _steps(prose: str) -> int:
+    """Return how many steps the text asks for, one after the other; a sentence with a condition counts as none."""
+    steps = 1
+    for sentence in _SENTENCE.split(prose):
+        if not _CONDITION.search(sentence):
+            steps += max(0, sum(bool(words(part)) for part in _THEN.split(sentence)) - 1)
+    return steps
+
+
+def _is_needed(environment: Environment, task: TaskSpec, full: Replay, turn: int, call: int) -> bool:
+    rest = replay(environment, task, without(task.reference, turn, call))
+    position = sum(map(len, task.reference[:turn])) + call
+    before = [observation for played in full.turns for observation in played.observations][position + 1 :]
+    after = [observation for played in rest.turns for observation in played.observations][position:]
+    return before != after or not missing_values(environment, task, rest) <= missing_values(environment, task, full)
