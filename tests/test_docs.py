@@ -113,7 +113,9 @@ def uneven_rows(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "results/README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "results/README.md"))], ids=lambda page: page.name
+)
 def test_each_row_of_a_table_has_a_cell_for_each_column(page: Path) -> None:
     assert not uneven_rows(page.read_text())
 
