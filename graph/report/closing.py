@@ -60,6 +60,7 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     story = first_story(history)
     lines += [
         *_labels(summaries),
+        *(line for one in summaries[before:] for line in _warnings(one)),
         *_story(history, story),
         *gaps(history),
         *_legend(settings, summaries),
@@ -108,6 +109,11 @@ def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
             "The policy sees values as $1, $2, ..., and reads user turns worded as in its training, not what people "
             "write (docs/running.md has figures)."
         )
+
+
+def _warnings(summary: Summary) -> Iterator[str]:
+    for words in summary.warnings:
+        yield from _plain(f"Iteration {summary.iteration}: {words}")
 
 
 def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
