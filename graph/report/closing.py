@@ -126,7 +126,7 @@ def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str
         yield from _said("admitted", words)
     if (scored := summaries[-1].evaluation) is not None:
         words = f"before and after training, on {scored.after.n} tasks held out of it ({scored.after.group})"
-        yield from _said("success", f"{words}; 95 %: start states and functions resampled")
+        yield from _said("success", f"{words}; 95 %: for other start states and functions")
         for name, value in scored.after.metrics.items():
             if name != "success":
                 yield from _said("", f"{name} {value:.3g} at the end")
