@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip --disable-pip-version-check --quiet
+PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
+DEVELOPING := $(VENV)/.developing
 RUN := runs/quickstart
 APPWORLD_RUN := runs/appworld
 APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
@@ -17,18 +18,27 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-install: $(INSTALLED)  ## make .venv with everything in it
+install: $(INSTALLED)  ## make .venv with what runs need
 
 $(INSTALLED): pyproject.toml constraints.txt environments/bfcl/requirements.txt
+	@echo "installing in $(VENV), in three steps (two minutes): 1. PyTorch"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install torch==2.13.0 -c constraints.txt
-	$(PIP) install -c constraints.txt -e ".[dev]"
+	@echo "2. the packages of pyproject.toml"
+	$(PIP) install -c constraints.txt -e ".[studio]"
+	@echo "3. BFCL's simulators"
 	$(PIP) install --no-deps -r environments/bfcl/requirements.txt
+	@touch $@
+
+develop: $(DEVELOPING)  ## add to .venv what tests, types and notebooks need
+
+$(DEVELOPING): $(INSTALLED)
+	$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@
 
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
@@ -85,7 +95,7 @@ run-vllm-lora: install vllm  ## the same with a LoRA adapter, which the server l
 	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-lora-quickstart.yaml --run runs/vllm-lora \
 	  $(if $(wildcard runs/vllm-lora/settings.yaml),--resume)
 
-test-vllm: install vllm  ## run the tests against a real vLLM server (four minutes of CPU)
+test-vllm: develop vllm  ## run the tests against a real vLLM server (four minutes of CPU)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m vllm
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
@@ -131,7 +141,7 @@ starter-world: install  ## train the initial policy of the world of all eight cl
 	  --vocabulary 2048 --references 16 --learning-rate 1.5e-3 --balance 0 --seldom 0.5 --by-length --cues \
 	  --out build/starter-world
 
-benchmark: install  ## measure speed and cost against what a user would run instead
+benchmark: develop  ## measure speed and cost against what a user would run instead
 	$(BIN)/python -m benchmarks
 
 study: install  ## run the missing arms and seeds of recipes/study-world.yaml on the development sets
@@ -152,21 +162,21 @@ chromium:  # pages are tested in it
 report: install  ## write RUN/report.html, the page of a run
 	$(BIN)/coevolve report $(RUN)
 
-pictures: install chromium  ## take README's pictures of a run's page (RUN=runs/quickstart)
+pictures: develop chromium  ## take README's pictures of a run's page (RUN=runs/quickstart)
 	PYTHONPATH=.:tests $(BIN)/python -m support.pictures $(RUN) docs/images
 
-test: install chromium  ## run the tests, those of AppWorld on its synthetic world
+test: develop chromium  ## run the tests, those of AppWorld on its synthetic world
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
 	$(PYTEST) -m "not long and not vllm"
 
-test-long: install  ## run the papers' recipes, a study, the benchmark programs and the notebooks (ten minutes)
+test-long: develop  ## run the papers' recipes, a study, the benchmark programs and the notebooks (ten minutes)
 	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
 	$(PYTEST) -n 2 -m long
 
-test-fast: install  ## run the tests that start no process, need no AppWorld and are quick (a minute and a half)
+test-fast: develop  ## run the tests that start no process, need no AppWorld and are quick (a minute and a half)
 	$(PYTEST) -n 2 -m "not slow and not process and not appworld and not external and not wallclock and not browser"
 
-check: install  ## formatting, lint and types
+check: develop  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -184,10 +194,10 @@ $(SITE)/.installed: docs/requirements.txt
 	$(SITE)/bin/pip --disable-pip-version-check --quiet install -r $<
 	@touch $@
 
-notebooks: install  ## execute the notebooks and write their outputs (NAMES="01_one_iteration" for some)
+notebooks: develop  ## execute the notebooks and write their outputs (NAMES="01_one_iteration" for some)
 	$(BIN)/python tests/support/notebooks.py $(NAMES)
 
-format: install  ## format the code
+format: develop  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -67,8 +67,8 @@ class Depot:
         return self.parcels[label]
 
 
-def depot(starts: int = 40) -> PythonEnvironment:
+def depot(starts: int = 40, seed: int = 0) -> PythonEnvironment:
     """Return the environment that ``environment.name: environments.example:depot`` opens; arguments are options."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     waiting = [{label: {"kilograms": rng.randint(1, 15)} for label in rng.sample(LABELS, 4)} for _ in range(starts)]
     return PythonEnvironment("depot", Depot, [{"parcels": one, "gate_open": rng.random() < 0.2} for one in waiting])

@@ -29,13 +29,28 @@ if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.selection import Selected
 
+FIRST = (
+    "model",
+    "evaluation_set",
+    "category",
+    "tasks",
+    "split",
+    "environment",
+    "option",
+    "train",
+    "output",
+    "device",
+    "dtype",
+)
+"""Options that the help shows first: what is scored, on what, and where it runs."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` one option per field of ``ScoringSettings`` in place of its ``**given``.
 
-    An option that is left out is None; the help shows the field's default. Former names are hidden.
+    An option that is left out is None; the help shows the field's default, the options of ``FIRST`` first. Former names
+    are hidden.
     """
     fields = ScoringSettings.model_fields
     what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
@@ -43,6 +58,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters += [_option(old, fields[new], hidden=True) for old, new in FORMER_OPTIONS.items()]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    places = {name: place for place, name in enumerate(FIRST)}
+    parameters.sort(key=lambda one: places.get(one.name, len(FIRST)))
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them

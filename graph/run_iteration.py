@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -16,14 +15,11 @@ from environments.terminal import say
 from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from graph.report.summary import Summary
     from graph.run.stages import Run
     from graph.settings import RunSettings
     from memory.run import RunDirectory
 
-PLAIN_WIDTH = 140  # columns of a table that does not go to a terminal
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -45,7 +41,7 @@ def main(
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
     (roles.budget.tokens, .calls, .money) may be raised, and that environment.hosts and training.report_to may name
     others. When a budget is spent the run stops after that iteration and says so; --resume stops at once while it is
-    still spent. Progress goes to stderr.
+    still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
@@ -64,16 +60,14 @@ def main(
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
                 work = open_run(run, recipe, given, iterations, resume)
-                summaries = _evolve(work, lambda summary: _show(summary, stdout, as_json))
+                before, summaries = _evolve(work, stdout if as_json else None)
         except Interrupted as stop:
             say(f"{run}: {stop}")
             raise typer.Exit(stop.status) from None
         if summaries and not as_json:
             from graph.report.closing import closing
-            from graph.report.summary import summary_table
 
-            _print(summary_table(summaries), stdout)
-            print(closing(work[0], work[1], summaries), end="", file=stdout, flush=True)
+            print(closing(work[0], work[1], summaries, before), end="", file=stdout, flush=True)
         if all(summary.made_nothing for summary in summaries):
             raise typer.Exit(NOTHING)
 
@@ -115,8 +109,11 @@ def open_run(
     return directory, settings, True
 
 
-def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summary], None]) -> list[Summary]:
-    """Do the rest of the run, calling ``show`` for each finished iteration, and return all summaries."""
+def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) -> tuple[int, list[Summary]]:
+    """Do the rest of the run, and return how many iterations were done before, and the summaries of all.
+
+    A line of JSON per iteration is printed to ``lines`` where it is given.
+    """
     from graph.recipe import load_recipe
     from graph.run.loop import iterate
     from graph.run.progress import Progress
@@ -130,34 +127,20 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], show: Callable[[Summar
     async def collect(run: Run) -> list[Summary]:
         summaries = []
         async for summary in iterate(run):
-            show(summary)
             summaries.append(summary)
+            if lines is not None:
+                print(summary.model_dump_json(), file=lines, flush=True)
         return summaries
 
     with directory.lock(), Progress() as progress:
+        before = sum(directory.iteration(number).summary.exists() for number in range(settings.iterations))
         kept = load_recipe(directory.settings_path)
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
         if longest != kept:
             directory.save_settings(longest)
         with follow_run(directory, settings, progress.say) as trackers, run_servers(directory, settings, progress):
             work_of = Run(directory, settings, progress, interruption, resumed, trackers.wake)
-            return interruption.run(collect(work_of))
-
-
-def _show(summary: Summary, stdout: TextIO, as_json: bool) -> None:
-    from graph.report.summary import iteration_table
-
-    if as_json:
-        print(summary.model_dump_json(), file=stdout, flush=True)
-    else:
-        _print(iteration_table(summary), stdout)
-
-
-def _print(table: Table, stdout: TextIO) -> None:
-    from rich.console import Console
-
-    Console(file=stdout, width=None if stdout.isatty() else PLAIN_WIDTH).print(table)
-    stdout.flush()
+            return before, interruption.run(collect(work_of))
 
 
 if __name__ == "__main__":

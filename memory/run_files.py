@@ -109,6 +109,7 @@ _STAGES = "graph.run.stages"
 _LOOP = "graph.run.loop"
 _ROUND = "training.grpo.round"
 _SUMMARY, _CLOSING, _COSTS = "graph.report.summary", "graph.report.closing", "graph.report.costs"
+_HISTORY = "graph.report.lineage"
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
 _MASTERY = "memory.mastery"
@@ -192,7 +193,7 @@ class StageDirectory(Folder):
         "contexts.jsonl",
         "memory.records.FailureContext",
         written_by=(_REFLECT, _INITIAL, _EDITS),
-        read_by=(_DEDUPLICATE, _EXPLORED, _RESUMPTION, _FORKS, _CLOSING, _EDITS),
+        read_by=(_DEDUPLICATE, _EXPLORED, _RESUMPTION, _FORKS, _HISTORY, _EDITS),
         meaning="The failure contexts of the stage.",
     )
     branches = RunFile(
@@ -336,14 +337,14 @@ class IterationDirectory(StageDirectory):
         "signals.jsonl",
         "memory.records.Signal",
         written_by=(_EXTRACT,),
-        read_by=(_REFLECT, _LOOP, _FORKS, _CLOSING, _BRANCH),
+        read_by=(_REFLECT, _LOOP, _FORKS, _HISTORY, _BRANCH),
         meaning="Every signal of weakness in the round, chosen or not.",
     )
     scores = RunFile(
         "scores.jsonl",
         "training.signals.GroupScore",
         written_by=(_EXTRACT,),
-        read_by=(_EXTRACT, "training.grpo.task_sampler", _CLOSING),
+        read_by=(_EXTRACT, "training.grpo.task_sampler"),
         meaning="Scores of each group of rollouts and their mean; later rounds compare with them.",
     )
     patterns = RunFile(

@@ -11,6 +11,8 @@ from typing import get_args
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
+from markdown_it.rules_block.table import escapedSplit
 from pydantic import BaseModel
 from support import ROOT
 from support.module_shape import modules
@@ -93,6 +95,47 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
     places = {str((page.parent / link).resolve().relative_to(ROOT)) for link in links}
     assert not {place for place in places if not (ROOT / place).exists()}
+
+
+def uneven_rows(text: str) -> list[str]:
+    """Return the table rows of a Markdown text with another number of cells than their table's head.
+
+    A renderer drops cells beyond the head's, and fills missing ones. As it does, a pipe divides cells unless a
+    backslash escapes it, in code as well.
+    """
+    lines, found = text.splitlines(), []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type == "table_open" and token.map is not None:
+            first, end = token.map
+            rows = [line.strip() for line in lines[first:end]]
+            cells = [len(escapedSplit(row)) - row.startswith("|") - (row[-1:] == "|") for row in rows]
+            found += [row for row, count in zip(rows, cells, strict=True) if count != cells[0]]
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "results/README.md"))], ids=lambda page: page.name
+)
+def test_each_row_of_a_table_has_a_cell_for_each_column(page: Path) -> None:
+    assert not uneven_rows(page.read_text())
+
+
+@pytest.mark.parametrize(
+    ("row", "is_even"),
+    [
+        ("| a | b |", True),
+        ("a | b", True),
+        (r"| a \| b | c |", True),
+        (r"| `a \| b` | c |", True),
+        ("| a | b | | c | d |", False),
+        ("| a |", False),
+        ("| `a | b` | c |", False),
+    ],
+)
+def test_a_row_with_too_many_or_too_few_cells_is_found(row: str, is_even: bool) -> None:
+    text = f"before\n\n| one | two |\n|---|---|\n| 1 | 2 |\n{row}\n\nafter | it"
+    assert uneven_rows(text) == ([] if is_even else [row])
+    assert not uneven_rows(f"```\n{text}\n```"), "code is not a table"
 
 
 def headings(page: Path) -> set[str]:

@@ -40,6 +40,26 @@ def test_a_target_states_settings_that_its_recipe_takes(command: list[str]) -> N
     load_recipe(ROOT / recipe, _values(command, "--set"))
 
 
+def _targets() -> dict[str, tuple[list[str], str]]:
+    """Return what each target needs, and its commands."""
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    rules = re.findall(
+        r"^([\w./$()-]+):(?!=) ?([^#\n]*)(?:##.*)?\n((?:\t.*\n|ifeq.*\n|else\n|endif\n)*)", text, re.MULTILINE
+    )
+    return {name: (needs.split(), commands) for name, needs, commands in rules}
+
+
+def test_only_targets_of_developers_need_the_tools_of_developers() -> None:
+    targets = _targets()
+    assert 'install -c constraints.txt -e ".[dev]"' in targets["$(DEVELOPING)"][1]
+    assert targets["develop"][0] == ["$(DEVELOPING)"]
+    tools = re.compile(r"-m pytest|\$\(PYTEST\)|/ruff|/mypy|notebooks\.py|support\.|-m benchmarks")
+    developing = {name for name, (needs, _) in targets.items() if "develop" in needs and name != ".PHONY"}
+    assert {name for name, (_, commands) in targets.items() if tools.search(commands)} == developing
+    assert {"test", "check", "format", "notebooks"} <= developing
+    assert {"run", "study", "report", "studio"} <= {name for name, (needs, _) in targets.items() if "install" in needs}
+
+
 def test_the_policy_that_run_appworld_makes_has_the_positions_that_its_recipe_asks_for() -> None:
     made = re.search(r"warm_start --environment appworld .*--max-length (\d+)", (ROOT / "Makefile").read_text())
     assert made is not None

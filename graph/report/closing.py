@@ -1,148 +1,278 @@
-"""The text at a run's end: paths, one task from weakness to effect, a glossary, and the next commands."""
+"""The text at a run's end: one line per iteration, one task from weakness to effect, the words of both, commands."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain as joined
 from pathlib import Path
 from shlex import quote
-from statistics import fmean
 
-from environments.base import Record
+from agents.evidence import error_message
 from environments.registry import DEFAULT
+from graph.report.costs import Cost
 from graph.report.digest import (
     REASONS,
     WIDTH,
+    call_words,
     calls_words,
+    counts_words,
     kind_words,
+    number_words,
     one_line,
     signal_words,
     task_words,
     weakness_words,
 )
-from graph.report.summary import Summary
+from graph.report.lineage import Course, Drafted, History
+from graph.report.mistakes import Story, first_story
+from graph.report.summary import COMPACT_LABEL, PAPER_SHARES, Summary
+from graph.report.tables import table
 from graph.settings import RunSettings
-from memory.records import FailureContext, Signal, SignalKind, Task
-from memory.run import RunDirectory, read_existing, read_json
-from memory.tasks import load_tasks
+from memory.records import PAPER_KINDS, Interaction, Step
+from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
-from training.signals import GroupScore
 
-WORDS = {
-    "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
-    "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
-    "evaluation": "success before and after training on tasks held out of it; 95 %: start states, functions resampled",
-    "seconds, cost": "of the iteration, by stage",
-}
+COLUMNS = 80
+"""Width of the text in columns; commands are not broken."""
+NAMED = 6
+"""Tools that a line names."""
+UNCALLED, FAILED, UNDRAFTED = "uncalled", "failed", "undrafted"
+"""Why no task calls a tool of which there is no draft."""
 
 
-class Story(Record):
-    """One admitted task with its cause and its effect.
+def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], before: int = 0) -> str:
+    """Return the text at the end of a command, ending in a newline. Raises InputError for a damaged record.
 
-    ``scores`` are those of groups by iteration: success in [0, 1], of the weak task and of the admitted one.
+    ``before``: so many of the iterations were done by earlier commands, which printed them: the last one's line is
+    repeated, and where the command did none, all but that and the next commands is left out.
     """
-
-    weak: Task
-    signal: Signal
-    context: FailureContext
-    admitted: Task
-    weak_scores: dict[int, float]
-    admitted_scores: dict[int, float]
-
-
-def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]) -> str:
-    """Return the text after the last table, ending in a newline. Raises InputError for a damaged record."""
     if not summaries:
         return ""
-    story = find_story(run, len(summaries))
-    lines = [
+    lines = [*iteration_lines(summaries[max(0, before - 1) :])]
+    if before >= len(summaries):
+        lines += ["", f"Nothing is left to do: {run.root} has its {number_words(len(summaries), 'iteration')}."]
+        return "\n".join([*lines, *_next(run, settings, summaries, None)]) + "\n"
+    history = History.read(run)
+    story = first_story(history)
+    lines += [
+        *_labels(summaries),
+        *(line for one in summaries[before:] for line in _warnings(one)),
+        *_story(history, story),
+        *gaps(history),
+        *_legend(settings, summaries),
         *_places(run, summaries),
-        *_story(story),
-        *_words(settings, summaries),
         *_next(run, settings, summaries, story),
     ]
     return "\n".join(lines) + "\n"
 
 
-def find_story(run: RunDirectory, iterations: int) -> Story | None:
-    """Return the first admitted task that was rolled out later, and whose weak task was rolled out again later.
-
-    Forgetting and boundary come before rare; the outcome plays no part in the choice. None without one.
-    """
-    tasks = load_tasks(run)
-    by_id = {task.id: task for task in tasks}
-    scores = {i: read_existing(run.iteration(i).scores, GroupScore) for i in range(iterations)}
-    found: list[Story] = []
-    for number in range(iterations):
-        folder = run.iteration(number)
-        signals = {one.id: one for one in read_existing(folder.signals, Signal)}
-        contexts = {one.id: one for one in read_existing(folder.contexts, FailureContext)}
-        for task in (task for task in tasks if task.admitted_at == number):
-            context = next((contexts[parent] for parent in task.parents if parent in contexts), None)
-            signal = signals.get(context.signal_id) if context is not None else None
-            if context is None or signal is None or signal.task_id not in by_id:
-                continue
-            story = Story(
-                weak=by_id[signal.task_id],
-                signal=signal,
-                context=context,
-                admitted=task,
-                weak_scores=_by_iteration(scores, signal.task_id),
-                admitted_scores=_by_iteration(scores, task.id),
+def iteration_lines(summaries: Sequence[Summary]) -> Iterator[str]:
+    """Yield a table with one line per iteration: a head, then the lines, at most 80 columns wide."""
+    kinds = dict.fromkeys(kind for one in summaries for kind in one.signals)
+    rows = []
+    for one in summaries:
+        rows.append(
+            (
+                one.iteration,
+                one.tasks,
+                f"{one.admitted} of {one.drafts}",
+                success_words(one),
+                "/".join(str(one.signals.get(kind, 0)) for kind in kinds),
+                f"{sum(one.seconds.values()):.0f}",
             )
-            if story.admitted_scores and max(story.weak_scores, default=number) > number:
-                if signal.kind is not SignalKind.RARE:
-                    return story
-                found.append(story)
-    return found[0] if found else None
+        )
+    signals = f"signals {'/'.join(kind[0] for kind in kinds)}"
+    yield from repr(
+        table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
+    ).splitlines()
 
 
-def _by_iteration(scores: dict[int, list[GroupScore]], task_id: str) -> dict[int, float]:
-    means = {i: [one.mean for one in groups if one.task_id == task_id] for i, groups in scores.items()}
-    return {i: fmean(found) for i, found in means.items() if found}
+def success_words(summary: Summary) -> str:
+    """Return success on the held-out tasks before and after a round in percent, with the interval of the latter."""
+    if summary.evaluation is None:
+        return "not scored"
+    before, after = summary.evaluation.before, summary.evaluation.after
+    low, high = after.widest
+    return f"{100 * before.success:.1f} -> {100 * after.success:.1f} ({100 * low:.0f}-{100 * high:.0f})"
+
+
+def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
+    """Yield the conditions that the figures hold for."""
+    labels = dict.fromkeys(label for one in summaries for label in one.labels)
+    yield from _plain("; ".join(labels))
+    if COMPACT_LABEL in labels:
+        yield from _plain(
+            "The policy sees values as $1, $2, ..., and reads user turns worded as in its training, not what people "
+            "write (docs/running.md has figures)."
+        )
+
+
+def _warnings(summary: Summary) -> Iterator[str]:
+    for words in summary.warnings:
+        yield from _plain(f"Iteration {summary.iteration}: {words}")
+
+
+def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
+    """Yield the words of the table once, with figures over the run."""
+    yield ""
+    yield "Words of the table"
+    yield from _said("tasks", "trained on in the iteration; admitted drafts join them for the next one")
+    if refused := _total(one.refused for one in summaries):
+        words = f"verified drafts; refused: {counts_words(refused.most_common())} (docs/glossary.md)"
+        yield from _said("admitted", words)
+    if (scored := summaries[-1].evaluation) is not None:
+        words = f"before and after training, on {scored.after.n} tasks held out of it ({scored.after.group})"
+        yield from _said("success", f"{words}; 95 %: for other start states and functions")
+        for name, value in scored.after.metrics.items():
+            if name != "success":
+                yield from _said("", f"{name} {value:.3g} at the end")
+    yield from _signals(settings, summaries)
+    contexts = _total({"new": one.contexts.new, "known": one.contexts.known} for one in summaries)
+    failed = _total(one.failed for one in summaries)
+    words = f"{contexts['new']} weaknesses were explored, {contexts['known']} were known already"
+    yield from _said("contexts", words + (f"; gave up: {counts_words(failed.most_common())}" if failed else ""))
+    if any(one.cost.model_calls for one in summaries):
+        yield from _said("cost", _cost(summaries).words(", "))
+
+
+def _signals(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
+    for number, (kind, meaning) in enumerate(kind_words(settings.signals).items()):
+        yield from _said("" if number else "signals", f"{kind}: {meaning}")
+    found = _total({str(kind): count for kind, count in one.signals.items()} for one in summaries)
+    if settings.signals.definition != "paper" or set(found) != set(PAPER_KINDS) or not found.total():
+        return  # the paper's shares are of other signals
+    paper = " and ".join(" / ".join(f"{share:.0f}" for share in shares) for shares in PAPER_SHARES)
+    of_tasks = _total({str(kind): count for kind, count in one.signal_tasks.items()} for one in summaries)
+    yield from _said("", f"shares: {_shares(found)} % (by task {_shares(of_tasks)} %); the paper: {paper} % (Figure 4)")
+
+
+def _shares(counts: Counter[str]) -> str:
+    return " / ".join(f"{100 * counts[kind] / counts.total():.0f}" for kind in PAPER_KINDS)
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
+
+def _cost(summaries: Sequence[Summary]) -> Cost:
+    """Return the run's cost, without its stages."""
+    total = _total(
+        one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages", "per_admitted"}) for one in summaries
+    )
+    return Cost.model_validate({**total, "money": sum(one.cost.money for one in summaries)})
+
+
+def _said(word: str, text: str) -> list[str]:
+    """Return lines of text of at most ``COLUMNS``, behind a word."""
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent=f"  {word:10} ", subsequent_indent=" " * 13, break_on_hyphens=False
+    )
+
+
+def _plain(text: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, break_on_hyphens=False)
 
 
 def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
     policy = run.root / _policy(run, summaries)
     begun, admitted = summaries[0].tasks, sum(one.admitted for one in summaries)
+    yield ""
     yield "Where things are"
     yield f"  policy     {policy}"
     yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
     folder = run.iteration(summaries[-1].iteration).root
-    yield f"  records    {folder} and its neighbours: trajectories, signals, contexts,"
-    yield "             interactions, drafts, verdicts, one JSON object per line; settings.yaml is the whole recipe"
+    yield f"  records    {folder} and its neighbours, JSON lines"
+    yield f"  recipe     {run.settings_path}"
 
 
-def _story(story: Story | None) -> Iterator[str]:
-    if story is None:
+def gaps(history: History) -> Iterator[str]:
+    """Yield which of the tools that the tasks offer no task calls, grouped by why."""
+    tasks = history.tasks.values()
+    offered = dict.fromkeys(name for task in tasks for name in task.tools)
+    used = {call.name for task in tasks for call in joined(*task.reference)}
+    without = [name for name in offered if name not in used]
+    if not without:
         return
-    signal, context = story.signal, story.context
+    acted: dict[str, list[Interaction]] = defaultdict(list)
+    drafted: dict[str, list[Drafted]] = defaultdict(list)
+    for chain in history.chains.values():
+        for one in chain.interactions:
+            for name in {call.name for call in one.observation.calls}:
+                acted[name].append(one)
+        for made in chain.outcomes:
+            for name in {call.name for call in joined(*made.draft.reference)}:
+                drafted[name].append(made)
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for name in without:
+        grouped[_gap(acted[name], drafted[name])].append(name)
     yield ""
-    yield "From weakness to effect (the first task that can be followed; one task shows how, not how much)"
-    yield f"  task       {story.weak.id}: {task_words(story.weak)}"
-    yield f"  signal     iteration {signal.iteration}: {signal_words(signal, width=2 * WIDTH)}"
-    if context.how:
-        yield f"  rollout    {one_line(context.how)}"
+    yield f"Tools that no task calls: {len(without)} of {len(offered)}"
+    for why, names in grouped.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        calls, drafts = [one for name in names for one in acted[name]], [one for name in names for one in drafted[name]]
+        yield from _said("", one_line(f"{', '.join(names[:NAMED])}{more}: {_gap_words(why, calls, drafts)}", 4 * WIDTH))
+
+
+def _gap(acted: Sequence[Interaction], drafted: Sequence[Drafted]) -> str:
+    """Return why no task calls a tool: the commonest reason of its drafts' refusals, or what exploration lacks."""
+    if drafted:
+        return Counter(map(_reason, drafted)).most_common(1)[0][0]
+    return UNCALLED if not acted else FAILED if all(one.observation.failed for one in acted) else UNDRAFTED
+
+
+def _reason(one: Drafted) -> str:
+    return "not verified" if one.verification is None else one.verification.reason or "not admitted"
+
+
+def _gap_words(why: str, acted: Sequence[Interaction], drafted: Sequence[Drafted]) -> str:
+    """Return a reason of ``_gap`` in words, with its numbers and an example."""
+    if why == UNCALLED:
+        return "no exploration called it"
+    if why == FAILED:
+        answer, _ = Counter(error_message(one.observation.text) for one in acted).most_common(1)[0]
+        return f"never reached, none of {number_words(len(acted), 'exploration call')} succeeded ({one_line(answer)})"
+    if why == UNDRAFTED:
+        return f"{number_words(len(acted), 'exploration call')}, no draft was made of them"
+    alike = {one.draft.id: one.verification for one in drafted if _reason(one) == why}
+    detail = next((one.detail for one in alike.values() if one is not None and one.detail), REASONS.get(why, ""))
+    words = f"{len(alike)} of {number_words(len({one.draft.id for one in drafted}), 'draft')} {why}"
+    return f"{words} ({one_line(detail.rstrip('.'))})" if detail else words
+
+
+def _story(history: History, story: Story | None) -> Iterator[str]:
+    yield ""
+    yield "From weakness to effect"
+    if story is None:
+        yield from _plain(
+            "No task can be followed yet: none was rolled out, and its weak task again, since it was made."
+        )
+        return
+    task, weak, signal, chain, mistake = story
+    context = chain.context
+    yield from _plain(
+        f"The first new task {'about the tool of a wrong or missing call ' if mistake else ''}that was rolled out, and "
+        "its weak task again; the outcome plays no part in the choice. It shows how, not how much."
+    )
+    yield from _said("task", f"{weak.id}: {task_words(weak, 2 * WIDTH)}")
+    yield from _said("signal", f"iteration {signal.iteration}: {signal_words(signal, width=2 * WIDTH)}")
+    if mistake is not None:
+        yield from _said("wrote", _wrong_words(mistake.wrong))
+        yield from _said("expected", one_line(call_words(mistake.expected)))
+    elif context.how:
+        yield from _said("rollout", one_line(context.how, 2 * WIDTH))
     explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
-    yield f"  context    {weakness_words(context)}{one_line(explored)}"
-    yield f"  new task   {story.admitted.id}: {task_words(story.admitted)}"
-    yield f"  reference  {calls_words(call for turn in story.admitted.reference for call in turn)}"
-    yield f"  effect     success by iteration, old task: {_course(story.weak_scores)}"
-    yield f"             new task: {_course(story.admitted_scores)}"
-
-
-def _words(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
-    yield ""
-    yield "Words of the table"
-    tasks, *others = WORDS.items()
-    for word, meaning in (tasks, *kind_words(settings.signals).items(), *others):
-        if word != "evaluation" or any(one.evaluation for one in summaries):
-            yield f"  {word:13} {meaning}"
-    for reason in dict.fromkeys(reason for one in summaries for reason in one.refused):
-        yield f"  refused: {reason}: {REASONS.get(reason, 'see docs/glossary.md')}"
-    if any("argument references" in label for one in summaries for label in one.labels):
-        yield "  argument references ($k): the embedded policy reads values as $1, $2, ..., its calls carry them"
+    yield from _said("context", f"{weakness_words(context)}{one_line(explored)}")
+    yield from _said("new task", f"{task.id}: {task_words(task, 2 * WIDTH)}")
+    yield from _said("reference", calls_words((call for turn in task.reference for call in turn), 2 * WIDTH))
+    yield from _said("effect", f"success by iteration: the old task {_course(history.course(weak.id))};")
+    yield from _said("", f"the new task {_course(history.course(task.id))}")
 
 
 def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], story: Story | None) -> Iterator[str]:
@@ -161,7 +291,7 @@ def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary]
     yield "Next"
     yield f"  {coevolve} report {root}   # one HTML page: curves, flow, and every task from its weakness to its effect"
     if story is not None:
-        yield f"  {coevolve} show {story.admitted.id} --run {root}   # the task above, step by step"
+        yield f"  {coevolve} show {story.task.id} --run {root}   # the task above, step by step"
     yield f"  {coevolve} studio --run {root}   # the run's graph in LangGraph Studio"
     yield f"  {coevolve} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
     yield f"  {scoring} --model {policy}"
@@ -182,5 +312,13 @@ def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
     return read_json(run.iteration(summaries[-1].iteration).round, RoundRecord).policy
 
 
-def _course(scores: dict[int, float]) -> str:
-    return ", ".join(f"{score:.0%} ({iteration})" for iteration, score in sorted(scores.items()))
+def _wrong_words(step: Step | None) -> str:
+    if step is None:
+        return "nothing more: the turn ended"
+    answer = f", refused: {error_message(step.observation.text)}" if step.observation.failed else ""
+    return one_line(f"{call_words(step.action)}{answer}", 2 * WIDTH)
+
+
+def _course(course: Course) -> str:
+    found = sorted(course.by_iteration.items())
+    return ", ".join(f"{share:.0%} of {count} ({iteration})" for iteration, (share, count) in found)

@@ -28,9 +28,9 @@ WIDTH = 110
 """Characters of a foreign text."""
 
 KINDS = {
-    "forgetting": "a rollout that failed at a task which one of its last rollouts in earlier steps solved",
+    "forgetting": "a failed rollout of a task that one of its last rollouts in earlier steps solved",
     "boundary": "a rollout of a group of which some solve the task and others do not",
-    "rare": "a rollout that combined tools as few others of the run did, but not it alone",
+    "rare": "a rollout with a combination of tools that few others of the run have, at least one",
     "unsolved": "a failed rollout of a task whose calls no rollout of any task has made with success lately",
 }
 """The meaning of the kinds of signal: the paper's (section 3.1), and unsolved (ours)."""

@@ -29,7 +29,6 @@ from memory.records import (
     FailureContext,
     Interaction,
     Signal,
-    SignalKind,
     Task,
     Trajectory,
 )
@@ -325,26 +324,6 @@ class History:
             self._of_task.update((task.id, context.id) for task in chain.admitted)
             if chain.signal is not None:
                 self._of_signal[chain.signal.id].append(context.id)
-
-
-def first_story(history: History) -> str | None:
-    """Return the first admitted task that was rolled out later, and whose weak task was too; None without one.
-
-    As at the end of a run (``graph.report.closing.find_story``): forgetting and boundary come before rare, and the
-    outcome plays no part in the choice.
-    """
-    rare = None
-    for number in history.iterations:
-        for task in history.tasks.values():
-            chain = history.chain_of(task.id) if task.admitted_at == number else None
-            if chain is None or chain.signal is None or chain.weak is None:
-                continue
-            later = max(history.course(chain.weak.id).by_iteration, default=number) > number
-            if later and history.course(task.id).by_iteration:
-                if chain.signal.kind is not SignalKind.RARE:
-                    return task.id
-                rare = rare or task.id
-    return rare
 
 
 @dataclass(frozen=True)

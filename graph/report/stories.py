@@ -26,7 +26,8 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout, first_story
+from graph.report.lineage import Chain, Course, Drafted, Group, History, Rollout
+from graph.report.mistakes import first_story, mistake_of
 from graph.report.terminal import (
     BAD,
     GOOD,
@@ -94,8 +95,8 @@ def run_story(history: History) -> list[Passage]:
     ]
     passages = [Passage(title_of("run", str(history.run.root)), head)]
     if story := first_story(history):
-        begin = title_of("begin", "with this one", "it was rolled out, and its weak task again")
-        passages.append(Passage(begin, [_listed_task(history, history.tasks[story])]))
+        begin = title_of("begin", "with this task", "it was rolled out, and its weak task again")
+        passages.append(Passage(begin, [_listed_task(history, story.task)]))
     for number in reversed(history.iterations):
         admitted = [task for task in history.tasks.values() if task.admitted_at == number]
         groups = history.groups_in(number)
@@ -256,6 +257,8 @@ def _failure(history: History, chain: Chain, rollout: Rollout) -> Passage:
         rows.append(Row("", Text(task_words(chain.weak, LONG))))
         rows.append(Row("reference", Text(calls_words((call for turn in chain.weak.reference for call in turn), LONG))))
     number, position = chain.context.where
+    mistake = mistake_of(history, chain)
+    expected = [] if mistake is None else [Row("expected", foreign(call_words(mistake.expected), GOOD), GOOD)]
     for index, turn in enumerate(trajectory.turns):
         if len(trajectory.turns) > 1:
             rows.append(Row(f"turn {index + 1}", foreign(turn.text, QUIET)))
@@ -265,10 +268,10 @@ def _failure(history: History, chain: Chain, rollout: Rollout) -> Passage:
             label = WRONG if wrong else "calls" if at == 0 else ""
             rows.append(Row(label, foreign(call_words(step.action), BAD if wrong else ""), BAD if wrong else ""))
             if wrong:
-                rows.append(Row("answer", foreign(step.observation.full_text)))
+                rows += [Row("answer", foreign(step.observation.full_text)), *expected]
         if marked and position >= len(turn.steps):
             words = f"nothing more here: {str(chain.context.cause).replace('_', ' ')}"
-            rows.append(Row(WRONG, Text(words, style=BAD), BAD))
+            rows += [Row(WRONG, Text(words, style=BAD), BAD), *expected]
     rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", Text("...", style=QUIET))]
     rows.append(Row("result", _result(trajectory, rollout)))
     place = f"iteration {rollout.iteration}, step {rollout.step}, sample {rollout.sample}"

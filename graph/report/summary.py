@@ -1,11 +1,10 @@
-"""The summary of one iteration: a record, a line of JSON and rows of a table."""
+"""The summary of one iteration: a record, and a line of JSON."""
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
@@ -22,12 +21,7 @@ from memory.tasks import load_tasks, task_set, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.failure_profile import SealFigures
-from training.seal.report import round_rows
 from training.signal_settings import SignalSettings
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 PRIVATE = "not for publication: "
 """Begins the label of a run in a benchmark of the user's own that must not be published."""
@@ -92,7 +86,6 @@ class SealSummary(Record):
 
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
-COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost")
 
 
 PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
@@ -189,6 +182,18 @@ class Summary(Record):
     def warnings(self) -> tuple[str, ...]:
         """Return the sentences about the iteration that a user has to see."""
         return tuple(words for words in (self.without_success, self.faulted) if words)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Return what is said of the iteration once it is done: its success, its new tasks, and the warnings."""
+        words = f"{self.admitted} of {self.drafts} drafts admitted to {self.tasks} tasks"
+        scored = "" if self.evaluation is None else f"success {self.evaluation.words()}; "
+        return (scored + words, *self.warnings)
+
+    @property
+    def drafts(self) -> int:
+        """Return how many drafts were verified."""
+        return self.admitted + sum(self.refused.values())
 
     @property
     def functions_words(self) -> str:
@@ -320,44 +325,6 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     return tuple(labels)
 
 
-def iteration_table(summary: Summary) -> Table:
-    """Return the table of one iteration, one row per figure."""
-    from rich.table import Table
-
-    table = Table(title=f"iteration {summary.iteration}", show_header=False, caption=_caption([summary]))
-    for name, cell in zip(COLUMNS[1:], _row(summary, ", ")[1:], strict=True):
-        table.add_row(name, cell)
-    for name, cell in _signal_rows(summary):
-        table.add_row(name, cell)
-    if summary.functions_words:
-        table.add_row("functions called", summary.functions_words)
-    for stage, spent in summary.cost.stages.items():
-        table.add_row(f"  {stage}", spent.words())
-    if summary.cost.per_admitted is not None:
-        table.add_row("  per admitted", summary.cost.per_admitted.words())
-    if summary.stopped:
-        table.add_row("stopped", f"{summary.stopped} is spent")
-    if summary.without_success:
-        table.add_row("no success", summary.without_success)
-    if summary.faulted:
-        table.add_row("faults", summary.faulted)
-    if summary.agreement is not None:
-        table.add_row("verification", summary.agreement.words())
-    if summary.perturbed is not None:
-        table.add_row("drafts made wrong", summary.perturbed.words())
-    if summary.stop_reasons:
-        table.add_row("turns stopped by", ", ".join(f"{n} {reason}" for reason, n in summary.stop_reasons.items()))
-    for name, cell in (*_seal_rows(summary), *engine_rows(summary)):
-        table.add_row(name, cell)
-    return table
-
-
-def _seal_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    if summary.seal is not None:
-        measured = summary.seal.measured
-        yield from round_rows(summary.seal.figures, measured.seal, measured.seal_share)
-
-
 def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield rows about the engine that sampled beside the trainer: its work, and who waited for whom."""
     if summary.measured is None or (engine := summary.measured.engine) is None:
@@ -374,57 +341,3 @@ def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     stages |= {"SEAL": summary.measured.seal} if summary.measured.seal else {}
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
     yield "  engine waited", f"{engine.idle:.1f} s between messages ({took} in the round)"
-
-
-def _signal_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield rows about the signals beyond their number: how many trajectories and tasks, and the paper's shares."""
-    if summary.marked is None or not sum(summary.signals.values()):
-        return
-    yield "  marked", f"{summary.marked} trajectories carry a signal"
-    yield "  tasks by signal", ", ".join(counted_shares(summary.signal_tasks))
-    if set(summary.signals) - set(PAPER_KINDS):
-        return  # shares of other kinds than the paper's
-    paper = " and ".join(" / ".join(f"{share:g}" for share in shares) for shares in PAPER_SHARES)
-    yield "  in the paper", f"{paper} % forgetting, boundary, rare (Figure 4, its two benchmarks)"
-
-
-def counted_shares(counts: Mapping[SignalKind, int]) -> list[str]:
-    """Write each kind's count and its share of all, in percent."""
-    total = sum(counts.values())
-    return [f"{count} {kind} ({count / total:.1%})" if total else f"{count} {kind}" for kind, count in counts.items()]
-
-
-def summary_table(summaries: Sequence[Summary]) -> Table:
-    """Return the table of all iterations, one row each."""
-    from rich.table import Table
-
-    table = Table(title="summary", show_lines=True, caption=_caption(summaries))
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
-    for summary in summaries:
-        table.add_row(*_row(summary, "\n"))
-    return table
-
-
-def _caption(summaries: Sequence[Summary]) -> str | None:
-    return "; ".join(dict.fromkeys(label for summary in summaries for label in summary.labels)) or None
-
-
-def _row(summary: Summary, separator: str) -> tuple[str, ...]:
-    def counts(of: Mapping[str, int] | Mapping[SignalKind, int]) -> str:
-        return separator.join(f"{count} {name}" for name, count in of.items())
-
-    contexts = summary.contexts
-    followed = {"new": contexts.new, "known": contexts.known, "left out": contexts.left_out}
-    followed |= {f"failed: {cause}": count for cause, count in summary.failed.items()}
-    return (
-        str(summary.iteration),
-        str(summary.tasks),
-        str(summary.admitted),
-        counts(summary.refused) or "none",
-        separator.join(counted_shares(summary.signals)),
-        counts(followed),
-        summary.evaluation.words(separator) if summary.evaluation else "not scored",
-        separator.join(f"{seconds:.1f} {stage}" for stage, seconds in summary.seconds.items()),
-        summary.cost.words(separator) or "none",
-    )

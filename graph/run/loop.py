@@ -28,8 +28,6 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     try:
         async for summary in _iterations(run):
             last = summary
-            for words in summary.warnings:
-                run.progress.say(f"iteration {summary.iteration}: {words}")
             yield summary
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
@@ -60,6 +58,8 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             await train_iteration(run, iteration)
             await score_after(run, iteration)
             await end_iteration(run, iteration)
+            for words in read_json(path, Summary).sentences:
+                run.progress.say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.commands import run_here
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from environments.base import InputError
-from evaluation.run import app
+from evaluation.run import FIRST, app
 from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
@@ -33,8 +34,9 @@ assert changed != text
 module = sys.modules["evaluation.settings"] = types.ModuleType("evaluation.settings")
 exec(compile(changed, "evaluation/settings.py", "exec"), module.__dict__)
 
+from typer.main import get_command
 from typer.testing import CliRunner
-from evaluation.run import app
+from evaluation.run import FIRST, app
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
 from memory.former import FORMER_NAMES, FORMER_OPTIONS
@@ -131,3 +133,9 @@ def test_the_former_key_works_with_a_warning(tmp_path: Path, capsys: pytest.Capt
     recipe.write_text("evaluation: {set: turns-dev, panel: turns-dev}\n")
     with pytest.raises(InputError, match="remove one of them"):
         load_recipe(recipe)
+
+
+def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:
+    shown = [one.name for one in get_command(app).params if not one.hidden]
+    assert tuple(shown[: len(FIRST)]) == FIRST
+    assert set(shown) >= {*ScoringSettings.model_fields} - {"options"}, "no option is lost"

@@ -8,13 +8,11 @@ empty turns. It is so sure of both that no draw matters; that it passes shows th
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 from support.killing import arguments, command, ended_at, finish
 from support.small_policy import make_guided_policy, small_tasks
 from typer.testing import CliRunner
@@ -23,7 +21,8 @@ from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 from evaluation.run import app
 from evaluation.study.arm import FinishedRun
-from graph.report.summary import Summary, iteration_table
+from graph.report.page.data import facts_of
+from graph.report.summary import Summary
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from training.embedded.compact import CompactDialogue
@@ -144,8 +143,7 @@ def test_summaries_tell_what_was_shown_and_what_it_cost(runs: SimpleNamespace) -
         assert one is not None
         assert 0.0 < one.measured.seal_share < 1.0
     assert [one.seal for one in FinishedRun(runs.killed, 3).figures()] == figures, "as a study records it"
-    console = Console(file=io.StringIO(), width=200)
-    console.print(iteration_table(read_json(runs.killed / "iterations" / "001" / "summary.json", Summary)))
-    printed = console.file.getvalue()
+    facts = facts_of(read_json(runs.killed / "iterations" / "001" / "summary.json", Summary))
+    printed = "\n".join(": ".join(row) for row in facts)
     for told in (f"{EMPTY} in 1 of 1 steps", f"1 {EMPTY}", "16 pass", "% of the round"):
         assert told in printed

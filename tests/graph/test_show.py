@@ -11,7 +11,8 @@ from support.commands import run_here
 from support.hostile_run import HALF_PAIR, make_hostile_run
 from support.large_run import SMALL
 
-from graph.report.lineage import History, first_story
+from graph.report.lineage import History
+from graph.report.mistakes import first_story
 from graph.report.stories import story_of, tools_of
 from memory.run import RunDirectory
 
@@ -177,7 +178,7 @@ def test_without_a_name_the_newest_tasks_of_each_iteration_are_listed(history: H
     assert text.index("iteration 2") < text.index("iteration 0")
     story = first_story(history)
     assert story is not None
-    assert text.index("begin with this one") < text.index(story) < text.index("iteration 2")
+    assert text.index("begin with this task") < text.index(story.task.id) < text.index("iteration 2")
 
 
 @pytest.mark.parametrize(

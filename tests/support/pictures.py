@@ -13,8 +13,8 @@ from pathlib import Path
 
 from environments.base import InputError
 from environments.command import exit_statuses
-from graph.report.closing import find_story
 from graph.report.lineage import History
+from graph.report.mistakes import first_story
 from graph.report.page import make_page
 from memory.run import RunDirectory
 from support.browser import Browser, Page, find_chromium, running_browser
@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 1280, 900
 
 def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Path]:
     """Write the pictures of a run's page into a folder and return their paths."""
-    story = find_story(run, len(History.read(run).iterations))
+    story = first_story(History.read(run))
     if story is None:
         raise InputError(f"{run.root}: no task of it can be followed to its effect yet: take a longer run")
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Pat
         path.write_bytes(make_page(run).html)
         page.open(path, READY)
         made = [_first(page, folder / "report.png"), _part(page, "#nodes", folder / "graph.png")]
-        page.evaluate(f"location.hash = 'task={story.admitted.id}'")
+        page.evaluate(f"location.hash = 'task={story.task.id}'")
         page.wait("document.getElementById('drawer').open")
         page.settle(0.5)
         made.append(page.screenshot(folder / "weakness.png"))

@@ -26,7 +26,8 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Group, History, first_story
+from graph.report.lineage import Group, History
+from graph.report.mistakes import first_story
 from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
 from graph.settings import RunSettings, changed, dotted
@@ -101,6 +102,7 @@ def overview(history: History) -> Json:
         if (path := run.iteration(number).summary).exists()
     }
     newest = max(summaries, default=None)
+    story = first_story(history)
     labels = [] if newest is None else list(summaries[newest].labels)
     return {
         "name": one_line(run.root.resolve().name),
@@ -118,7 +120,7 @@ def overview(history: History) -> Json:
         "iterations": [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations],
         "seed": {"flow": _flow(history, None), "nodes": _nodes(history, None)},
         "effect": effect(history),
-        "story": first_story(history),
+        "story": story and story.task.id,
         "settings": [[key, value, default] for key, (value, default) in changed(settings).items()],
         "spending": _spending(run),
         "words": {
@@ -152,18 +154,21 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "cost": [] if summary is None else summary.cost.words("\n").split("\n"),
         "sampled_tokens": sum(one.sampled_tokens for group in groups for one in group.rollouts),
         "warnings": [] if summary is None else list(summary.warnings),
-        "facts": [] if summary is None else _facts(summary),
+        "facts": [] if summary is None else facts_of(summary),
         "flow": _flow(history, number),
         "nodes": _nodes(history, number),
     }
 
 
-def _facts(summary: Summary) -> list[list[str]]:
+def facts_of(summary: Summary) -> list[list[str]]:
     """Return what else is known of a finished iteration: a name and words each."""
     rows = [
         ["turns stopped by", counts_words((spoken(reason), count) for reason, count in summary.stop_reasons.items())],
         ["failed", counts_words(summary.failed.items())],
         ["replays and agent", "" if summary.agreement is None else summary.agreement.words()],
+        ["drafts made wrong", "" if summary.perturbed is None else summary.perturbed.words()],
+        *([f"cost of {stage}", spent.words()] for stage, spent in summary.cost.stages.items()),
+        ["cost per admitted task", "" if (each := summary.cost.per_admitted) is None else each.words()],
         ["stopped", f"{summary.stopped} is spent" if summary.stopped else ""],
         ["functions that references call", summary.functions_words],
     ]

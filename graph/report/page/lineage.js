@@ -153,6 +153,7 @@ async function rolloutCard(chain) {
               .map((action, i) => step(action, i + from === position && chain.cause ? spoken(chain.cause) : null)),
           ),
           shown.length ? null : muted("No action in this turn."),
+          chain.expected ? $.p("expected ", $.code(chain.expected)) : null,
         ]
       : muted(turns ? "This turn was not reached." : "Its turns are not on this page."),
     $.p(link({ rollout: rollout.id }, "Read the whole rollout")),

@@ -116,7 +116,7 @@ def _stages(history: History, length: int) -> Iterator[tuple[str, Json]]:
     stages += [(f"{number:03d}", number) for number in history.iterations]
     for name, number in stages:
         tasks = [task for task in history.tasks.values() if task.admitted_at == number]
-        yield name, stage_block(history.chains_in(number), tasks, length)
+        yield name, stage_block(history, history.chains_in(number), tasks, length)
 
 
 def _turns(history: History, limit: int, *, diagnosed: bool) -> tuple[dict[str, bytes], int]:

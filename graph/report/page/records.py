@@ -19,6 +19,7 @@ from graph.report.digest import (
     weakness_words,
 )
 from graph.report.lineage import Chain, Drafted, History, Rollout
+from graph.report.mistakes import Mistake, mistake_of
 from memory.records import DraftVerification, Signal, Task, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import turn_label
 
@@ -112,14 +113,14 @@ def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
     return list(dict.fromkeys(one_line(call.name) for turn in reference for call in turn))
 
 
-def stage_block(chains: Sequence[Chain], tasks: Sequence[Task], length: int) -> Json:
+def stage_block(history: History, chains: Sequence[Chain], tasks: Sequence[Task], length: int) -> Json:
     """Return a stage's chains and the tasks that it admitted, by id; ``pool`` has their shared values.
 
     What explorers did and observed is cut to ``length`` characters a text.
     """
     pool = Pool()
     return {
-        "chains": {chain.context.id: _chain(chain, pool, length) for chain in chains},
+        "chains": {chain.context.id: _chain(chain, mistake_of(history, chain), pool, length) for chain in chains},
         "tasks": {task.id: _task(task, pool) for task in tasks},
         "pool": pool.values,
     }
@@ -139,7 +140,7 @@ def _state(state: Json) -> Json | str:
     return state if len(text := repr(state)) <= 10 * LONGEST_TEXT else cut(text)
 
 
-def _chain(chain: Chain, pool: Pool, length: int) -> Json:
+def _chain(chain: Chain, mistake: Mistake | None, pool: Pool, length: int) -> Json:
     context, compared = chain.context, chain.deduplication
     return {
         "name": weakness_words(context),
@@ -148,6 +149,7 @@ def _chain(chain: Chain, pool: Pool, length: int) -> Json:
         "rollout": context.trajectory_id,
         "signal": None if chain.signal is None else _signal(chain.signal),
         "where": list(context.where),
+        "expected": None if mistake is None else cut(written(mistake.expected)),
         **{name: cut(str(getattr(context, name) or "")) for name in ("cause", "error_class", "label")},
         **{name: cut(str(getattr(context, name) or "")) for name in ("turn_cause", "how", "why", "summary")},
         "instability": cut(context.instability_pattern),

@@ -3,82 +3,224 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shlex
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 
+from environments.base import Observation, ObservationStatus, ToolCall
 from environments.verification.verify import Refusal
+from evaluation.outcomes import Score, ScoreChange
 from evaluation.settings import ScoringSettings
 from graph.command import COMMANDS
 from graph.recipe import load_recipe
-from graph.report.closing import WORDS, _coevolve, closing, find_story
-from graph.report.digest import REASONS, kind_words
-from graph.report.summary import COLUMNS, Summary, summarise
-from memory.records import PAPER_KINDS, SignalKind
-from memory.run import RunDirectory, write_jsonl
+from graph.report.closing import _coevolve, closing, gaps, iteration_lines
+from graph.report.digest import REASONS, call_words
+from graph.report.lineage import Drafted, History
+from graph.report.mistakes import first_story
+from graph.report.summary import Summary, summarise
+from memory.records import DraftVerification, SignalKind, Trajectory
+from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
-from training.signal_settings import SignalSettings
-from training.signals import GroupScore
 
 
 @pytest.fixture(scope="module")
 def evolved(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Summary]:
-    """A run with an iteration, and the scores of a second one in which every task was rolled out again."""
+    """A run with an iteration, and a second one in which every task was rolled out again, three of four with success.
+
+    The second one has no summary, as where it goes on.
+    """
     run = RunDirectory(tmp_path_factory.mktemp("evolved") / "a run")
     shutil.copytree(evolved.root, run.root)
-    scores = [GroupScore(task_id=task.id, step=4, mean=0.75, n=4) for task in load_tasks(run)]
-    write_jsonl(run.iteration(1) / "scores.jsonl", scores)
-    for name in ("signals", "contexts"):
-        write_jsonl(run.iteration(1) / f"{name}.jsonl", [])
+    played = read_jsonl(run.iteration(0).trajectories, Trajectory)
+    solved, failed = (next(one for one in played if one.success is result) for result in (True, False))
+    rollouts = [
+        (solved if sample else failed).model_copy(
+            update={"id": f"again-{task.id}-{sample}", "task_id": task.id, "iteration": 1, "step": 4, "sample": sample}
+        )
+        for task in load_tasks(run)
+        for sample in range(4)
+    ]
+    write_jsonl(run.iteration(1).trajectories, rollouts)
+    write_jsonl(run.iteration(1).signals, [])
+    write_jsonl(run.iteration(1).contexts, [])
+    run.iteration(1).round.write_bytes(run.iteration(0).round.read_bytes())
     return run, summarise(run, load_recipe(run.settings_path), 0)
 
 
-def told(run: RunDirectory, summary: Summary, *overrides: str) -> str:
-    return closing(run, load_recipe(run.settings_path, list(overrides)), [summary])
+@pytest.fixture
+def scored(evolved: tuple[RunDirectory, Summary]) -> Summary:
+    """The summary with long figures: four kinds of signals, thousands of tasks, a score."""
+    score = Score(
+        group="templated-dev",
+        n=102,
+        successes=101,
+        metrics={"success": 0.999, "goals": 0.5},
+        interval=(0.0, 1.0),
+        clusters=9,
+        infrastructure_errors=0,
+    )
+    _, summary = evolved
+    return summary.model_copy(
+        update={
+            "tasks": 12345,
+            "admitted": 1234,
+            "refused": {"duplicate": 2222},
+            "signals": dict.fromkeys(SignalKind, 999),
+            "evaluation": ScoreChange(before=score, after=score),
+        }
+    )
 
 
-@pytest.mark.slow
-def test_a_weakness_is_followed_to_the_task_and_its_effect(evolved: tuple[RunDirectory, Summary]) -> None:
-    run, _ = evolved
-    story = find_story(run, 2)
-    assert story is not None
-    assert story.admitted.parents[1:] == (story.context.id, story.signal.id, story.signal.trajectory_id, story.weak.id)
-    assert story.signal.kind is not SignalKind.RARE, "where a score changes comes first"
-    assert story.weak_scores[1] == story.admitted_scores[1] == 0.75
-    assert 0.0 <= story.weak_scores[0] < 1.0
-    assert find_story(run, 1) is None, "nothing was rolled out after it was admitted"
+def told(run: RunDirectory, summaries: Sequence[Summary], before: int = 0, overrides: Sequence[str] = ()) -> str:
+    return closing(run, load_recipe(run.settings_path, list(overrides)), summaries, before)
 
 
-def test_the_end_names_places_words_and_commands(
+def test_each_iteration_is_one_line_of_a_terminal(scored: Summary) -> None:
+    summaries = [scored.model_copy(update={"iteration": number}) for number in range(11)]
+    head, *lines = iteration_lines(summaries)
+    assert " ".join(head.split()) == "iteration tasks admitted success % (95 %) signals f/b/r/u seconds"
+    assert [line.split()[0] for line in lines] == [str(number) for number in range(11)]
+    assert max(map(len, (head, *lines))) <= 80
+    assert " ".join(lines[3].split()[1:-1]) == "12345 1234 of 3456 99.9 -> 99.9 (0-100) 999/999/999/999"
+
+
+def test_the_words_of_the_table_are_printed_once_and_fit(
+    evolved: tuple[RunDirectory, Summary], scored: Summary
+) -> None:
+    run, plain = evolved
+    summaries = [plain, plain.model_copy(update={"iteration": 1})]
+    text = told(run, summaries)
+    for once in ("Words of the table", "Figure 4", "forgetting: a", "rare: a", "scripted roles", "admitted  "):
+        assert text.count(once) == 1
+    assert "unsolved: " not in text, "the run does not look for it"
+    assert max(len(line) for line in text.splitlines() if str(run.root) not in line and "coevolve" not in line) <= 80
+    scores = " ".join(told(run, [scored, scored]).split())
+    assert "on 102 tasks held out of it (templated-dev)" in scores
+    assert "goals 0.5 at the end" in scores
+    assert "refused: 4444 duplicate" in scores
+    assert "Figure 4" not in scores, "the paper has no shares of four kinds"
+
+
+def test_a_second_command_does_not_print_everything_again(evolved: tuple[RunDirectory, Summary]) -> None:
+    run, summary = evolved
+    summaries = [summary.model_copy(update={"iteration": number}) for number in range(2)]
+    again = told(run, summaries, before=2)
+    assert "Nothing is left to do" in again
+    assert [line[:9].strip() for line in again.splitlines()[:4]] == ["iteration", "1", "", "Nothing i"]
+    assert "Words of the table" not in again
+    assert "From weakness to effect" not in again
+    assert "Next" in again
+    resumed = told(run, summaries, before=1)
+    assert [line[:1] for line in resumed.splitlines()[1:3]] == ["0", "1"], "the last line of before, and the new one"
+    assert "Words of the table" in resumed
+
+
+def test_the_end_follows_a_weakness_to_its_effect_and_names_places_and_commands(
     evolved: tuple[RunDirectory, Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, summary = evolved
     monkeypatch.setattr("graph.report.closing._coevolve", lambda: "coevolve")
-    text = told(run, summary)
-    for part in (f"  policy     {run.root}/policy/none", str(run.tasks_path), "(5 at the start,", "Words of the table"):
-        assert part in text
-    assert "From weakness to effect" not in text, "the run has one iteration: there is no effect yet"
-    assert "  boundary " in text
-    assert "  unsolved " not in text, "the run does not look for it"
-    second = summary.model_copy(update={"iteration": 1})
-    write = run.iteration(1) / "round.json"
-    write.write_bytes((run.iteration(0) / "round.json").read_bytes())
-    text = closing(run, load_recipe(run.settings_path), [summary, second])
-    assert "From weakness to effect" in text
-    assert "old task: " in text
-    assert "75% (1)" in text
+    text = told(run, [summary, summary.model_copy(update={"iteration": 1})])
+    words = " ".join(text.split())
+    for part in (f"policy {run.root}/policy/none", str(run.tasks_path), "(5 at the start,", "Words of the table"):
+        assert part in words
+    story = first_story(History.read(run))
+    assert story is not None
+    assert story.mistake is not None
+    assert f"expected {call_words(story.mistake.expected)}" in words
+    assert f"task {story.weak.id}: " in words
+    assert f"new task {story.task.id}: " in words
+    before, _ = History.read(run).course(story.weak.id).by_iteration[0]
+    assert f"the old task {before:.0%} of " in words
+    assert words.count("75% of 4 (1)") == 2, "of the old task and of the new one"
     commands = text[text.index("Next") :].splitlines()
     assert f"  coevolve evaluate --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
     assert any(one.startswith(f"  coevolve evolve --run '{run.root}' --iterations 5 --resume ") for one in commands)
-    story = find_story(run, 2)
-    assert story is not None
-    assert any(one.startswith(f"  coevolve show {story.admitted.id} --run '{run.root}' ") for one in commands)
+    assert any(one.startswith(f"  coevolve show {story.task.id} --run '{run.root}' ") for one in commands)
     assert "lookup" not in text, "no task is held out, and of the training tasks a lookup knows everything"
-    panel = told(run, summary, "evaluation.set=templated-dev")
+    panel = told(run, [summary], overrides=["evaluation.set=templated-dev"])
     assert "coevolve evaluate --evaluation-set templated-dev --model lookup --train" in panel
+
+
+def test_without_a_second_iteration_the_end_says_that_no_task_can_be_followed(
+    evolved: tuple[RunDirectory, Summary], tmp_path: Path
+) -> None:
+    run, summary = evolved
+    alone = RunDirectory(shutil.copytree(run.root, tmp_path / "alone"))
+    shutil.rmtree(alone.iteration(1).root)
+    assert "No task can be followed yet" in told(alone, [summary])
+
+
+@pytest.mark.parametrize(
+    ("answers", "reasons", "words"),
+    [
+        ([], [], "ring: no exploration called it"),
+        ([False, False], [], "ring: never reached, none of 2 exploration calls succeeded (no such bell)"),
+        ([False, True], [], "ring: 2 exploration calls, no draft was made of them"),
+        ([True], ["nondeterministic"] * 3 + ["duplicate"], "ring: 3 of 4 drafts nondeterministic (Replay 2 differs)"),
+        ([True], [None], "ring: 1 of 1 draft not verified"),
+    ],
+)
+def test_a_tool_that_no_task_calls_is_named_with_the_reason(
+    evolved: tuple[RunDirectory, Summary], answers: list[bool], reasons: list[str | None], words: str
+) -> None:
+    history = History.read(evolved[0])
+    first = next(iter(history.chains.values()))
+    call = ToolCall(name="ring", arguments={})
+    history.tasks = {
+        name: task.model_copy(update={"tools": (*(call.name for turn in task.reference for call in turn), "ring")})
+        for name, task in history.tasks.items()
+    }
+    act = first.interactions[0]
+    interactions = [
+        act.model_copy(
+            update={
+                "observation": Observation(
+                    text='{"error": "no such bell"}',
+                    status=ObservationStatus.OK if answer else ObservationStatus.ERROR,
+                    calls=(call,),
+                )
+            }
+        )
+        for answer in answers
+    ]
+    made = first.outcomes[0]
+    drafts = [
+        Drafted(
+            made.draft.model_copy(update={"id": f"draft-{number}", "reference": ((call,),)}),
+            None
+            if reason is None
+            else DraftVerification(
+                draft_id=f"draft-{number}", context_id="one", accepted=False, reason=reason, detail="Replay 2 differs."
+            ),
+            None,
+        )
+        for number, reason in enumerate(reasons)
+    ]
+    history.chains = {"one": replace(first, interactions=tuple(interactions), outcomes=tuple(drafts))}
+    heading, *lines = list(gaps(history))[1:]
+    assert heading.startswith("Tools that no task calls: 1 of ")
+    assert " ".join(" ".join(lines).split()) == words
+
+
+def test_many_tools_without_a_task_are_cut_at_a_few_names(evolved: tuple[RunDirectory, Summary]) -> None:
+    history = History.read(evolved[0])
+    many = tuple(f"tool_{number}" for number in range(400))
+    history.tasks = {
+        name: task.model_copy(update={"tools": (*task.tools, *many)}) for name, task in history.tasks.items()
+    }
+    text = " ".join(" ".join(gaps(history)).split())
+    more = re.search(r" and (\d+) more: no exploration called it", text)
+    assert more is not None
+    assert int(more[1]) >= 394
+    assert len(text) < 800
+    assert "tool_399" not in text
 
 
 def test_the_commands_can_be_copied(
@@ -94,7 +236,7 @@ def test_the_commands_can_be_copied(
         settings = load_recipe(run.settings_path, overrides)
         text = closing(run, settings, [summary])
         lines = [shlex.split(line, comments=True) for line in text[text.index("Next\n") :].splitlines()[1:-1]]
-        assert len(lines) == 4 + (settings.evaluation.set is not None)
+        assert len(lines) == 5 + (settings.evaluation.set is not None)
         for program, name, *arguments in lines:
             assert program == "coevolve"
             command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
@@ -122,11 +264,8 @@ def test_commands_are_those_of_this_environment(tmp_path: Path, monkeypatch: pyt
     assert _coevolve() == "coevolve"
 
 
-def test_every_column_and_every_reason_has_its_words() -> None:
+def test_every_reason_has_its_words() -> None:
     assert list(REASONS) == [str(reason) for reason in Refusal], "in the order in which they are checked"
-    words = WORDS | kind_words(SignalSettings())
-    legend = " ".join(f"{word} {meaning}" for word, meaning in words.items())
-    assert all(word in legend for word in (*COLUMNS[1:3], *PAPER_KINDS, *COLUMNS[5:]))
 
 
 def test_no_iteration_says_nothing(evolved: tuple[RunDirectory, Summary]) -> None:

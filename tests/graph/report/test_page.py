@@ -24,10 +24,10 @@ from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
-from graph.report.closing import find_story
 from graph.report.digest import one_line
 from graph.report.following import followed
 from graph.report.lineage import Course, Group, History, Rollout
+from graph.report.mistakes import first_story
 from graph.report.page import make_page
 from graph.report.page.data import effect, overview
 from graph.report.page.page import _SCRIPTS, names_apart
@@ -331,8 +331,9 @@ def test_two_runs_of_one_name_are_told_apart(evolved: RunDirectory, tmp_path: Pa
 
 def test_its_first_story_is_that_of_the_end_of_a_run(grown_run: RunDirectory) -> None:
     told = overview(History.read(grown_run))
-    story = find_story(grown_run, SMALL.iterations)
-    assert told["story"] == (story and story.admitted.id) is not None
+    story = first_story(History.read(grown_run))
+    assert story is not None
+    assert told["story"] == story.task.id
 
 
 def test_words_of_the_page_are_those_that_the_run_has(parts: dict[str, Any]) -> None:

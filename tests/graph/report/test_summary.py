@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support.made_run import make_run, run_graph, settings_for
 
 import graph.run.progress
@@ -20,7 +18,8 @@ from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
 from graph.recipe import load_recipe
 from graph.report.costs import StageCost
-from graph.report.summary import COMPACT_LABEL, Summary, engine_rows, iteration_table, summarise, summary_table
+from graph.report.page.data import facts_of
+from graph.report.summary import COMPACT_LABEL, Summary, engine_rows, summarise
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, printed_score, score_before
@@ -96,38 +95,21 @@ def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
     assert labels[:2] == ("scripted roles: reflector, abstractor", "chat roles on some-model")
 
 
-def test_the_tables_say_everything(scored: RunDirectory) -> None:
-    summary = summary_of(scored)
-    for table in (iteration_table(summary), summary_table([summary])):
-        out = io.StringIO()
-        Console(file=out, width=160).print(table)
-        for word in (
-            "0.250 -> 0.350",
-            "95 %: 0.22-0.50",
-            "n=40",
-            "forgetting",
-            "left out",
-            "train",
-            "sampled tokens",
-            COMPACT_LABEL,
-        ):
-            assert word in " ".join(out.getvalue().split())
-
-
-def test_signals_are_shown_as_shares_of_trajectories_and_tasks_beside_the_papers(scored: RunDirectory) -> None:
+def test_signals_are_counted_by_trajectory_and_task(scored: RunDirectory) -> None:
     summary = summary_of(scored)
     assert (summary.signals, summary.marked) == (dict(zip(PAPER_KINDS, (30, 20, 2), strict=True)), 40)
-    out = io.StringIO()
-    Console(file=out, width=160).print(iteration_table(summary))
-    shown = " ".join(out.getvalue().replace("│", " ").split())
-    assert "signals 30 forgetting (57.7%), 20 boundary (38.5%), 2 rare (3.8%)" in shown
-    assert "marked 40 trajectories carry a signal" in shown
-    assert "tasks by signal 5 forgetting (45.5%), 5 boundary (45.5%), 1 rare (9.1%)" in shown
-    assert "29.8 / 51.4 / 18.8 and 29.9 / 45.5 / 24.6 % forgetting, boundary, rare (Figure 4" in shown
-    former = Summary.model_validate_json(summary.model_copy(update={"marked": None}).model_dump_json())
-    out = io.StringIO()
-    Console(file=out, width=160).print(iteration_table(former))
-    assert "Figure 4" not in out.getvalue(), "a summary of an earlier version counted groups"
+    assert summary.signal_tasks == dict(zip(PAPER_KINDS, (5, 5, 1), strict=True))
+
+
+def test_a_finished_iteration_is_one_sentence(scored: RunDirectory) -> None:
+    summary = summary_of(scored)
+    assert summary.sentences == (
+        "success 0.250 -> 0.350, 95 %: 0.22-0.50, templated-dev, n=40; "
+        f"{summary.admitted} of {summary.drafts} drafts admitted to {summary.tasks} tasks",
+    )
+    unscored = summary.model_copy(update={"evaluation": None, "faulted": "3 rollouts ended in a fault"})
+    assert unscored.sentences[0].startswith(f"{summary.admitted} of ")
+    assert unscored.sentences[1:] == ("3 rollouts ended in a fault",)
 
 
 def request(role: str, iteration: int | None = 0, outcome: str = "answered", **measured: float) -> Request:
@@ -176,17 +158,14 @@ def test_costs_of_scripted_roles_are_the_environments_alone(scored: RunDirectory
     assert cost.environment_calls > 0
 
 
-def test_the_table_of_an_iteration_tells_costs_by_stage_and_a_spent_budget(paid: RunDirectory) -> None:
+def test_costs_and_a_spent_budget_are_on_the_page(paid: RunDirectory) -> None:
     summary = summary_of(paid).model_copy(update={"stopped": "roles.budget.tokens"})
-    out = io.StringIO()
-    Console(file=out, width=140).print(iteration_table(summary))
-    told = " ".join(out.getvalue().split())
-    assert "2 requests (1 without a usable reply), 4 calls, 200 + 14 tokens, 3.0 s, money 0.2500" in told
-    assert "per admitted" in told
-    assert "roles.budget.tokens is spent" in told
-    out = io.StringIO()
-    Console(file=out, width=140).print(summary_table([summary]))
-    assert "12 model calls" in " ".join(out.getvalue().split())
+    facts = dict(facts_of(summary))
+    reflected = "2 requests (1 without a usable reply), 4 calls, 200 + 14 tokens, 3.0 s, money 0.2500"
+    assert facts["cost of reflect"] == reflected
+    assert facts["cost per admitted task"].startswith(f"{10 / summary.admitted:.1f} calls")
+    assert facts["stopped"] == "roles.budget.tokens is spent"
+    assert "12 model calls" in summary.cost.words(", ")
 
 
 async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended_with(scored: RunDirectory) -> None:
@@ -196,7 +175,7 @@ async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended
     assert read_json(scored.iteration(1) / "panel_before.json", Score) == AFTER
 
 
-def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory) -> None:
+def test_why_turns_stopped_is_in_the_summary_and_on_the_page(scored: RunDirectory) -> None:
     assert summary_of(scored).stop_reasons == {}, "no sampler played the rollouts of this run"
     path = scored.iteration(0).round
     record = read_json(path, RoundRecord)
@@ -207,9 +186,7 @@ def test_why_turns_stopped_is_in_the_summary_and_its_table(scored: RunDirectory)
     finally:
         write_json(path, record)
     assert summary.stop_reasons == counted
-    out = io.StringIO()
-    Console(file=out, width=140).print(iteration_table(summary))
-    assert "40 end_of_turn, 2 actions" in " ".join(out.getvalue().split())
+    assert ["turns stopped by", "40 end of turn, 2 actions"] in facts_of(summary)
 
 
 def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> None:
@@ -290,9 +267,7 @@ def test_the_work_of_an_engine_beside_the_trainer_is_shown(scored: RunDirectory,
     summary = summary_of(run)
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
     assert summary.model_copy(update={"measured": None}) == former
-    out = io.StringIO()
-    Console(file=out, width=200).print(iteration_table(summary))
-    shown = " ".join(out.getvalue().replace("│", " ").split())
+    shown = " ".join(" ".join(row) for row in facts_of(summary))
     assert "engine 200 messages, 900 tokens, 20.0 tokens per second of sampling" in shown
     assert "1.50% of messages sampled again, 1 servers loaded again, gap at most 2.9e-06 nats" in shown
     assert "trainer waited 45.0 s for messages, 6.0 s for new weights (canary 0.5 s)" in shown
