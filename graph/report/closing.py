@@ -32,7 +32,7 @@ from training.signals import GroupScore
 WORDS = {
     "tasks": "trained on in the iteration; admitted: verified drafts that join them for the next one",
     "contexts": "weaknesses to explore around: new, known to the failure memory, left out of the iteration's budget",
-    "evaluation": "success before and after training on tasks held out of it; 95 %: start states, functions resampled",
+    "evaluation": "success before and after training on tasks held out of it; 95 %: for other start states, functions",
     "seconds, cost": "of the iteration, by stage",
 }
 

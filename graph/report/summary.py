@@ -16,7 +16,7 @@ from graph.perturbation import Perturbation, PerturbedDrafts, perturbed_of
 from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import ACCEPTED, PAPER_KINDS, DraftVerification, SignalKind, StopReason, Trajectory
+from memory.records import ACCEPTED, PAPER_KINDS, PAPER_SHARES, DraftVerification, SignalKind, StopReason, Trajectory
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from memory.tasks import load_tasks, task_set, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
@@ -90,10 +90,6 @@ class SealSummary(Record):
 CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
 COLUMNS = ("iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost")
-
-
-PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
-"""CoEvolve's Figure 4: forgetting, boundary and rare as shares of all signals in percent, on its two benchmarks."""
 
 
 class Contexts(Record):

@@ -35,10 +35,11 @@ from environments.learning_interface.schema import SCHEMA_NOTE
 from environments.registry import parse_options
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
-from graph.report.summary import PAPER_SHARES, Summary, iteration_table
+from graph.report.summary import Summary, iteration_table
 from graph.settings import RunSettings
 from memory.jsonl import derive_seed
 from memory.records import (
+    PAPER_SHARES,
     Draft,
     DraftVerification,
     FailureContext,
