@@ -42,7 +42,7 @@ class Layout(NamedTuple):
     weights: Floats
 
 
-class Setting(NamedTuple):
+class StudyKind(NamedTuple):
     """A kind of study, by standard deviations of the effects on logits.
 
     ``mean`` is the logit of both arms, ``gap`` what the first has more.
@@ -65,30 +65,30 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("no effect"),
-    Setting("effect", gap=0.5),
-    Setting("weak sharing", start=0.2, function=0.4, arm_start=0.1, arm_function=0.1, seed_function=0.2),
-    Setting("nothing shared", start=0, function=0, arm_start=0, arm_function=0, arm_task=1, seed_function=0, seed=0),
-    Setting("strong functions", function=4, arm_function=2),
-    Setting("strong start states", start=2, arm_start=1.5, arm_function=0.3),
-    Setting("seed x function", seed_function=2),
-    Setting("seeds differ much", seed=0.5),
-    Setting("near 5 %", mean=-5),
-    Setting("near 95 %, effect", mean=5, gap=-0.5),
-    Setting("three seeds", seeds=3),
-    Setting("two seeds", seeds=2),
-    Setting("two seeds differ much", seeds=2, seed=0.5),
-    Setting("one seed", seeds=1, seed=0),
-    Setting("one seed, near 5 %", seeds=1, mean=-5, seed=0),
-    Setting("one seed, strong start states", seeds=1, start=2, function=1, seed=0),
-    Setting("few start states", few_starts=True),
-    Setting("few, strong start states", few_starts=True, start=2, arm_start=1.5, arm_function=0.3),
-    Setting("few start states, one seed, near 5 %", few_starts=True, seeds=1, mean=-5, seed=0),
-    Setting("few, strong start states, one seed", few_starts=True, seeds=1, start=2, function=1, seed=0),
+    StudyKind("no effect"),
+    StudyKind("effect", gap=0.5),
+    StudyKind("weak sharing", start=0.2, function=0.4, arm_start=0.1, arm_function=0.1, seed_function=0.2),
+    StudyKind("nothing shared", start=0, function=0, arm_start=0, arm_function=0, arm_task=1, seed_function=0, seed=0),
+    StudyKind("strong functions", function=4, arm_function=2),
+    StudyKind("strong start states", start=2, arm_start=1.5, arm_function=0.3),
+    StudyKind("seed x function", seed_function=2),
+    StudyKind("seeds differ much", seed=0.5),
+    StudyKind("near 5 %", mean=-5),
+    StudyKind("near 95 %, effect", mean=5, gap=-0.5),
+    StudyKind("three seeds", seeds=3),
+    StudyKind("two seeds", seeds=2),
+    StudyKind("two seeds differ much", seeds=2, seed=0.5),
+    StudyKind("one seed", seeds=1, seed=0),
+    StudyKind("one seed, near 5 %", seeds=1, mean=-5, seed=0),
+    StudyKind("one seed, strong start states", seeds=1, start=2, function=1, seed=0),
+    StudyKind("few start states", few_starts=True),
+    StudyKind("few, strong start states", few_starts=True, start=2, arm_start=1.5, arm_function=0.3),
+    StudyKind("few start states, one seed, near 5 %", few_starts=True, seeds=1, mean=-5, seed=0),
+    StudyKind("few, strong start states, one seed", few_starts=True, seeds=1, start=2, function=1, seed=0),
 )
 
 
-class Study(NamedTuple):
+class Simulated(NamedTuple):
     """Successes of two arms, (seeds, tasks), 0 or 1; the true success rates of both."""
 
     first: Ints
@@ -96,7 +96,7 @@ class Study(NamedTuple):
     truth: tuple[float, float]
 
 
-def simulate(rng: np.random.Generator, layout: Layout, one: Setting) -> Study:
+def simulate(rng: np.random.Generator, layout: Layout, one: StudyKind) -> Simulated:
     """Draw a study."""
     starts, functions, tasks = int(layout.starts.max()) + 1, int(layout.functions.max()) + 1, len(layout.starts)
 
@@ -114,7 +114,7 @@ def simulate(rng: np.random.Generator, layout: Layout, one: Setting) -> Study:
         arms.append((rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int64))
     both = one.start**2 + one.function**2 + one.task**2 + one.arm_start**2 + one.arm_function**2
     spread = sqrt(both + one.arm_task**2 + one.seed_function**2 + one.seed**2)
-    return Study(arms[0], arms[1], (_mean_rate(one.mean + one.gap, spread), _mean_rate(one.mean, spread)))
+    return Simulated(arms[0], arms[1], (_mean_rate(one.mean + one.gap, spread), _mean_rate(one.mean, spread)))
 
 
 def _mean_rate(mean: float, spread: float) -> float:
@@ -217,7 +217,7 @@ def nested(scores: Floats, layout: Layout, rng: np.random.Generator) -> Interval
     return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
-def chosen(study: Study, layout: Layout, *, difference: bool) -> Interval:
+def chosen(study: Simulated, layout: Layout, *, difference: bool) -> Interval:
     """Return the interval of ``evaluation.statistics``, over call shapes."""
     ones = np.ones_like(study.first)
     where = layout.starts, layout.functions
@@ -257,7 +257,7 @@ class Counted:
 
 
 def measure(
-    layout: Layout, one: Setting, studies: int, bootstrapped: int, *, difference: bool
+    layout: Layout, one: StudyKind, studies: int, bootstrapped: int, *, difference: bool
 ) -> tuple[list[Counted], float]:
     """Return coverage and half width of each method of ``HEAD``, and the half width that would cover 95 % exactly.
 
