@@ -202,8 +202,9 @@ def pigeonhole(scores: Floats, layout: Layout, rng: np.random.Generator) -> Inte
     seeds, levels = len(scores), (int(layout.starts.max()) + 1, int(layout.functions.max()) + 1)
     rows, begins, calls = (rng.multinomial(size, [1 / size] * size, DRAWS) for size in (seeds, *levels))
     weights = begins[:, layout.starts] * calls[:, layout.functions] * layout.weights
-    means = (rows * (weights @ scores.T / weights.sum(axis=1, keepdims=True))).sum(axis=1) / seeds
-    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+    with np.errstate(invalid="ignore"):  # a replicate may draw no task
+        means = (rows * (weights @ scores.T / weights.sum(axis=1, keepdims=True))).sum(axis=1) / seeds
+    return float(np.nanquantile(means, 0.025)), float(np.nanquantile(means, 0.975))
 
 
 def nested(scores: Floats, layout: Layout, rng: np.random.Generator) -> Interval:
