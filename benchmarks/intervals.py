@@ -32,6 +32,8 @@ STUDY = Path("results/study-world")
 DRAWS = 400
 """Replicates of a bootstrap."""
 
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
+
 
 class Layout(NamedTuple):
     """What tasks share, each a number by task: start state, function, call shape. ``weights`` (tasks,) sum to 1."""
@@ -119,8 +121,7 @@ def simulate(rng: np.random.Generator, layout: Layout, one: StudyKind) -> Simula
 
 def _mean_rate(mean: float, spread: float) -> float:
     """Return the mean of 1 / (1 + exp(-x)) over normal x, by Gauss-Hermite quadrature."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    return float((weights / (1 + np.exp(-(mean + spread * nodes)))).sum() / weights.sum())
+    return float((_WEIGHTS / (1 + np.exp(-(mean + spread * _NODES)))).sum() / _WEIGHTS.sum())
 
 
 class _Errors(NamedTuple):
