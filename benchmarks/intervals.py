@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.registry import DEFAULT, find_benchmark
+from environments.verification.fingerprints import call_sequence
 from evaluation.call_shapes import numbered, rarest_functions, set_shapes
+from evaluation.sets import open_set
 from evaluation.statistics import shared_interval, t_interval, t_quantile
 from evaluation.study.records import read_result
 
@@ -287,11 +289,10 @@ def layouts() -> tuple[Layout, Layout]:
     shapes = set_shapes(name, STUDY / "openings.jsonl", benchmark)
     outcomes = read_result(STUDY / "raw" / "ours-0.jsonl.gz").outcomes
     tasks = {one.task: one.cluster for one in outcomes if one.panel == name and not one.baseline}
-    few = benchmark.open_evaluation_set("templated-dev")
-    few_shapes = set_shapes("templated-dev", STUDY / "openings.jsonl", benchmark)
+    few = open_set("templated-dev", benchmark=benchmark)
     return (
         _layout([shapes[task] for task in tasks], list(tasks.values())),
-        _layout([few_shapes[one.id] for one in few], [one.cluster for one in few]),
+        _layout([call_sequence(one.task) for one in few], [one.cluster for one in few]),
     )
 
 
