@@ -6,7 +6,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -167,6 +167,15 @@ def open_named(
     """
     benchmark = named_benchmark(name)
     return _open(name, benchmark, named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks))
+
+
+def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> str | None:
+    """Return one sentence on why these tasks of a run must not be published; None where they may be.
+
+    ``environment`` is the run's; that of each task counts too, whatever the run's settings call theirs.
+    """
+    benchmarks = [environment, *(packaged(name) for name in sorted({task.environment for task in tasks}))]
+    return next((one.unpublishable for one in benchmarks if one is not None and one.unpublishable is not None), None)
 
 
 def named_benchmark(name: str) -> AnyBenchmark:

@@ -2,7 +2,7 @@
 
 A policy mostly solves all or none of the tasks that call a function, so the functions that many tasks call dominate a
 mean over tasks. A task's *call shape* is the sequence of its reference's calls without values; the macro mean gives
-each shape the same weight. To resample functions, a task belongs to the rarest function of its reference (ours: it is
+each shape the same weight. For intervals, a task belongs to the rarest function of its reference (ours: it is
 mostly the one that decides).
 """
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 GREEDY = "greedy, one attempt a task"
-_REPLICATES = 2_000  # of a score's intervals: their ends move by less than a point
 
 
 class TaskOutcome(Record):
@@ -62,9 +61,9 @@ class Score(Record):
 
     ``metrics`` always holds ``success``, the share of the ``n`` evaluated attempts that succeeded; and the benchmark's
     own metrics in its units, where they are defined for the attempts.
-    ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` resamples start states and functions,
+    ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` covers other start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
-    with an interval that resamples the same; ``functions`` has the score of each function that references call.
+    with an interval that covers the same; ``functions`` has the score of each function that references call.
     """
 
     group: str
@@ -93,7 +92,7 @@ class Score(Record):
 
     @property
     def widest(self) -> Interval:
-        """The interval to quote: the one that resamples start states and functions, where there is one."""
+        """The interval to quote: the one that covers other start states and functions, where there is one."""
         return self.shared_interval or self.interval
 
 
@@ -162,7 +161,7 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
         interval=wilson,
         clusters=len({o.cluster for o in evaluated}),
         infrastructure_errors=len(members) - len(evaluated),
-        shared_interval=None if shared is None else (min(shared[0], wilson[0]), max(shared[1], wilson[1])),
+        shared_interval=shared,
         macro=macro_mean(attempts),
         macro_interval=macro,
         shapes=len({o.shape for o in evaluated if o.shape}),
@@ -184,7 +183,7 @@ def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> d
 
 
 def _intervals(evaluated: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Return intervals of the means over tasks and over call shapes, with start states and functions resampled."""
+    """Return intervals of the means over tasks and over call shapes, for other start states and functions."""
     if len(evaluated) < 2:
         return None, None
     successes = np.array([[int(o.success) for o in evaluated]])
@@ -193,9 +192,7 @@ def _intervals(evaluated: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | 
     shapes = numbered([o.shape for o in evaluated])
     counts = successes, np.ones_like(successes), clusters, functions
     known = any(o.shape for o in evaluated)
-    varied = known and 0 < successes.sum() < successes.size  # else every replicate is equal
-    macro = shared_interval(*counts, shapes=shapes, replicates=_REPLICATES) if varied else None
-    return shared_interval(*counts, replicates=_REPLICATES), macro
+    return shared_interval(*counts), shared_interval(*counts, shapes=shapes) if known else None
 
 
 def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> tuple[Score, ...]:
@@ -212,8 +209,8 @@ def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] 
 
 
 CAPTION = (
-    "by shape: mean over call shapes, the references' calls in order without values; 95 %: start states and functions "
-    "resampled, success no narrower than Wilson's"
+    "by shape: mean over call shapes, the references' calls in order without values; 95 %: for other start states and "
+    "functions, no narrower than Wilson's"
 )
 FUNCTIONS = 40  # printed of a group at most; --json has all
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts: TypeAlias = NDArray[np.int64]
-"""Tasks by seed (rows) and cluster (columns)."""
+"""Successes or attempts by seed (rows) and task (columns)."""
 
-_REPLICATES_AT_ONCE = 500
+_ROUNDING = 1e-9  # a whole number of clusters may be a rounding error below it
 _DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
 
 
@@ -122,48 +122,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def bootstrap_interval(
-    successes: Counts,
-    tasks: Counts,
-    minus: tuple[Counts, Counts] | None = None,
-    *,
-    crossed: bool = False,
-    replicates: int = 10_000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> tuple[float, float] | None:
-    """Return the percentile interval of the mean success rate over seeds by a hierarchical bootstrap; None for one.
-
-    ``successes`` and ``tasks`` are by seed (rows) and cluster (columns). Seeds are drawn with replacement, and inside
-    each drawn seed its clusters; a seed's rate is its drawn successes over its drawn tasks. With ``minus``, successes
-    and tasks of another arm in the same rows and columns, it is the interval of the paired difference: both arms
-    are given the same draws. ``crossed`` draws the clusters once a replicate, the same for every seed. Clusters are
-    the same tasks in each seed, so this is the wider one where clusters differ by more than chance: it covers other
-    tasks, while the nested draw, whose cluster noise averages out over seeds, understates that. Equal arguments give
-    equal intervals. Raises ValueError for shapes that differ and a seed without tasks.
-    """
-    sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
-    if len({array.shape for side in sides for array in side}) != 1 or successes.ndim != 2:
-        raise ValueError("counts must be by seed and cluster, of one shape")
-    if any((side[1].sum(axis=1) == 0).any() for side in sides):
-        raise ValueError("a seed has no task")
-    seeds, clusters = successes.shape
-    if seeds < 2:
-        return None
-    rng = np.random.default_rng(seed)
-    means = []
-    for begin in range(0, replicates, _REPLICATES_AT_ONCE):
-        size = min(_REPLICATES_AT_ONCE, replicates - begin)
-        rows = rng.integers(seeds, size=(size, seeds))
-        shape = (size, 1, clusters) if crossed else (size, seeds, clusters)
-        columns = rng.integers(clusters, size=shape)
-        rates = [_drawn_rates(*side, rows, columns) for side in sides]
-        means.append((rates[0] if minus is None else rates[0] - rates[1]).mean(axis=1))
-    # A replicate whose clusters hold no evaluated task of some seed has no rate: it is left out.
-    low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def shared_interval(
     successes: Counts,
     tasks: Counts,
@@ -172,47 +130,89 @@ def shared_interval(
     minus: tuple[Counts, Counts] | None = None,
     *,
     shapes: NDArray[np.int64] | None = None,
-    replicates: int = 10_000,
     level: float = 0.95,
-    seed: int = 0,
 ) -> tuple[float, float] | None:
-    """Return the percentile interval of a success rate by a bootstrap that resamples all that tasks share.
+    """Return an interval of the mean success rate over seeds, for other tasks and, from two seeds on, for other seeds.
 
     ``successes`` and ``tasks`` are by seed (rows) and task (columns); ``clusters`` and ``functions`` number the start
-    state and the function that each column belongs to. A replicate draws seeds (where there are several), start states
-    and functions with replacement, and counts a task as often as its start state and its function were drawn, the one
-    times the other (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007; it errs on the wide side).
-    With ``minus``, successes and tasks of another arm in the same rows and columns, it is the interval of the paired
-    difference. With ``shapes``, which number each column's call shape from 0, it is that of the mean over shapes: each
-    task has the weight 1 / (tasks of its shape). Equal arguments give equal intervals; None where there is one start
-    state and one function. Raises ValueError for arrays of other sizes and a row without tasks.
+    state and the function that each column belongs to. With ``minus``, successes and tasks of another arm in the same
+    rows and columns, it is the interval of the paired difference, within [-1, 1]. With ``shapes``, which number each
+    column's call shape from 0, it is that of the mean over shapes: each task has the weight 1 / (tasks of its shape).
+    None where there is one start state and one function. Raises ValueError for arrays of other sizes and a row without
+    tasks.
+
+    The half width is the root of the sum of the squares of two (Zou and Donner, Statistics in Medicine 27, 2008):
+
+    - tasks: the standard error that is robust to what tasks of one start state or of one function share (Cameron,
+      Gelbach and Miller, Journal of Business & Economic Statistics 29, 2011), times Student's t. Its degrees of freedom
+      are one less than the effective number of start states or functions, the smaller one, in which a large one counts
+      for more (Kish; Carter, Schnepel and Steigerwald, Review of Economics and Statistics 99, 2017).
+    - seeds: the standard error of the mean over seeds, times Student's t for their number less one.
+
+    A rate has Wilson's interval with the number of independent tasks that gives this half width, at most the effective
+    number of its tasks, so that it is within [0, 1] and not a point where all or none succeed (Korn and Graubard,
+    Survey Methodology 24, 1998). The choice is ours, by simulation: ``benchmarks/intervals.md``.
     """
     sides = [(successes, tasks)] if minus is None else [(successes, tasks), minus]
     if len({array.shape for side in sides for array in side}) != 1 or successes.ndim != 2:
         raise ValueError("counts must be by seed and task, of one shape")
     if any((side[1].sum(axis=1) == 0).any() for side in sides):
         raise ValueError("a seed has no task")
-    each = [np.ones(tried.shape) if shapes is None else _of_shapes(tried, shapes) for _, tried in sides]
-    seeds = len(successes)
-    levels = int(clusters.max()) + 1, int(functions.max()) + 1
-    if max(levels) < 2:
+    if max(int(clusters.max()), int(functions.max())) < 1:
         return None
-    rng = np.random.default_rng(seed)
-    means = []
-    for begin in range(0, replicates, _REPLICATES_AT_ONCE):
-        size = min(_REPLICATES_AT_ONCE, replicates - begin)
-        rows = _multiplicities(rng, size, seeds) / seeds
-        begins, calls = (_multiplicities(rng, size, count) for count in levels)
-        weights = begins[:, clusters] * calls[:, functions]
-        with np.errstate(invalid="ignore"):
-            rates = [
-                weights @ (solved * own).T / (weights @ (tried * own).T)
-                for (solved, tried), own in zip(sides, each, strict=True)
-            ]
-            drawn = rates[0] if minus is None else rates[0] - rates[1]
-            means.append(np.where(rows > 0, rows * drawn, 0.0).sum(axis=1))
-    low, high = np.nanquantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    weighed = [_weighed(*side, shapes) for side in sides]
+    rates, parts = weighed[0][0], weighed[0][1]
+    if minus is not None:
+        rates, parts = rates - weighed[1][0], parts - weighed[1][1]
+    mean = float(rates.mean())
+    weights = weighed[0][2].mean(axis=0)
+    kinds = [numbers for numbers in (clusters, functions) if numbers.max() > 0]
+    fewest = min(_effective(weights, numbers) for numbers in kinds)
+    degrees = max(1, int(fewest + _ROUNDING) - 1)
+    t = t_quantile((1 + level) / 2, degrees)
+    square = t**2 * _task_variance(parts.mean(axis=0), clusters, functions)
+    if len(rates) > 1:
+        square += t_quantile((1 + level) / 2, len(rates) - 1) ** 2 * float(rates.var(ddof=1)) / len(rates)
+    if minus is not None:
+        half = sqrt(square)
+        return max(-1.0, mean - half), min(1.0, mean + half)
+    mean = min(1.0, max(0.0, mean))  # a rate may be a rounding error outside
+    spread = mean * (1 - mean)
+    ratio = max(square / spread if spread else 0.0, t**2 * float((weights**2).sum()))
+    middle, half = mean + ratio / 2, sqrt(ratio * spread + ratio**2 / 4)
+    return max(0.0, (middle - half) / (1 + ratio)), min(1.0, (middle + half) / (1 + ratio))
+
+
+def _weighed(
+    successes: Counts, tasks: Counts, shapes: NDArray[np.int64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return by seed the rate, what each task adds to its error, and each task's weight; both (seeds, tasks)."""
+    own = tasks.astype(np.float64) if shapes is None else tasks * _of_shapes(tasks, shapes)
+    weights = own / own.sum(axis=1, keepdims=True)
+    solved = weights * successes / np.maximum(tasks, 1)
+    rates = solved.sum(axis=1)
+    return rates, solved - weights * rates[:, None], weights
+
+
+def _task_variance(parts: NDArray[np.float64], clusters: NDArray[np.int64], functions: NDArray[np.int64]) -> float:
+    """Return the variance of a mean from what each task adds to its error, robust to both kinds of clusters.
+
+    Start states plus functions less their pairs, and not less than that of either alone.
+    """
+    _, pairs = np.unique(np.stack([clusters, functions]), axis=1, return_inverse=True)
+    begins, calls, both = (_one_way(parts, numbers.ravel()) for numbers in (clusters, functions, pairs))
+    return max(begins + calls - both, begins, calls)
+
+
+def _one_way(parts: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
+    groups = int(numbers.max()) + 1
+    sums = np.bincount(numbers, weights=parts, minlength=groups)
+    return float((sums**2).sum()) * groups / (groups - 1) if groups > 1 else 0.0
+
+
+def _effective(weights: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
+    """Return the number of equal clusters that are worth these unequal ones; the weights sum to 1."""
+    return 1 / float((np.bincount(numbers, weights=weights) ** 2).sum())
 
 
 def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -220,19 +220,3 @@ def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
     weights: NDArray[np.float64] = 1 / np.maximum(sizes, 1)
     return weights
-
-
-def _multiplicities(rng: np.random.Generator, size: int, count: int) -> NDArray[np.float64]:
-    """Count how often each of ``count`` things is drawn in ``count`` draws with replacement, ``size`` times."""
-    places = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count
-    return np.bincount(places.ravel(), minlength=size * count).reshape(size, count).astype(np.float64)
-
-
-def _drawn_rates(
-    successes: Counts, tasks: Counts, rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return rates by replicate and drawn seed."""
-    drawn = tasks[rows[:, :, None], columns].sum(axis=2)
-    with np.errstate(invalid="ignore"):
-        rates: NDArray[np.float64] = successes[rows[:, :, None], columns].sum(axis=2) / drawn
-    return rates

@@ -204,11 +204,7 @@ class FailureMemory:
             if context.iteration is None:
                 raise ValueError(f"context {context.id} has no iteration: unguided exploration is not remembered")
         if self._contexts.count():
-            print(
-                f"warning: {self._folder} differs from the records of the run: it is rebuilt from them",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"warning: {self._folder} differs from the records of the run: it is rebuilt from them")
         self._client.delete_collection(self._contexts.name)
         self._open_collection()
         self._write(contexts, admitted)

@@ -20,6 +20,7 @@ from environments.verification.decontamination import Nearest
 __all__ = [
     "ACCEPTED",
     "PAPER_KINDS",
+    "PAPER_SHARES",
     "AgentValidation",
     "Cause",
     "Difficulty",
@@ -168,6 +169,9 @@ class SignalKind(StrEnum):
 
 PAPER_KINDS = (SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE)
 """The kinds of CoEvolve, which every round is read for. Any other is looked for where ``signals.kinds`` lists it."""
+
+PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
+"""CoEvolve's figure 4: ``PAPER_KINDS`` as shares of all signals in percent, on its two benchmarks."""
 
 
 class Unsignalled(StrEnum):

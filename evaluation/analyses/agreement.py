@@ -34,10 +34,10 @@ class Agreement(Record):
     """Two evaluations of the same tasks.
 
     ``pairs``: tasks that both were evaluated on. ``difference``: success of the second less that of the first, with an
-    interval that resamples what tasks share, start states and functions (``statistics.shared_interval``). ``mcnemar``:
-    two-sided exact p of the tasks that only one solved; it takes tasks for independent, so that it errs on the small
-    side where they share a start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an
-    infrastructure error ended an attempt.
+    interval for other start states and functions (``statistics.shared_interval``). ``mcnemar``: two-sided exact p of
+    the tasks that only one solved; it takes tasks for independent, so that it errs on the small side where they share a
+    start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an infrastructure error ended an
+    attempt.
     """
 
     group: str
@@ -135,7 +135,7 @@ def agreement_table(found: Sequence[Agreement]) -> Table:
 
     table = Table(
         title="agreement of two evaluations (CoEvolve, table 8)",
-        caption="95 %: start states and functions resampled; McNemar: exact, tasks taken for independent",
+        caption="95 %: for other start states and functions; McNemar: exact, tasks taken for independent",
     )
     table.add_column("")
     for one in found:

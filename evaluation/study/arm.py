@@ -85,6 +85,12 @@ class FinishedRun:
         write_jsonl(file, of_last if self._run.section("tasks", TaskSettings).uses_evolved else self.initial)
         return file
 
+    def keep_tasks(self, path: Path) -> str:
+        """Keep D_0 and all that was admitted in ``path``; return why they are not kept, "" where they are."""
+        from evaluation.study.records import keep_tasks
+
+        return keep_tasks(path, self._tasks, self._run.section("environment", EnvironmentSettings).benchmark)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of the run's summaries, each once."""
@@ -249,7 +255,7 @@ def main(settings: Annotated[Path, typer.Option(help="file that evaluation.study
 
 
 async def _work(job: Job) -> None:
-    from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult
+    from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 
     started = time.perf_counter()
     folder = Path(job.folder)
@@ -268,6 +274,7 @@ async def _work(job: Job) -> None:
             looked = await _scored(job, number, scoring.settings, LOOKUP, run.learnable(folder))
             attempted += [_outcome(scoring.prefix, one, LOOKUP) for one in looked]
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    result = Path(job.result)
     header = ArmHeader(
         arm=job.arm,
         seed=job.seed,
@@ -284,13 +291,14 @@ async def _work(job: Job) -> None:
         initial_functions=run.initial_functions if run else {},
         iterations=run.figures() if run else (),
         overlap=run.overlap() if run else {},
+        tasks_left_out=run.keep_tasks(tasks_path(result)) if run else "",
         measured=ArmMeasured(
             cpu_seconds=round(sum(one.ru_utime + one.ru_stime for one in used), 1),
             wall_seconds=round(time.perf_counter() - started, 1),
             commit=job.commit,
         ),
     )
-    ArmResult(header=header, outcomes=tuple(attempted)).write(Path(job.result))
+    ArmResult(header=header, outcomes=tuple(attempted)).write(result)
 
 
 async def _scored(

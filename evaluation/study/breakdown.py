@@ -20,7 +20,7 @@ Attempts = Mapping[int, Sequence[ArmOutcome]]
 class Macro(Record):
     """The mean over call shapes, each counted once however many tasks have it, in [0, 1] or as a difference.
 
-    ``interval`` resamples seeds, start states and functions together; None for a single seed.
+    ``interval`` covers other seeds, start states and functions; None for a single seed.
     """
 
     mean: float

@@ -14,7 +14,7 @@ from pydantic import Field
 from environments.base import Record
 from environments.metrics import Attempted, Metric
 from evaluation.call_shapes import Shape, numbered, rarest_functions
-from evaluation.statistics import Counts, bootstrap_interval, shared_interval, t_interval
+from evaluation.statistics import Counts, shared_interval, t_interval
 from evaluation.study.breakdown import Breakdown, broken_down
 from evaluation.study.records import ArmOutcome, ArmResult
 
@@ -35,27 +35,20 @@ class Rest(Record):
 class Comparison(Record):
     """A mean over ``seeds`` seeds, each printed in ``by_seed``, and its 95 % intervals, None for a single seed.
 
-    ``function_interval`` resamples seeds, start states and functions (``statistics.shared_interval``); None where the
-    tasks' call shapes are not known. The others do not resample functions: ``interval`` is a hierarchical bootstrap,
-    seeds outside and clusters inside, ``crossed_interval`` the same with one draw of clusters for all seeds,
-    ``t_interval`` Student's t over seeds. ``without``: without the function that decides most. ``breakdown``: by call
-    shape, function and length, where the recipe asks for it.
+    ``interval`` covers other seeds, start states and functions (``statistics.shared_interval``), without functions
+    where ``functions_known`` is False because the tasks' call shapes are not known. ``t_interval`` is Student's t over
+    seeds, for these tasks. ``without``: without the function that decides most. ``breakdown``: by call shape, function
+    and length, where the recipe asks for it.
     """
 
     mean: float
-    function_interval: Interval | None = None
     interval: Interval | None
-    crossed_interval: Interval | None
+    functions_known: bool
     t_interval: Interval | None
     by_seed: dict[str, float]
     seeds: int
     without: Rest | None = None
     breakdown: Breakdown | None = Field(None, exclude_if=operator.not_)
-
-    @property
-    def widest(self) -> Interval | None:
-        """The interval that resamples functions too, else the one that resamples start states for all seeds."""
-        return self.function_interval or self.crossed_interval
 
 
 class MetricBySeed(Record):
@@ -191,15 +184,12 @@ def _summary(
     breakdown: bool,
 ) -> dict[str, object]:
     by_seed = _differences(attempts, minus)
-    clusters = sorted({one.cluster for outcomes in attempts.values() for one in outcomes})
-    counts, others = _counts(attempts, clusters), None if minus is None else _counts(minus, clusters)
     known = shapes is not None and _known(attempts, shapes)
     values = list(by_seed.values())
     return {
         "mean": fmean(values),
-        "function_interval": _shared_interval(attempts, minus, shapes) if known and shapes is not None else None,
-        "interval": bootstrap_interval(*counts, others),
-        "crossed_interval": bootstrap_interval(*counts, others, crossed=True),
+        "interval": _interval(attempts, minus, shapes if known else None),
+        "functions_known": known,
         "t_interval": t_interval(values),
         "by_seed": {str(seed): value for seed, value in by_seed.items()},
         "seeds": len(values),
@@ -214,23 +204,22 @@ def _differences(attempts: Attempts, minus: Attempts | None) -> dict[int, float]
 
 
 def _broken_down(attempts: Attempts, minus: Attempts | None, shapes: Shapes) -> Breakdown:
-    return broken_down(attempts, minus, shapes, _shared_interval(attempts, minus, shapes, of_shapes=True))
+    return broken_down(attempts, minus, shapes, _interval(attempts, minus, shapes, of_shapes=True))
 
 
-def _shared_interval(
-    attempts: Attempts, minus: Attempts | None, shapes: Shapes, *, of_shapes: bool = False
+def _interval(
+    attempts: Attempts, minus: Attempts | None, shapes: Shapes | None, *, of_shapes: bool = False
 ) -> Interval | None:
-    """Return the interval that resamples functions, too: of the mean over tasks, or over call shapes."""
+    """Return the interval of the mean over tasks, or over call shapes; None for a single seed."""
     if len(attempts) < 2:
         return None
     tasks = sorted({(one.task, one.cluster) for outcomes in attempts.values() for one in outcomes})
     names = [task for task, _ in tasks]
-    sides = [_counts(side, names, by_task=True) for side in (attempts, minus) if side is not None]
-    begins = numbered([cluster for _, cluster in tasks])
-    known = [shapes[name] for name in names]
+    sides = [_counts(side, names) for side in (attempts, minus) if side is not None]
+    known = [() if shapes is None else shapes[name] for name in names]
     return shared_interval(
         *sides[0],
-        begins,
+        numbered([cluster for _, cluster in tasks]),
         numbered(rarest_functions(known)),
         sides[1] if minus is not None else None,
         shapes=numbered(known) if of_shapes else None,
@@ -254,16 +243,15 @@ def _known(attempts: Attempts, shapes: Shapes) -> bool:
     return all(one.task in shapes for outcomes in attempts.values() for one in outcomes)
 
 
-def _counts(attempts: Attempts, names: Sequence[str], *, by_task: bool = False) -> tuple[Counts, Counts]:
-    """Count successes and tasks by seed and cluster, or by seed and task."""
+def _counts(attempts: Attempts, names: Sequence[str]) -> tuple[Counts, Counts]:
+    """Count successes and attempts by seed and task."""
     columns = {name: column for column, name in enumerate(names)}
     successes = np.zeros((len(attempts), len(names)), dtype=np.int64)
     tasks = np.zeros_like(successes)
     for row, outcomes in enumerate(attempts.values()):
         for one in outcomes:
-            column = columns[one.task if by_task else one.cluster]
-            tasks[row, column] += 1
-            successes[row, column] += one.success
+            tasks[row, columns[one.task]] += 1
+            successes[row, columns[one.task]] += one.success
     return successes, tasks
 
 

@@ -60,7 +60,8 @@ class ArmFacts(Record):
 
     ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph, without process starts,
     evaluation and D_0. ``shared_sequences``: by evaluation set, the share of its value-free call sequences that tasks
-    of D_0 and of the last D_t have too. ``seal``: None where SEAL was off.
+    of D_0 and of the last D_t have too. ``signals``: marks on trajectories by kind, in all rounds of all seeds.
+    ``seal``: None where SEAL was off.
     """
 
     description: str
@@ -74,6 +75,7 @@ class ArmFacts(Record):
     cpu_seconds: dict[str, float]
     wall_seconds: dict[str, float]
     shared_sequences: dict[str, tuple[float, float]]
+    signals: dict[str, int] = {}
     seal: SealFacts | None = None
 
 
@@ -93,8 +95,16 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
         shared_sequences=_shared(trained),
+        signals=_marks(trained),
         seal=_seal_facts(trained),
     )
+
+
+def _marks(headers: Sequence[ArmHeader]) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for one in (one for header in headers for one in header.iterations):
+        counted.update(one.signals)
+    return dict(sorted(counted.items()))
 
 
 def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, ...]:

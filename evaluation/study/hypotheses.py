@@ -6,8 +6,8 @@ where the recipe says ``breakdown``, else success. The rule of a conclusion is o
 - **p** is that of the paired t test over seeds, two-sided. It covers seeds alone: how much the difference varies when
   an arm is trained again. It says nothing of other tasks.
 - **Holm's p** corrects it for the number of hypotheses that were written down, run or not.
-- **The interval** resamples seeds, start states and functions together. It covers other tasks, but knows of no
-  other hypotheses.
+- **The interval** covers other seeds, start states and functions together, and so other tasks, but knows of no other
+  hypotheses.
 
 A difference is shown where both agree.
 """
@@ -67,7 +67,7 @@ class HypothesisFinding(Record):
     """A hypothesis and what came of it, as differences of rates in [-1, 1].
 
     ``found`` is the mean over ``seeds`` paired seeds of the ``planned`` ones, each in ``by_seed``; None without any.
-    ``interval`` resamples seeds, start states and functions together, without functions where ``functions_drawn`` is
+    ``interval`` covers other seeds, start states and functions together, without functions where ``functions_drawn`` is
     False because the tasks' call shapes are not known. ``p`` is that of the paired t test over seeds, ``holm`` the same
     corrected for the number of all hypotheses; None for fewer than two seeds.
     """
@@ -185,7 +185,7 @@ def findings_of(
 def _score(one: Comparison, by_shape: bool) -> _Score | None:
     """Return the difference of the main score; None where it is that over call shapes and they are not known."""
     if not by_shape:
-        return _Score(one.mean, one.by_seed, one.widest, one.function_interval is not None)
+        return _Score(one.mean, one.by_seed, one.interval, one.functions_known)
     if one.breakdown is None:
         return None
     macro = one.breakdown.macro
@@ -258,10 +258,10 @@ def rule(findings: Findings) -> list[str]:
     sentences = [
         f"{len(each)} {'hypothesis was' if len(each) == 1 else 'hypotheses were'} written down; Holm's correction is "
         "for all of them, run or not. p is two-sided, of the paired t test over seeds: it covers other seeds, not "
-        f"other tasks. 95 % resamples {drawn} together: it covers other tasks too, but is not corrected for the number "
-        f"of hypotheses. A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the "
-        "expected side; opposite shown: on the other side; difference shown: none was expected. There is no conclusion "
-        "before all seeds are there."
+        f"other tasks. 95 % covers other {drawn}, so other tasks; it is not corrected for the number of hypotheses. "
+        f"A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the expected side; "
+        "opposite shown: on the other side; difference shown: none was expected. There is no conclusion before all "
+        "seeds are there."
     ]
     if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:
         sentences.append(f"95 % without functions, as call shapes are not known: {', '.join(plain)}.")

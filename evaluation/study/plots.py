@@ -62,7 +62,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
             if versus is not None:
                 name = f"{arm} (n = {versus.seeds})"
                 values = tuple(100 * value for value in versus.by_seed.values())
-                interval = versus.widest
+                interval = versus.interval
                 ends = None if interval is None else (100 * interval[0], 100 * interval[1])
                 rows.append(DifferenceRow(name=name, mean=100 * versus.mean, interval=ends, values=values))
         if rows:

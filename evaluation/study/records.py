@@ -1,7 +1,9 @@
 """The result of one arm and seed: a header with its figures by iteration, then one line per task outcome.
 
-Results are gzip files, ARM-SEED.jsonl.gz, a tenth of their size. Plain ARM-SEED.jsonl files, which earlier versions
-wrote, are read too.
+Results are gzip files, raw/ARM-SEED.jsonl.gz, a tenth of their size. Plain ARM-SEED.jsonl files, which earlier
+versions wrote, are read too. Beside them tasks/ARM-SEED.jsonl.gz has the tasks that the arm made and learnt from, so
+that what depends on them (a lookup, an overlap with an evaluation set) can be computed again; not where the benchmark
+forbids to publish them.
 """
 
 from __future__ import annotations
@@ -9,17 +11,23 @@ from __future__ import annotations
 import gzip
 import operator
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
 from environments.base import InputError, Record
+from environments.benchmark import AnyBenchmark
+from environments.registry import unpublishable
 from memory.jsonl import complaint, dump_line, write_atomically
+from memory.records import Task
 from training.seal.failure_profile import SealFigures
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX, COMPRESSED = ".jsonl", ".gz"
+TASKS_LIMIT = 8 * 2**20
+"""Bytes of the compressed tasks of one arm and seed at most (1,600 tasks take 220 kB)."""
 
 
 class IterationFigures(Record):
@@ -97,7 +105,8 @@ class ArmHeader(Record):
     ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
     base. ``starter``, ``initial_tasks`` and ``prompt_order`` are the hashes of the initial policy, D_0 and the prompts
     of the first round in order; the latter two are None for an arm that is not trained. ``panels`` maps the names of
-    the evaluation sets to their hashes (committed results have this key).
+    the evaluation sets to their hashes (committed results have this key). ``tasks_left_out`` says why the arm's tasks
+    are not kept beside the result; empty, and not written, where they are, and where no run made any.
     """
 
     arm: str
@@ -115,6 +124,7 @@ class ArmHeader(Record):
     initial_functions: dict[str, int]
     iterations: tuple[IterationFigures, ...]
     overlap: dict[str, Overlap]
+    tasks_left_out: str = Field(default="", exclude_if=operator.not_)
     measured: ArmMeasured
 
     @property
@@ -166,6 +176,28 @@ def result_path(folder: Path, arm: str, seed: int) -> Path:
     compressed = folder / f"{arm}-{seed}{SUFFIX}{COMPRESSED}"
     plain = folder / f"{arm}-{seed}{SUFFIX}"
     return plain if plain.exists() and not compressed.exists() else compressed
+
+
+def tasks_path(result: Path) -> Path:
+    """Return the file of the tasks that belong to a result: of the same name, in tasks/ beside raw/."""
+    return result.parent.parent / "tasks" / f"{result.name.removesuffix(COMPRESSED)}{COMPRESSED}"
+
+
+def keep_tasks(path: Path, tasks: Sequence[Task], environment: AnyBenchmark) -> str:
+    """Replace the file with the tasks, a line each, compressed; return why they are not kept, "" where they are.
+
+    They are not where they must not be published, and where the file would have more than ``TASKS_LIMIT`` bytes; a file
+    of an earlier result is removed then. Equal tasks, equal bytes.
+    """
+    reason = unpublishable(environment, tasks) or ""
+    if not reason:
+        content = gzip.compress(b"".join(dump_line(task).encode() for task in tasks), mtime=0)
+        if len(content) <= TASKS_LIMIT:
+            write_atomically(path, [content])
+            return ""
+        reason = f"they take {len(content) / 2**20:.0f} MiB, and {TASKS_LIMIT // 2**20} is the most"
+    path.unlink(missing_ok=True)
+    return reason
 
 
 def result_seeds(folder: Path, arm: str) -> list[int]:

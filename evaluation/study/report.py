@@ -18,6 +18,7 @@ from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
+from memory.records import PAPER_KINDS, PAPER_SHARES
 from training.seal.report import HEAD, study_rows
 
 READING_FILE = "reading.md"
@@ -47,6 +48,7 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
     lines += _course(facts.arms)
     if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
         lines += _coverage(facts.arms)
+    lines += _signals(facts.arms)
     lines += _seal(facts.arms)
     lines += _spending(facts.arms, facts.environment_calls)
     lines += _notes(summary)
@@ -79,9 +81,9 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
                 name,
                 str(found.seeds),
                 _percent(found.mean),
-                _interval(found.widest),
+                _interval(found.interval),
                 _points(versus),
-                _interval(versus.widest if versus else None),
+                _interval(versus.interval if versus else None),
                 _interval(versus.t_interval if versus else None),
                 _rest(found.without, "{:.1f}"),
                 _rest(versus.without if versus else None, "{:+.1f}"),
@@ -107,7 +109,7 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
             rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
             sentence = (
-                f"{_points(one)} (95 % {_interval(one.widest)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
+                f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
             )
             macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
             lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
@@ -182,6 +184,24 @@ def _of_tasks(point: Point) -> float:
 
 def _of_training(point: Point) -> float:
     return point.coverage_trained
+
+
+def _signals(arms: dict[str, ArmFacts]) -> list[str]:
+    """Return the shares of the paper's kinds among an arm's marks, beside those of the paper."""
+    rows = []
+    for name, facts in arms.items():
+        counts = [facts.signals.get(kind, 0) for kind in PAPER_KINDS]
+        if sum(counts):
+            others = sum(facts.signals.values()) - sum(counts)
+            shares = (_percent(count / sum(counts)) for count in counts)
+            rows.append((name, *(f"{count:,}" for count in (sum(counts), others)), *shares))
+    if not rows:
+        return []
+    for which, paper in zip(("first", "second"), PAPER_SHARES, strict=True):
+        rows.append((f"CoEvolve's figure 4, {which} benchmark", "", "", *(f"{share:.1f}" for share in paper)))
+    head = ("arm", "marks of the paper's kinds", "of other kinds", *(f"{kind} %" for kind in PAPER_KINDS))
+    sentence = "**Signals** (marks on trajectories, in all rounds of all seeds; percent of those of the paper's kinds)"
+    return [sentence, "", *_table(head, rows), ""]
 
 
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:

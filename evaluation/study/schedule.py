@@ -173,6 +173,8 @@ class _Schedule:
         check_start(self._study, self._first, header)
         cpu = header.measured.cpu_seconds
         _say(f"{arm.name}, seed {planned.seed}: done in {time.perf_counter() - started:.0f} s, {cpu:.0f} s of CPU")
+        if header.tasks_left_out:
+            _say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
         if not self._keep:
             shutil.rmtree(folder)
 

@@ -21,10 +21,9 @@ from evaluation.study.records import ArmHeader, ArmResult, result_seeds
 from evaluation.test_access import StudyAccess, read_access_log
 
 STATISTICS = (
-    "greedy decoding, one attempt per task; differences are paired by seed and task; 95 %: function_interval, a "
-    "bootstrap that draws seeds, start states and functions with replacement, 10,000 replicates (a task belongs to the "
-    "rarest function of its reference); interval (seeds outside, start states inside) and crossed_interval (one draw "
-    "of start states for all seeds) do not resample functions; t: t_interval, Student's t over seeds"
+    "greedy decoding, one attempt per task; differences are paired by seed and task; 95 %: from standard errors that "
+    "are robust to what tasks of a start state or of a function share, and from those over seeds (a task belongs to "
+    "the rarest function of its reference), by the method of benchmarks/intervals.md; t: Student's t over seeds alone"
 )
 EVOLUTION_LABEL = "evolution's share, scripted roles"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
-from environments.registry import benchmark_of, open_environment, packaged
+from environments.registry import benchmark_of, open_environment, unpublishable
 from graph.export.messages import strict_json
 from graph.records import Evolution
 from graph.report.lineage import History
@@ -27,10 +27,9 @@ def refuse_unpublishable(settings: RunSettings, tasks: Sequence[TaskSpec] = ()) 
 
     The environment of each task counts too, whatever the run's settings call theirs.
     """
-    benchmarks = [settings.environment.benchmark, *(packaged(name) for name in {task.environment for task in tasks})]
-    for benchmark in benchmarks:
-        if benchmark is not None and benchmark.unpublishable is not None:
-            raise InputError(f"this run cannot be exported: {benchmark.unpublishable}")
+    reason = unpublishable(settings.environment.benchmark, tasks)
+    if reason is not None:
+        raise InputError(f"this run cannot be exported: {reason}")
 
 
 class RunContent:

@@ -29,10 +29,10 @@ from graph.report.digest import (
 )
 from graph.report.lineage import Course, Drafted, History
 from graph.report.mistakes import Story, first_story
-from graph.report.summary import COMPACT_LABEL, PAPER_SHARES, Summary
+from graph.report.summary import COMPACT_LABEL, Summary
 from graph.report.tables import table
 from graph.settings import RunSettings
-from memory.records import PAPER_KINDS, Interaction, Step
+from memory.records import PAPER_KINDS, PAPER_SHARES, Interaction, Step
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 

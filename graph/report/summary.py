@@ -88,10 +88,6 @@ CAUSE = 300  # characters of a fault's cause
 COMPACT_LABEL = "embedded policy with argument references ($k)"
 
 
-PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
-"""CoEvolve's Figure 4: forgetting, boundary and rare as shares of all signals in percent, on its two benchmarks."""
-
-
 class Contexts(Record):
     """Failure contexts: new to the memory, known to it, and signals that the budget left out."""
 

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.statistics import (
-    bootstrap_interval,
     holm,
     shared_interval,
     t_interval,
@@ -140,82 +139,97 @@ def test_what_is_no_p_value_is_refused(p: float) -> None:
 def test_one_seed_has_no_interval_and_equal_ones_an_empty_one() -> None:
     assert t_interval([0.4]) is None
     assert t_interval([0.4, 0.4, 0.4]) == (pytest.approx(0.4), pytest.approx(0.4))
-    single = np.array([[3, 1]]), np.array([[4, 4]])
-    assert bootstrap_interval(*single) is None
-    assert bootstrap_interval(*single, crossed=True) is None
 
 
-def counts(rng: np.random.Generator, rates: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    return rng.binomial(size, rates), np.full(rates.shape, size)
+Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 2**31), st.booleans())
-def test_bootstrap_holds_its_mean_and_is_the_same_twice(seeds: int, clusters: int, draw: int, crossed: bool) -> None:
+@st.composite
+def studies(draw: st.DrawFn) -> Drawn:
+    """Two arms' successes by seed and task, start states and functions, some of them with one level or one seed."""
+    seeds, tasks = draw(st.integers(1, 4)), draw(st.integers(2, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    rate = draw(st.sampled_from([0.0, 0.05, 0.5, 1.0]))
+    starts, functions = (rng.integers(draw(st.integers(1, 6)), size=tasks) for _ in range(2))
+    first, second = (rng.binomial(1, rate, size=(seeds, tasks)) for _ in range(2))
+    return first, second, *(np.unique(numbers, return_inverse=True)[1] for numbers in (starts, functions))
+
+
+@settings(deadline=None)
+@given(studies(), st.booleans())
+def test_an_interval_holds_its_mean_inside_its_bounds(study: Drawn, by_shape: bool) -> None:
+    first, second, starts, functions = study
+    tasks = np.ones_like(first)
+    shapes = functions if by_shape else None
+    sizes = np.bincount(functions)[functions] if by_shape else np.ones(len(starts))
+    weights = 1 / sizes / (1 / sizes).sum()
+    rate = shared_interval(first, tasks, starts, functions, shapes=shapes)
+    difference = shared_interval(first, tasks, starts, functions, (second, tasks), shapes=shapes)
+    if starts.max() == functions.max() == 0:
+        assert rate is difference is None
+        return
+    assert 0.0 <= rate[0] <= (first @ weights).mean() + 1e-9
+    assert (first @ weights).mean() - 1e-9 <= rate[1] <= 1.0
+    assert rate[1] - rate[0] > 0.0, "none or all of a few tasks is no certainty"
+    mean = ((first - second) @ weights).mean()
+    assert -1.0 <= difference[0] <= mean + 1e-9
+    assert mean - 1e-9 <= difference[1] <= 1.0
+    mirrored = shared_interval(second, tasks, starts, functions, (first, tasks), shapes=shapes)
+    assert mirrored == (pytest.approx(-difference[1]), pytest.approx(-difference[0]))
+    failed = shared_interval(1 - first, tasks, starts, functions, shapes=shapes)
+    assert failed == (pytest.approx(1 - rate[1]), pytest.approx(1 - rate[0]))
+
+
+@settings(deadline=None)
+@given(studies())
+def test_a_rate_is_never_surer_than_wilsons_and_a_difference_than_students(study: Drawn) -> None:
+    first, second, starts, functions = study
+    tasks = np.ones_like(first)
+    if starts.max() == functions.max() == 0:
+        return
+    one = shared_interval(first[:1], tasks[:1], starts, functions)
+    wilson = wilson_interval(int(first[0].sum()), len(starts))
+    assert one[0] <= wilson[0] + 1e-6
+    assert wilson[1] - 1e-6 <= one[1]
+    low, high = shared_interval(first, tasks, starts, functions, (second, tasks))
+    student = t_interval(list(map(float, (first - second).mean(axis=1))))
+    if student is not None:
+        assert low <= max(-1.0, student[0]) + 1e-9
+        assert min(1.0, student[1]) - 1e-9 <= high
+
+
+@settings(deadline=None)
+@given(studies(), st.integers(0, 2**31))
+def test_the_order_and_the_numbers_of_tasks_do_not_matter(study: Drawn, draw: int) -> None:
+    first, second, starts, functions = study
     rng = np.random.default_rng(draw)
-    successes, tasks = counts(rng, rng.uniform(size=(seeds, clusters)), 5)
-    found = bootstrap_interval(successes, tasks, crossed=crossed, replicates=600)
-    assert found == bootstrap_interval(successes, tasks, crossed=crossed, replicates=600)
-    assert found is not None
-    rates = successes.sum(axis=1) / tasks.sum(axis=1)
-    assert 0.0 <= found[0] <= rates.mean() + 1e-9
-    assert rates.mean() - 1e-9 <= found[1] <= 1.0
-    assert bootstrap_interval(successes, tasks, (successes, tasks), crossed=crossed, replicates=600) == (0.0, 0.0)
+    order, names = rng.permutation(len(starts)), rng.permutation(starts.max() + 1)
+    tasks = np.ones_like(first)
+    one = shared_interval(first, tasks, starts, functions, (second, tasks), shapes=functions)
+    moved = first[:, order], tasks, names[starts][order], functions[order], (second[:, order], tasks)
+    other = shared_interval(*moved, shapes=functions[order])
+    assert (one is None) == (other is None)
+    if one is not None:
+        assert other == (pytest.approx(one[0]), pytest.approx(one[1]))
 
 
-@given(st.integers(2, 5), st.integers(2, 6), st.integers(0, 2**31))
-@settings(max_examples=25, deadline=None)
-def test_a_paired_difference_mirrors_when_the_arms_change_places(seeds: int, clusters: int, draw: int) -> None:
-    rng = np.random.default_rng(draw)
-    left, right = (counts(rng, rng.uniform(size=(seeds, clusters)), 4) for _ in range(2))
-    found = bootstrap_interval(*left, right, replicates=400)
-    other = bootstrap_interval(*right, left, replicates=400)
-    assert found is not None
-    assert other == (pytest.approx(-found[1]), pytest.approx(-found[0]))
+def test_independent_tasks_of_one_seed_have_the_usual_standard_error() -> None:
+    successes = (np.arange(200) % 2)[None]
+    alone = np.arange(200)
+    low, high = shared_interval(successes, np.ones_like(successes), alone, alone)
+    t = t_quantile(0.975, 199)
+    assert (low, high) == (pytest.approx(0.5 - t / (4 * (200 + t**2)) ** 0.5, abs=2e-3), pytest.approx(1 - low))
 
 
-def test_all_solved_and_none_solved_are_points() -> None:
-    tasks = np.full((3, 4), 2)
-    assert bootstrap_interval(tasks, tasks) == (1.0, 1.0)
-    assert bootstrap_interval(0 * tasks, tasks) == (0.0, 0.0)
-
-
-def test_counts_that_do_not_fit_are_refused() -> None:
-    tasks = np.ones((2, 3), dtype=int)
-    with pytest.raises(ValueError, match="one shape"):
-        bootstrap_interval(tasks, tasks[:, :2])
-    with pytest.raises(ValueError, match="no task"):
-        bootstrap_interval(tasks, np.array([[1, 1, 1], [0, 0, 0]]))
-
-
-def test_a_cluster_that_one_seed_lacks_is_no_failure() -> None:
-    tasks = np.array([[2, 2], [2, 0], [2, 2]])
-    assert bootstrap_interval(tasks, tasks) == (1.0, 1.0)
-
-
-def coverage(shared_clusters: bool, crossed: bool) -> float:
-    """How often the interval of a paired difference holds the truth, which is 0.1, in 150 simulated studies."""
-    rng, held, seeds, clusters = np.random.default_rng(7), 0, 8, 24
-    for _ in range(150):
-        # Each arm's rate varies by seed; the difference varies by cluster, alike in all seeds or anew in each.
-        by_cluster = rng.normal(0.0, 0.25, size=(1 if shared_clusters else seeds, clusters))
-        base = 0.4 + rng.normal(0.0, 0.05, size=(seeds, 1))
-        ours = np.clip(base + 0.1 + by_cluster, 0.0, 1.0)
-        theirs = np.broadcast_to(base, ours.shape)
-        interval = bootstrap_interval(*counts(rng, ours, 8), counts(rng, theirs, 8), crossed=crossed, replicates=400)
-        assert interval is not None
-        held += interval[0] <= 0.1 <= interval[1]
-    return held / 150
-
-
-def test_coverage_where_clusters_are_drawn_in_each_seed() -> None:
-    assert 0.85 <= coverage(shared_clusters=False, crossed=False) <= 1.0
-
-
-def test_only_the_crossed_interval_covers_other_clusters_when_seeds_share_them() -> None:
-    nested, crossed = (coverage(shared_clusters=True, crossed=how) for how in (False, True))
-    assert nested < 0.8
-    assert crossed > 0.88
+def test_the_two_way_error_of_a_small_table_is_worked_out_by_hand() -> None:
+    successes = np.array([[1, 1, 1, 1, 1, 1, 0, 0, 0]])
+    none = np.zeros_like(successes)
+    tasks, starts, functions = np.ones_like(successes), np.arange(9) // 3, np.arange(9) % 3
+    low, high = shared_interval(successes, tasks, starts, functions, (none, tasks))
+    # Deviations are 1/3, 1/3 and -2/3; a start state's three sum to 1, 1 and -2, each a ninth: 6 / 81 * 3/2 = 1/9.
+    # Functions sum to 0. Pairs: (6 * 1/9 + 3 * 4/9) / 81 * 9/8 = 1/36, which is less; so the start states' decides.
+    assert low == pytest.approx(2 / 3 - t_quantile(0.975, 2) * (1 / 9) ** 0.5)
+    assert high == 1.0
 
 
 def test_what_tasks_share_widens_the_interval() -> None:
@@ -224,14 +238,13 @@ def test_what_tasks_share_widens_the_interval() -> None:
     successes = (functions < 10).astype(np.int64)[None]
     tasks, starts = np.ones_like(successes), np.arange(200)
     low, high = shared_interval(successes, tasks, starts, functions)
-    assert high - low == pytest.approx(2 * 1.96 * (0.25 / 20) ** 0.5, abs=0.08)
+    assert high - low == pytest.approx(2 * 2.09 * (0.25 / 20) ** 0.5, abs=0.05)
     apart = shared_interval(successes, tasks, starts, np.arange(200))
     assert high - low > 1.9 * (apart[1] - apart[0])
-    assert shared_interval(successes, tasks, starts, functions) == (low, high)
 
 
 def test_one_function_can_carry_a_difference() -> None:
-    """Equal differences by task: the interval that resamples functions says that a single one of them decides."""
+    """Equal differences by task, all of one function: the interval says that a single one of them decides."""
     rng = np.random.default_rng(0)
     functions = np.arange(300) % 30
     base = rng.integers(2, size=(5, 300))
@@ -239,16 +252,24 @@ def test_one_function_can_carry_a_difference() -> None:
     tasks, starts = np.ones_like(base), np.arange(300) // 6
     low, high = shared_interval(carried, tasks, starts, functions, (base, tasks))
     mean = (carried - base).mean()
-    assert low <= 0.0 + 1e-9 < mean < high
-    assert bootstrap_interval(carried, tasks, (base, tasks))[0] > 0.0
+    assert low <= 0.0 < mean < high
+    assert shared_interval(carried, tasks, starts, np.arange(300), (base, tasks))[0] > 0.0
 
 
-def test_the_interval_over_shapes_holds_their_mean() -> None:
-    shapes = np.array([0, 0, 0, 0, 0, 0, 1, 2, 3, 4])
-    successes = np.array([[1, 1, 1, 1, 1, 1, 0, 1, 0, 0]])
-    starts = np.arange(10) % 3
-    low, high = shared_interval(successes, np.ones_like(successes), starts, shapes, shapes=shapes)
-    assert low <= 2 / 5 <= high
+def test_the_interval_over_shapes_is_of_their_mean() -> None:
+    shapes = np.r_[np.zeros(30, dtype=np.int64), np.arange(1, 31)]
+    successes = np.r_[np.ones(30, dtype=np.int64), np.arange(30) % 2][None]
+    tasks, none = np.ones_like(successes), np.zeros_like(successes)
+    low, high = shared_interval(successes, tasks, np.arange(60), shapes, (none, tasks), shapes=shapes)
+    assert (low + high) / 2 == pytest.approx((1 + 15) / 31)
+
+
+def test_a_task_that_one_seed_lacks_counts_in_the_others() -> None:
+    successes, tasks = np.array([[1, 1, 0, 0], [1, 1, 0, 0]]), np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
+    none, starts = np.zeros_like(successes), np.arange(4)
+    low, high = shared_interval(successes, tasks, starts, starts, (none, tasks))
+    assert low < (0.5 + 1.0) / 2 < high
+    assert shared_interval(none, tasks, starts, starts, (none, tasks)) == (0.0, 0.0)
 
 
 def test_one_start_state_and_one_function_tell_no_interval() -> None:
@@ -260,21 +281,14 @@ def test_one_start_state_and_one_function_tell_no_interval() -> None:
         shared_interval(one, 0 * one, zeros, zeros)
 
 
-def test_the_interval_of_a_difference_over_shapes_resamples_seeds_too() -> None:
+def test_seeds_that_differ_widen_a_difference() -> None:
     rng = np.random.default_rng(1)
-    shapes = np.arange(60) % 12
-    starts = np.arange(60) // 5
+    shapes, starts = np.arange(60) % 12, np.arange(60) // 5
     base = rng.integers(2, size=(4, 60))
     tasks = np.ones_like(base)
-    same = shared_interval(base, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=400)
-    assert same == (0.0, 0.0)
-    better = np.where(shapes < 6, 1, base)
-    low, high = shared_interval(better, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=2000)
-    by_shape = [(better[:, shapes == one].mean(axis=1) - base[:, shapes == one].mean(axis=1)) for one in range(12)]
-    assert 0.0 < low < np.mean(by_shape) < high
-    # Seeds that differ make the interval wider.
+    assert shared_interval(base, tasks, starts, shapes, (base, tasks), shapes=shapes) == (0.0, 0.0)
     spread = base.copy()
     spread[0], spread[1] = 1, 0
-    wide = shared_interval(spread, tasks, starts, shapes, (base, tasks), shapes=shapes, replicates=2000)
-    one = shared_interval(spread[:1], tasks[:1], starts, shapes, (base[:1], tasks[:1]), shapes=shapes, replicates=2000)
+    wide = shared_interval(spread, tasks, starts, shapes, (base, tasks), shapes=shapes)
+    one = shared_interval(spread[:1], tasks[:1], starts, shapes, (base[:1], tasks[:1]), shapes=shapes)
     assert wide[1] - wide[0] > one[1] - one[0]

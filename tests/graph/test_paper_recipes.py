@@ -36,10 +36,11 @@ from environments.registry import parse_options
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.closing import closing
-from graph.report.summary import PAPER_SHARES, Summary
+from graph.report.summary import Summary
 from graph.settings import RunSettings
 from memory.jsonl import derive_seed
 from memory.records import (
+    PAPER_SHARES,
     Draft,
     DraftVerification,
     FailureContext,

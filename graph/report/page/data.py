@@ -64,8 +64,8 @@ TERMS = {
     "rollout": "one attempt of the agent at one task",
     "group": "the rollouts of one task in one training step; GRPO compares each with the group's mean",
     "reward signal": "what a group gives training: none where all of its rollouts succeed, or all fail",
-    "held out": "tasks that no iteration trains on; the 95 % interval resamples start states and functions, where the "
-    "evaluation records them",
+    "held out": "tasks that no iteration trains on; the 95 % interval is for other start states and functions, where "
+    "the evaluation records them",
     "signal": "a mark on a rollout that shows a weakness",
     "context": "one weakness described for exploration: where it failed, how, why, what to explore",
     "new, known": "whether the failure memory had the context already; a known one is not explored again",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.base import InputError
@@ -55,7 +55,6 @@ def test_mcnemar_of_a_negative_count_is_refused() -> None:
         mcnemar(-1, 2)
 
 
-@settings(max_examples=25)  # each resamples twelve times
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=30))
 def test_swapping_the_files_mirrors_the_table(pairs: list[tuple[bool, bool]]) -> None:
     left, right = (attempts([pair[side] for pair in pairs]) for side in (0, 1))

@@ -1,5 +1,6 @@
 """The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test sets."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -18,12 +19,13 @@ from support.preloaded import alone
 from typer.testing import CliRunner
 
 from environments.base import InputError
+from environments.registry import packaged
 from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_result
+from evaluation.study.records import read_result, tasks_path
 from evaluation.study.schedule import check_settings
 from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed, log_study_access, read_access_log
 from memory.records import Task
@@ -152,6 +154,30 @@ def test_the_lookup_of_an_arm_knows_no_task_that_the_arm_cannot_learn_from(
         run.iteration(iteration).summary.write_text(json.dumps(summary | unused))
     file = FinishedRun(run.root, 2).learnable(tmp_path)
     assert len(read_jsonl(file, Task)) == known
+
+
+def test_the_tasks_of_an_arm_are_kept_beside_its_result_where_they_may_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, so that a lookup can be scored again; none of a benchmark whose content stays where it is."""
+    run = made_run.make_run(tmp_path / "run")
+    kept = tasks_path(tmp_path / "out" / "raw" / "full-100.jsonl.gz")
+    assert kept == tmp_path / "out" / "tasks" / "full-100.jsonl.gz"
+    assert FinishedRun(run.root, 0).keep_tasks(kept) == ""
+    before = kept.read_bytes()
+    plain = tmp_path / "tasks.jsonl"
+    plain.write_bytes(gzip.decompress(before))
+    assert tuple(read_jsonl(plain, Task)) == load_tasks(run)
+    assert FinishedRun(run.root, 0).keep_tasks(kept) == ""
+    assert kept.read_bytes() == before
+    monkeypatch.setattr("evaluation.study.records.TASKS_LIMIT", 100)
+    assert FinishedRun(run.root, 0).keep_tasks(kept).startswith("they take 0 MiB")
+    assert not kept.exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(type(packaged("bfcl")), "unpublishable", "its licence forbids it")
+    kept.write_bytes(before)
+    assert FinishedRun(run.root, 0).keep_tasks(kept) == "its licence forbids it"
+    assert not kept.exists(), "of an earlier result"
 
 
 @pytest.mark.long

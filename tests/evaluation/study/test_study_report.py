@@ -68,7 +68,7 @@ def test_only_seeds_of_both_arms_are_paired_and_one_seed_has_no_interval(study):
     base = {seed: result(study, "grpo", seed, [NO, NO]) for seed in (100, 101)}
     versus = difference({101: result(study, "full", 101, [YES, NO])}, base, "templated-dev")
     assert (versus.seeds, versus.by_seed) == (1, {"101": 0.5})
-    assert versus.interval is versus.crossed_interval is versus.t_interval is None
+    assert versus.interval is versus.t_interval is None
     assert difference({102: result(study, "full", 102, [YES, NO])}, base, "templated-dev") is None
     assert cell(base, "longer-dev") is None
 
@@ -346,12 +346,13 @@ def test_one_function_that_carries_a_difference_is_named_and_left_out(study):
     found = difference(arm, base, "templated-dev", shapes, "lock")
     assert (found.mean, found.without.mean, found.without.tasks) == (0.5, 0.25, 2)
     assert found.without.t_interval == (pytest.approx(0.25 - 12.7062 * 0.25), pytest.approx(0.25 + 12.7062 * 0.25))
-    low, high = found.function_interval
-    assert (low, high) == (pytest.approx(0.0), pytest.approx(1.0))
+    assert found.functions_known
+    assert found.interval[0] < 0.5 < found.interval[1]
     assert cell(arm, "templated-dev", shapes, "lock").without.mean == 0.75
     assert deciding_function([base], base, "templated-dev", shapes) is None
     unknown = difference(arm, base, "templated-dev", {"t0": ("lock",)}, "lock")
-    assert (unknown.function_interval, unknown.without) == (None, None)
+    assert (unknown.functions_known, unknown.without) == (False, None)
+    assert unknown.interval is not None
 
 
 def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
@@ -660,3 +661,17 @@ def test_what_is_missing_is_told_by_arm(tmp_path, place):
     assert "- not there: grpo-100 to 102, " in write_report(study, "dev", place)
     land(place, result(study, "grpo", 101, [YES, NO, NO, NO]))
     assert "- not there: grpo-100, grpo-102, " in write_report(study, "dev", place)
+
+
+def test_shares_of_signals_are_printed_beside_the_papers(study, place):
+    marked = figures(0, success=0.3).model_copy(
+        update={"signals": {"forgetting": 1, "boundary": 4, "rare": 15, "unsolved": 7}}
+    )
+    land(place, result(study, "grpo", 100, [NO] * 4, iterations=(marked, marked)))
+    land(place, result(study, "grpo", 101, [NO] * 4), result(study, "full", 100, [NO] * 4, iterations=()))
+    lines = write_report(study, "dev", place).splitlines()
+    # Two rounds of seed 100 with 1, 4 and 15, two of seed 101 with 1, 4 and 0: 4, 16 and 30 of 50.
+    assert "| grpo | 50 | 14 | 8.0 | 32.0 | 60.0 |" in lines
+    assert "| CoEvolve's figure 4, first benchmark |  |  | 29.8 | 51.4 | 18.8 |" in lines
+    assert "| CoEvolve's figure 4, second benchmark |  |  | 29.9 | 45.5 | 24.6 |" in lines
+    assert sum(line.startswith("| full | 5") for line in lines) == 0, "an arm without a round has no row"
