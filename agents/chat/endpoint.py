@@ -47,7 +47,7 @@ replies that contain the same word."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Destination(NamedTuple):
+class KeyBinding(NamedTuple):
     """The address of a role's requests and the variable that the user bound to it.
 
     ``variable`` is None for an address that gets no key. ``refusal`` is one sentence for an address that the user did
@@ -114,7 +114,7 @@ def resolve(settings: RoleSettings, role: str, *, commanded: bool = False, varia
 
 def destination(
     settings: RoleSettings, role: str, *, commanded: bool = False, variable: str | None = None
-) -> Destination:
+) -> KeyBinding:
     """Return where the role's requests would go, and the key's variable, whether or not that is set.
 
     Arguments as in ``resolve``. Raises InputError for a URL or a ``COEVOLVE_KEYS`` that cannot be read.
@@ -124,15 +124,15 @@ def destination(
     bound = bound_keys()
     chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
     if variable is not None:
-        return Destination(url, variable)
+        return KeyBinding(url, variable)
     if origin in bound:
-        return Destination(url, bound[origin])
+        return KeyBinding(url, bound[origin])
     if not chosen_here or origin in _of_the_openai_key(role):
         unset = origin.is_loopback and not os.environ.get(KEY_VARIABLE, "").strip()
-        return Destination(url, None if unset else KEY_VARIABLE)
+        return KeyBinding(url, None if unset else KEY_VARIABLE)
     if origin.is_loopback:
-        return Destination(url, None)
-    return Destination(
+        return KeyBinding(url, None)
+    return KeyBinding(
         url,
         None,
         f"{named_by} is {url}, and you bound no key to that address: if you trust it, set the environment variable "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agents.chat.endpoint import OPENAI_URL, Destination, destination, model_of, resolve
+from agents.chat.endpoint import OPENAI_URL, KeyBinding, destination, model_of, resolve
 from agents.settings import RoleSettings
 from environments.base import InputError
 
@@ -172,9 +172,9 @@ def test_the_options_of_a_command_are_the_users_own_word(monkeypatch: pytest.Mon
 
 
 def test_a_destination_says_which_variable_goes_where() -> None:
-    assert str(Destination(OPENAI_URL, "OPENAI_API_KEY")) == f"{OPENAI_URL} (OPENAI_API_KEY)"
-    assert str(Destination("http://localhost:1", None)) == "http://localhost:1 (no key)"
-    assert "refused" in str(Destination("http://a", None, "because"))
+    assert str(KeyBinding(OPENAI_URL, "OPENAI_API_KEY")) == f"{OPENAI_URL} (OPENAI_API_KEY)"
+    assert str(KeyBinding("http://localhost:1", None)) == "http://localhost:1 (no key)"
+    assert "refused" in str(KeyBinding("http://a", None, "because"))
 
 
 def test_no_model() -> None:
