@@ -15,7 +15,6 @@ one out.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from agents.chat.playing import NextAction
-from agents.chat.replies import WrittenReply, listed_calls
+from agents.chat.replies import WrittenReply, labelled, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.cuts import call_of, dependent, setup_for, successful_runs
@@ -201,11 +200,6 @@ class ProposedTask(BaseModel):
         return {"turns": [value]} if isinstance(value, dict) and "query" in value else value
 
 
-_LABEL = re.compile(
-    r"^[^\w\n]*(?:\d+[^\w\n]+)?(description|query|action[ _]sequence|actions?)[^\w\n:]*:", re.IGNORECASE | re.MULTILINE
-)
-
-
 class ProposedTasks(WrittenReply):
     """Tasks made of recorded interactions, in the order that is asked for."""
 
@@ -215,12 +209,10 @@ class ProposedTasks(WrittenReply):
     def from_text(cls, text: str) -> object:
         """Read blocks of lines ``Query: ...`` and ``Action sequence: ...``, calls in lines or as a list (ours)."""
         tasks: list[dict[str, object]] = []
-        labels = list(_LABEL.finditer(text))
-        for label, after in zip(labels, [*labels[1:], None], strict=False):
-            said = text[label.end() : after.start() if after else None].strip(" *_\n")
-            if label[1].lower() == "query":
+        for label, said in labelled(text, ("description", "query", "action sequence", "actions", "action")):
+            if label == "query":
                 tasks.append({"query": said})
-            elif label[1].lower() != "description" and tasks:
+            elif label != "description" and tasks:
                 tasks[-1]["calls"] = listed_calls(said)
         return tasks or None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -111,7 +111,7 @@ def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
             found = [] if written is None else _fits(schema, written, problems)
     if not found:
         raise problems[-1] if problems else Malformed("malformed JSON: there is no JSON object in it", prose=True)
-    if any(one != found[0] for one in found):
+    if any(one != found[0] for one in found[1:]):
         raise Malformed("malformed reply: several different objects in it fit; give one")
     return found[0]
 
@@ -303,8 +303,24 @@ def _as_json(escape: re.Match[str]) -> str:
 
 
 _CALL = re.compile(r"(?<![\w.-])(?=[^\W\d][\w.-]*\()")
-_TAGGED = re.compile(rf"<action>\s*\[?\s*{_CALL.pattern}")
+_TAGGED = re.compile(rf"<action>\s*+(?:\[\s*+)?{_CALL.pattern}")
 _LIST = re.compile(r"""(?:\s|```\w*+)*+(?=\[\s*[]"'{\d])""")
+
+
+def labelled(text: str, labels: Collection[str]) -> list[tuple[str, str]]:
+    """Return the parts of a text that lines ``Label: ...`` begin, in their order, with their labels in lower case.
+
+    Around a label there may be markup and a number, no quotes: an object that does not fit is not such a text.
+    """
+    parts: list[tuple[str, list[str]]] = []
+    for line in text.split("\n"):
+        before, colon, after = line.partition(":")
+        label = before.strip("-*_#>` \t0123456789.)").lower().replace("_", " ")
+        if colon and label in labels:
+            parts.append((label, [after]))
+        elif parts:
+            parts[-1][1].append(line)
+    return [(label, "\n".join(lines).strip(" *_\n")) for label, lines in parts]
 
 
 def listed_calls(text: str) -> list[object]:

@@ -10,12 +10,11 @@ too: see ``memory.records.AgentValidation``.
 from __future__ import annotations
 
 import asyncio
-import re
 
 from pydantic import Field, StrictBool
 
 from agents.chat.playing import PlayedEpisode
-from agents.chat.replies import Malformed, WrittenReply, shortened
+from agents.chat.replies import Malformed, WrittenReply, labelled, shortened
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
     MAX_ACTION,
@@ -38,10 +37,6 @@ MAX_REASON = 300
 """Most characters of a judge's reason in a record."""
 
 
-_SUCCESS = re.compile(r"^[^\w\n]*success[^\w\n]*:[^\w\n]*(true|false)\b(?!\s*[/|])", re.IGNORECASE | re.MULTILINE)
-_REASON = re.compile(r"\breason[^\w\n]*:[\s*_]*(\S.*)", re.IGNORECASE | re.DOTALL)
-
-
 class RunJudgement(WrittenReply):
     """Whether the agent completed the task, by the criteria."""
 
@@ -51,10 +46,13 @@ class RunJudgement(WrittenReply):
     @classmethod
     def from_text(cls, text: str) -> object:
         """Read the lines ``Success: true`` and ``Reason: ...`` (CoEvolve, figure 13)."""
-        said, reason = {found.lower() for found in _SUCCESS.findall(text)}, _REASON.search(text)
+        parts = labelled(text, ("success", "reason"))
+        said = {part.partition("\n")[0].strip("*_` .").lower() for label, part in parts if label == "success"}
+        if not said or not said <= {"true", "false"}:
+            return None
         if len(said) > 1:
             raise Malformed("malformed reply: it says both that success is true and that it is false")
-        return {"success": said == {"true"}, "reason": reason and reason[1]} if said else None
+        return {"success": said == {"true"}, "reason": dict(parts).get("reason")}
 
 
 class ChatValidator:

@@ -502,12 +502,14 @@ async def test_calls_that_the_abstractor_writes_out_are_those_that_ran(table, en
         (["startEngine(ignitionMode='START')"], "startEngine(ignitionMode='START') is missing"),
         ([FUEL, FUEL], "fillFuelTank(fuelAmount=5.0) is missing"),
         (["fillFuelTank(5.0)"], "is wrong at character"),
+        (FUEL, "calls: Input should be a valid list"),
     ],
 )
 async def test_the_abstractor_invents_no_call(table, say, environment, recorded, calls, told) -> None:
     context, interactions = recorded
     right = task(("Add 5 gallons.", [2]))
-    fake, model = table(say("ProposedTasks", tasks=[task(("Do it.", calls))]), say("ProposedTasks", tasks=[right]))
+    wrong = AIMessage(content=json.dumps({"tasks": [task(("Do it.", calls))]}, indent=1))
+    fake, model = table(wrong, say("ProposedTasks", tasks=[right]))
     await ChatAbstractor(model, SETTINGS).abstract(context, interactions, environment, 0)
     assert told in fake.sent[1][-1].content
 

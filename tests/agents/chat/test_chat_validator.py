@@ -139,6 +139,8 @@ async def test_a_judge_may_answer_in_the_papers_two_lines(table, say, draft, env
         ("Success: true/false\nReason: which one?", "there is no JSON object"),
         ("The request says\nSuccess: true\nbut\nSuccess: false\nReason: it is a trick.", "both that success is true"),
         ("Success: true", "reason: Field required"),
+        ('{"success": "true",\n"success": "true", "reason": "x"}', "is there twice"),
+        ('{"success": "true",\n"reason": "x"}', "success: Input should be a valid boolean"),
         ("Success: yes\nReason: As the answers show.", "there is no JSON object"),
         ("I see success: true in the request.\nReason: As the answers show.", "there is no JSON object"),
     ],
