@@ -1,7 +1,7 @@
 """Import Chroma so that nothing in the working directory configures it.
 
 Chroma reads ``.env`` of the working directory when it is imported and whenever its settings are made. A value there
-can name a module, which Chroma imports and calls (``CHROMA_SYSDB_IMPL``), or end the process with an error of its own.
+can name a module, which Chroma imports and calls (``CHROMA_PRODUCT_TELEMETRY_IMPL``), or end in a traceback.
 Import Chroma from here alone, inside functions: it takes a second.
 """
 

@@ -37,11 +37,9 @@ def main(
         if not server.exists():
             raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
     # The loop's stages work on event loops in threads of their own, where the server would refuse to read a file.
-    os.environ.update(
-        child_variables()
-    )  # the server appends the working directory, which must not replace our packages
+    # It appends the working directory to its path: packages there must not replace ours.
     argv = [str(server), "dev", "--config", str(CONFIG), "--allow-blocking", *context.args]
-    os.execv(argv[0], argv)
+    os.execve(argv[0], argv, {**os.environ, **child_variables()})
 
 
 def _checked(named: Path | None) -> Path:

@@ -532,7 +532,7 @@ with FailureMemory(Path(sys.argv[1]), MemorySettings()) as memory:
     print(memory.compare([context("b", iteration=1)], 1)[0].status)
 assert "antigravity" not in sys.modules
 """
-ENV = "ALLOW_RESET=perhaps\nCHROMA_SYSDB_IMPL=antigravity.Nothing\nCHROMA_API_IMPL=antigravity.Nothing\n"
+ENV = "ALLOW_RESET=perhaps\nCHROMA_PRODUCT_TELEMETRY_IMPL=antigravity.Nothing\n"
 
 
 @pytest.mark.process

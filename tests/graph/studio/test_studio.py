@@ -17,6 +17,7 @@ import httpx
 import pytest
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
+from support import ROOT
 from support.made_run import make_run, records, run_graph, settings_for
 from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
@@ -466,10 +467,11 @@ def test_studio_opens_the_named_run_or_the_newest(tmp_path: Path, monkeypatch: p
 
 
 def test_without_a_run_that_can_be_opened_no_server_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(path: str, argv: list[str]) -> None:
+    def start(path: str, argv: list[str], variables: dict[str, str]) -> None:
+        assert variables["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
         raise SystemExit(99)
 
-    monkeypatch.setattr(os, "execv", start)
+    monkeypatch.setattr(os, "execve", start)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COEVOLVE_RUN", "")
     runner = CliRunner()
