@@ -35,6 +35,7 @@ from typing import Any, get_type_hints
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark, Benchmark
 from environments.import_path import append_working_directory, places
+from environments.verification.programs import syntax_tree
 
 __all__ = ["ENTRY_POINTS", "find", "look", "source_file", "where"]
 
@@ -159,7 +160,9 @@ def _parsed(module: str, spec: ModuleSpec) -> ast.Module:
     try:
         if not isinstance(spec.loader, SourceFileLoader):
             raise ImportError("it has no Python source to look at")
-        return ast.parse(spec.loader.get_source(spec.name) or "")
+        tree = syntax_tree(spec.loader.get_source(spec.name) or "")
+        assert isinstance(tree, ast.Module)
+        return tree
     except SyntaxError as error:
         said = f"SyntaxError: {error.msg} ({Path(spec.origin or module).name}, line {error.lineno})"
         raise InputError(f"environment.name: {module} cannot be imported: {said}") from error

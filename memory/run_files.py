@@ -132,7 +132,7 @@ class BranchDirectory(Folder):
         "interactions.jsonl",
         "memory.records.Interaction",
         written_by=(_EXPLORE,),
-        read_by=(_ABSTRACT, _UPDATE, _INITIAL),
+        read_by=(_ABSTRACT, _VERIFY, _UPDATE, _INITIAL),
         meaning="The explorer's actions and observations.",
     )
     drafts = RunFile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
@@ -29,6 +30,8 @@ from environments.benchmark import (
     Options,
 )
 
+TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
+"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can do without the sandbox."""
 UNTOLD = "the environment failed; its words are on stderr alone"
 
 
@@ -48,7 +51,8 @@ class AppWorldOptions(Options):
         None,
         validate_default=True,
         description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, or on "
-        "servers, where it can reach the tasks' solutions and the user's files",
+        "servers, where it can reach the tasks' solutions and the user's files; it needs the environment variable "
+        f"{TRUST_VARIABLE}=1, because a recipe may come from anyone",
     )
 
     @field_validator("servers")
@@ -67,6 +71,11 @@ class AppWorldOptions(Options):
             raise ValueError(
                 "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
                 "you trust that code, or remove environment.options.servers"
+            )
+        if value and os.environ.get(TRUST_VARIABLE) != "1":
+            raise ValueError(
+                "a recipe does not decide that agents' code is trusted: if you trust it, set the environment variable "
+                f"{TRUST_VARIABLE} to 1"
             )
         return value
 

@@ -100,7 +100,8 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
 
 @pytest.mark.process
 @pytest.mark.appworld
-def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there():
+def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there(monkeypatch):
+    monkeypatch.setenv("COEVOLVE_TRUST_AGENT_CODE", "1")
     settings = EnvironmentSettings(name="appworld", options={**SERVERS, "trust_agent_code": True})
     assert settings.options["servers"] == ["http://127.0.0.1:9"]  # nothing listens there
     assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
@@ -134,6 +135,7 @@ def test_an_own_environment_is_opened_with_its_options(shop):
         (appworld(servers=["http://a:1", "http://a:1/"]), ("options", "servers"), "http://a:1 is named twice"),
         (appworld(servers=["http://a:1"]), ("options", "trust_agent_code"), "write true if you trust that code"),
         (appworld(**SERVERS, trust_agent_code=False), ("options", "trust_agent_code"), "write true if you trust"),
+        (appworld(trust_agent_code=True), ("options", "trust_agent_code"), "set the environment variable COEVOLVE_TR"),
         ({"options": {**SERVERS, "trust_agent_code": True}}, ("options",), "bfcl would ignore it"),
         ({"name": "my shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open:twice"}, ("name",), "module:callable"),

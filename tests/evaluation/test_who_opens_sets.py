@@ -63,7 +63,9 @@ def test_only_evaluation_opens_evaluation_sets() -> None:
     }
     assert openers >= {"evaluation/sets.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
     defined = "environments/benchmark.py"  # which asks whether a benchmark has an evaluation_environment of its own
-    assert all(path.startswith("evaluation/") or path == defined for path in openers), openers
+    measures = "benchmarks/wrong_drafts.py"  # verification, on official training tasks
+    assert '.open_category(benchmark.categories[0], "train")' in (ROOT / measures).read_text()
+    assert all(path.startswith("evaluation/") or path in (defined, measures) for path in openers), openers
 
 
 def test_only_evaluation_names_appworlds_test_splits() -> None:

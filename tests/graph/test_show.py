@@ -214,12 +214,13 @@ def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, 
     chain = next(iter(history.chains.values()))
     assert chain.rollout is not None
     shown = ("", 'task-"', chain.context.id, chain.rollout.id, next(iter(history.rollouts)), "__proto__")
-    for text in (show(name, run=run.root) for name in shown):
+    texts = [show(name, run=run.root) for name in (*shown, *tools_of(history))]
+    for text in texts:
         assert text
         assert all(letter.isprintable() or letter == "\n" for letter in text)
         assert "\nerror: forged" not in text
         assert len(text) < 20_000
-    assert "[bold red]markup[/]" in show(run=run.root), "text is no markup"
+    assert any("[bold red]markup[/]" in text for text in texts), "text is no markup"
     path = run.iteration(0).trajectories
     whole = path.read_text()
     path.write_text(whole.replace('"text": "__proto__"', f'"text": {HALF_PAIR}', 1))

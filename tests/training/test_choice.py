@@ -211,8 +211,8 @@ def test_one_context_per_task_has_no_limit_either():
 @pytest.mark.parametrize(
     ("given_", "told"),
     [
-        ({"experimental": {"novelty": True}}, r"'experimental\.novelty' shares out a limit"),
-        ({"share_boundary": 0.4, "share_rare": 0.3}, "'share_boundary' shares out a limit"),
+        ({"experimental": {"novelty": True}}, r"'experimental\.novelty' is for contexts_per_iteration"),
+        ({"share_boundary": 0.4, "share_rare": 0.3}, "'share_boundary' is for contexts_per_iteration"),
         ({"contexts": "random"}, "contexts: random needs a number"),
     ],
 )

@@ -205,8 +205,7 @@ def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> 
     }
     paused = str(client.threads.create(graph_id="seed")["thread_id"])
     client.runs.wait(paused, "seed", input={"start_states": 1}, context={"pause": "verify"}, raise_error=True)
-    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
-    edits = {next(iter(waits["value"]["records"])): {"turns": ["do it"]}}
+    edits = {"draft-of-mine": {"turns": ["do it"]}}
     client.runs.wait(paused, "seed", command={"resume": edits}, raise_error=True)
     (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
     assert waits["value"]["refused"] == 'edits: unguided exploration takes none: answer with "" to go on'
