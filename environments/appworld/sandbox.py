@@ -76,8 +76,8 @@ def require(installation: Installation) -> None:
     if lack is not None:
         raise InputError(
             f"agents' code cannot be sandboxed here ({lack.reason}): {lack.remedy}, or set "
-            "environment.options.trust_agent_code: true and COEVOLVE_TRUST_AGENT_CODE=1 if you trust the code that the agent "
-            "writes with this user's files, processes and network"
+            "environment.options.trust_agent_code: true and COEVOLVE_TRUST_AGENT_CODE=1 if you trust the code that the "
+            "agent writes with this user's files, processes and network"
         )
 
 

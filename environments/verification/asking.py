@@ -247,6 +247,8 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
             if name in called or not stems:
                 continue
             whole, hit = weight(stems), stems & said
+            if len(hit) < min(2, len(stems)):
+                continue  # a single word may be another's: "close to" does not name close_ticket
             if weight(hit) >= NAMED * whole and weight(hit - explained) >= OF_ITS_OWN * whole:
                 return name
     return None

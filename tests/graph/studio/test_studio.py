@@ -68,6 +68,12 @@ def assistant_of(client: SyncLangGraphClient, graph: str) -> str:
     return str(assistant["assistant_id"])
 
 
+def waiting(client: SyncLangGraphClient, thread: str) -> dict[str, Any]:
+    """What the branches of a thread wait with, by the id of each interrupt."""
+    tasks = client.threads.get_state(thread)["tasks"]
+    return {str(one["id"]): one["value"] for task in tasks for one in task["interrupts"]}
+
+
 def newest_state(client: SyncLangGraphClient, thread: str) -> dict[str, Any]:
     values = client.threads.get_state(thread)["values"]
     assert isinstance(values, dict)
@@ -204,13 +210,15 @@ def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> 
         "run.lock.pid",
     }
     paused = str(client.threads.create(graph_id="seed")["thread_id"])
-    client.runs.wait(paused, "seed", input={"start_states": 1}, context={"pause": "verify"}, raise_error=True)
-    edits = {"draft-of-mine": {"turns": ["do it"]}}
-    client.runs.wait(paused, "seed", command={"resume": edits}, raise_error=True)
-    (waits,) = client.threads.get_state(paused)["tasks"][0]["interrupts"]
-    assert waits["value"]["refused"] == 'edits: unguided exploration takes none: answer with "" to go on'
-    client.runs.wait(paused, "seed", command={"resume": ""}, raise_error=True)
-    assert len(newest_state(client, paused)["finished"]) == 1
+    client.runs.wait(paused, "seed", input={"start_states": 3}, context={"pause": "verify"}, raise_error=True)
+    drafts = next(one["records"] for one in waiting(client, paused).values() if one["records"])
+    edits = {next(iter(drafts)): {"turns": ["do it"]}}
+    (asked,) = (at for at, one in waiting(client, paused).items() if one["records"] == drafts)
+    client.runs.wait(paused, "seed", command={"resume": {asked: edits}}, raise_error=True)
+    refused = [one["refused"] for one in waiting(client, paused).values() if "refused" in one]
+    assert refused == ['edits: unguided exploration takes none: answer with "" to go on']
+    client.runs.wait(paused, "seed", command={"resume": dict.fromkeys(waiting(client, paused), "")}, raise_error=True)
+    assert len(newest_state(client, paused)["finished"]) == 3
     with pytest.raises(Exception, match="start_states: 0 is not a number of start states: give one from 1 to"):
         client.runs.wait(thread, "seed", input={"start_states": 0}, raise_error=True)
 
