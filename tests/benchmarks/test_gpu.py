@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import QWEN3_06B, GpuReport, cases, mfu_of
-from benchmarks.rounds_side import Used
+from benchmarks.rounds import Used
 from environments.checkout import ROOT
 from memory.run import read_json
 from training.model_shape import shape_of
