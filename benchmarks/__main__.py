@@ -21,7 +21,7 @@ SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENI
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Benchmark(StrEnum):
+class Compared(StrEnum):
     """The modules that measure, by name; a new one has ``measure(repeats)`` and a line here."""
 
     GRPO = "grpo"  # five minutes: rollouts and a GRPO step, against plain TRL
@@ -30,7 +30,7 @@ class Benchmark(StrEnum):
 
 @app.command(cls=OneSentence)
 def main(
-    only: Annotated[list[Benchmark] | None, typer.Option(help="measure this one; can be given several times")] = None,
+    only: Annotated[list[Compared] | None, typer.Option(help="measure this one; can be given several times")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
     output: Annotated[
         Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
@@ -43,7 +43,7 @@ def main(
     whatever the figures are; 2 for a user's mistake; 1 when a benchmark failed.
     """
     with exit_statuses(RuntimeError):
-        names = [one for one in Benchmark if not only or one in only]
+        names = [one for one in Compared if not only or one in only]
         if output is not None:
             check_output("--output", output)
             check_output("--output", output.with_suffix(".jsonl"))
