@@ -1,1 +1,1 @@
-"""Benchmarks of speed and cost against what a user would run instead."""
+"""Benchmarks of speed against what a user would run instead."""

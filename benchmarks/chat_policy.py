@@ -7,6 +7,7 @@ template the one that Qwen3-Instruct-2507 ships, its tools three of BFCL's with 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
+from training.embedded.demonstrations import Example
 from training.rendering.tool_calls import tool_schema
+from training.warm_start import WarmStartSettings, make_model, train
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 Message = dict[Any, Any]
 
@@ -25,9 +28,7 @@ __all__ = ["CLASS", "TOOLS", "chat_tasks", "make_chat_policy"]
 
 CLASS = "GorillaFileSystem"
 TOOLS = ("cat", "mkdir", "touch")
-UPDATES = 120
-VOCABULARY = 1024
-LEARNING_RATE = 3e-3
+LEARNING = WarmStartSettings(steps=120, batch=4, warmup_steps=10, vocabulary=1024, max_length=2048)
 
 _FOLDERS = ("archive", "drafts", "photos", "letters")
 _FILES = ("notes.txt", "plan.txt", "todo.txt", "list.txt")
@@ -65,19 +66,18 @@ def _task(number: int, text: str, calls: tuple[ToolCall, ...]) -> Task:
     )
 
 
-def make_chat_policy(folder: Path, seed: int = 0) -> None:
+def make_chat_policy(folder: Path) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
     import torch
 
     from training.rollout.policy import save_policy
 
     torch.set_num_threads(1)
-    torch.manual_seed(seed)
     conversations = [_conversation(task) for task in chat_tasks()]
     schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
     tokenizer = _tokenizer(conversations, schemas)
-    model = _model(tokenizer)
-    _learn(model, tokenizer, conversations, schemas)
+    model = make_model(tokenizer, LEARNING)
+    deque(train(model, _examples(tokenizer, conversations, schemas), tokenizer.pad_token_id, LEARNING), maxlen=0)
     save_policy(folder, model, tokenizer, None)
 
 
@@ -108,7 +108,7 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
     bpe.decoder = decoders.ByteLevel()
     texts = [json.dumps(messages, ensure_ascii=False) for messages in [*conversations, schemas]]
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(controls) - len(plain),
+        vocab_size=LEARNING.vocabulary - len(controls) - len(plain),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -123,21 +123,10 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
     )
 
 
-def _model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    from training.warm_start import WarmStartSettings, make_model
-
-    return make_model(tokenizer, WarmStartSettings(vocabulary=VOCABULARY, max_length=2048))
-
-
-def _learn(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    conversations: Sequence[list[Message]],
-    schemas: list[Message],
-) -> None:
-    """Train on the assistant's messages of the conversations, for ``UPDATES`` updates."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
+def _examples(
+    tokenizer: PreTrainedTokenizerBase, conversations: Sequence[list[Message]], schemas: list[Message]
+) -> list[Example]:
+    """Return the conversations by token ids, with a mask of 1 on the assistant's."""
     from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
 
     rows: list[Any] = [
@@ -150,18 +139,4 @@ def _learn(
         )
         for messages in conversations
     ]
-    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], batch_first=True)
-    said = pad_sequence([torch.tensor(row["assistant_masks"]) for row in rows], batch_first=True)
-    labels = ids.masked_fill(said == 0, -100)
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.98))
-    model.train()
-    for update in range(UPDATES):
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * min(1.0, (update + 1) / 10) * (1.0 - 0.9 * update / UPDATES)
-        rows_now = torch.arange(update % 2, len(rows), 2)
-        loss = model(input_ids=ids[rows_now], labels=labels[rows_now]).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    model.train(False)
+    return [Example(list(row["input_ids"]), list(row["assistant_masks"]), frozenset(TOOLS)) for row in rows]

@@ -35,6 +35,7 @@ PROBES = 40  # contexts compared in one repeat, each of another signature
 LIMIT = 10.0  # milliseconds that one comparison may take
 TEXTS = 10  # different texts of the history of repeated ones
 REPEATED = (300, 3_000)  # contexts of that history
+AGAINST = "get and exact comparison / Chroma query with the same filter"
 
 _ERRORS = ("", "no such file or directory", "invalid value", "missing <number> required positional argument")
 _SHAPES = [(tool, cause, error) for tool in sorted(all_tools()) for cause in Cause for error in _ERRORS]
@@ -42,13 +43,10 @@ _WORDS = ("report", "notes", "budget", "archive", "draft", "photo", "invoice", "
 
 
 def measure(repeats: int, sizes: Sequence[int] = SIZES, cache: Path = CACHE) -> Sequence[Measurement]:
-    """Measure milliseconds, MiB and recall; ``sizes`` are numbers of remembered contexts."""
+    """Measure milliseconds and recall; ``sizes`` are numbers of remembered contexts."""
     rows = []
     for size in sizes:
-        folder = _folder(size, cache)
-        rows += _one_by_one(folder, size, repeats)
-        rows.append(_whole_batch(folder, size, repeats))
-        rows += _writing(folder, size, repeats)
+        rows.append(_one_by_one(_folder(size, cache), size, repeats))
     return [*rows, *(_recall(size, repeats) for size in REPEATED if size <= max(sizes))]
 
 
@@ -115,97 +113,28 @@ def _now(size: int) -> int:
     return (size - 1) // BATCH + 1
 
 
-def _one_by_one(folder: Path, size: int, repeats: int) -> list[Measurement]:
-    """Measure single comparisons, and the first one after opening, which loads the index."""
-    ours: dict[str, list[list[float]]] = {"cold": [], "warm": []}
-    queried: dict[str, list[list[float]]] = {"cold": [], "warm": []}
+def _one_by_one(folder: Path, size: int, repeats: int) -> Measurement:
+    """Measure single comparisons in an open memory."""
+    every: list[float] = []
+    pairs = []
     for repeat in range(repeats):
         probes = _probes(size, min(PROBES, size // 10), repeat)
-        compare, query = partial(_compare, now=_now(size)), partial(_query, now=_now(size))
-        for act, times in ((compare, ours), (query, queried)):
-            with FailureMemory(folder, MemorySettings()) as memory:
-                times["cold"].append([_milliseconds(partial(act, memory, probes[0]))])
         with FailureMemory(folder, MemorySettings()) as memory:
-            compare(memory, probes[0])
-            query(memory, probes[0])
-            pairs = [[_milliseconds(partial(act, memory, probe)) for act in (compare, query)] for probe in probes[1:]]
-        ours["warm"].append([pair[0] for pair in pairs])
-        queried["warm"].append([pair[1] for pair in pairs])
-    return [_row(size, state, ours[state], queried[state]) for state in ("cold", "warm")]
-
-
-def _row(size: int, state: str, ours: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Measurement:
-    every = [one for repeat in ours for one in repeat]
-    pairs = [Pair(median(mine), median(its)) for mine, its in zip(ours, other, strict=True)]
-    name = f"deduplication: {size:,} contexts, {state}"
-    against = "get and exact comparison / Chroma query with the same filter"
-    if state == "cold":
-        return of_pairs(name, f"compare the first context after opening: {against}", pairs, "ms")
+            acts = [partial(one, memory, now=_now(size)) for one in (_compare, _query)]
+            for act in acts:
+                act(probes[0])  # the first one after opening loads the index
+            ours, other = ([_milliseconds(partial(act, probe)) for probe in probes[1:]] for act in acts)
+        every += ours
+        pairs.append(Pair(median(ours), median(other)))
     p95 = quantiles(every, n=20)[-1]
     return of_pairs(
-        name,
-        f"compare one context (median of {len(ours[0])}): {against}",
+        f"deduplication: {size:,} contexts, warm",
+        f"compare one context (median of {len(ours)}): {AGAINST}",
         pairs,
         "ms",
         expected=f"p95 under {LIMIT:g} ms",
         met=lambda _: p95 < LIMIT,
         note=f"p50 {median(every):.2f} ms, p95 {p95:.2f} ms, slowest {max(every):.2f} ms",
-    )
-
-
-def _whole_batch(folder: Path, size: int, repeats: int) -> Measurement:
-    """Measure what an iteration waits for: opening the memory and comparing its contexts, without Chroma's import."""
-    pairs = []
-    for repeat in range(repeats):
-        batch = _probes(size, BATCH, -1 - repeat)
-        ours = _milliseconds(partial(_compare_batch, folder, batch, _now(size)))
-        pairs.append(Pair(ours, _milliseconds(partial(_query_batch, folder, batch, _now(size)))))
-    return of_pairs(
-        f"deduplication: {size:,} contexts, a batch",
-        f"open the memory and compare {BATCH} contexts: get and exact comparison / Chroma query with the same filter",
-        pairs,
-        "ms",
-    )
-
-
-def _writing(folder: Path, size: int, repeats: int) -> list[Measurement]:
-    """Measure remembering a batch, on a copy, opening, and the size on disk."""
-    opened, remembered = [], []
-    with tempfile.TemporaryDirectory() as copies:
-        copy = Path(copies) / "copy"
-        shutil.copytree(folder, copy)
-        for repeat in range(repeats):
-            now = _now(size) + repeat
-            batch = [
-                probe.model_copy(update={"id": f"batch-{now}-{number}", "iteration": now})
-                for number, probe in enumerate(_probes(size, BATCH, 10**6 + repeat))
-            ]
-            admitted = {one.id: 1 for one in batch}
-            began = time.perf_counter()
-            with FailureMemory(copy, MemorySettings()) as memory:
-                opened.append(1000 * (time.perf_counter() - began))
-                remembered.append(_milliseconds(partial(memory.remember, batch, admitted, now)))
-    files = [path.stat().st_size / 2**20 for path in folder.rglob("*") if path.is_file()]
-    return [
-        _alone(f"deduplication: {size:,} contexts, open", "open the memory, Chroma's import apart", opened, "ms"),
-        _alone(
-            f"deduplication: {size:,} contexts, remember",
-            f"remember a batch of {BATCH} after opening",
-            remembered,
-            "ms",
-        ),
-        _alone(f"deduplication: {size:,} contexts, disk", "size of the folder", [sum(files)], "MiB"),
-    ]
-
-
-def _alone(name: str, compared: str, figures: Sequence[float], unit: str) -> Measurement:
-    return Measurement(
-        name=name,
-        compared=compared,
-        ours=median(figures),
-        unit=unit,
-        spread=(min(figures), max(figures)),
-        repeats=len(figures),
     )
 
 
@@ -235,8 +164,7 @@ def _recall(size: int, repeats: int) -> Measurement:
         statuses += sum((mine >= limit) != (its >= limit) for mine, its in compared)
     return of_pairs(
         f"deduplication: {size:,} contexts of {TEXTS} texts, recall",
-        "share of contexts whose nearest eligible one is found: get and exact comparison / Chroma query with the same "
-        "filter",
+        f"share of contexts whose nearest eligible one is found: {AGAINST}",
         pairs,
         "",
         note=f"{statuses} results of {repeats} histories would be new instead of known",
@@ -250,17 +178,6 @@ def _found(memory: FailureMemory, probe: FailureContext, now: int) -> tuple[floa
         return None
     (distances,) = _query(memory, probe, now)["distances"]
     return round(result.cosine, 3), round(1.0 - distances[0], 3) if distances else 0.0
-
-
-def _compare_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> None:
-    with FailureMemory(folder, MemorySettings()) as memory:
-        memory.compare(batch, now)
-
-
-def _query_batch(folder: Path, batch: Sequence[FailureContext], now: int) -> None:
-    with FailureMemory(folder, MemorySettings()) as memory:
-        for context in batch:
-            _query(memory, context, now)
 
 
 def _compare(memory: FailureMemory, context: FailureContext, now: int) -> object:

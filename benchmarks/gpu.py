@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from benchmarks.rounds_side import Used
-from benchmarks.training_memory import above_imports, make_policy, prepared, train_rounds
+from benchmarks.rounds import Used, above_imports, make_policy, prepared, train_rounds
 from environments.base import InputError, Record
 from environments.checkout import INITIAL_POLICY
 from environments.command import FAILURE, OneSentence, check_output, exit_statuses

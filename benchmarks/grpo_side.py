@@ -1,32 +1,36 @@
-"""``python -m benchmarks.grpo_side WORK SIDE POLICY OUT TIMES``: one side of a comparison, in one process.
+"""``python -m benchmarks.grpo_side SIDE POLICY OUT STEPS``: one side of the comparison with TRL, in one process.
 
-WORK is ``step`` (rollouts and optimisation) or ``rollouts`` (no optimisation, and no reference model for a KL term). It
-is done once for every line that is read, and answered with a line of JSON (``Figures``). Model, tasks, prompts, number
-of rollouts, temperature, budget of tokens, reward, loss, KL weight and optimizer are equal on all sides, and each runs
-on one thread. The learning rate is so small that the policy stays what it was.
+A step, rollouts and optimisation, is done for every line that is read, and answered with a line of JSON (``Figures``).
+Model, tasks, prompts, number of rollouts, temperature, budget of tokens, reward, loss, KL weight and optimizer are
+equal on both sides, and each runs on one thread. The learning rate is so small that the policy stays what it was.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import IO, Any
 
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from pydantic import JsonValue
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
-from benchmarks.grpo_sides import OURS, TRL
-from benchmarks.meter import Meter
-from benchmarks.trl_environment import environment_class
+from benchmarks.grpo import OURS, Figures
+from environments.base import Environment, Episode, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from memory.records import Trajectory
-from training.grpo.group_rollouts import GroupRollouts, StepBatch, outcome_reward
+from memory.processes import ORPHANED
+from memory.records import Task, Trajectory
+from training.grpo.group_rollouts import GroupRollouts, StepBatch
 from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trl_run import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
@@ -51,49 +55,72 @@ SETTINGS = TrainingSettings(
 )
 
 
+class Meter:
+    """Waits for a line before a step, and reports its duration where the next one begins."""
+
+    def __init__(self, commands: IO[str], answers: IO[str]) -> None:
+        self.answers = answers
+        self.begun = False
+        self.turns: SimpleQueue[str] = SimpleQueue()
+        threading.Thread(target=self._listen, args=(commands,), daemon=True).start()
+
+    def _listen(self, commands: IO[str]) -> None:
+        """Queue the parent's lines; without a parent this process ends at once, in the middle of its work too."""
+        for line in commands:
+            self.turns.put(line)
+        os._exit(ORPHANED)
+
+    def turn(self) -> None:
+        """Report the step that ends here, if there is one; then wait for the parent, and begin the next."""
+        if self.begun:
+            self.record()
+        self.begun = True
+        self.turns.get()
+        self.rollouts = self.successes = self.sampled_tokens = self.prompt_tokens = 0
+        self.rollout_wall = self.rollout_cpu = 0.0
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def rolling_out(self) -> Iterator[None]:
+        """Count the time inside as rollouts."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.rollout_wall += time.perf_counter() - wall
+        self.rollout_cpu += time.process_time() - cpu
+
+    def count(self, prompt_ids: Sequence[Sequence[int]], mask: Sequence[Sequence[int]]) -> None:
+        """Add rollouts: their prompts, and masks that are 1 where a token was sampled."""
+        self.rollouts += len(prompt_ids)
+        self.prompt_tokens += sum(map(len, prompt_ids))
+        self.sampled_tokens += sum(map(sum, mask))
+
+    def record(self) -> None:
+        """Answer the parent."""
+        figures = Figures(
+            rollouts=self.rollouts,
+            successes=self.successes,
+            sampled_tokens=self.sampled_tokens,
+            prompt_tokens=self.prompt_tokens,
+            rollout_wall=self.rollout_wall,
+            rollout_cpu=self.rollout_cpu,
+            wall=time.perf_counter() - self.wall,
+            cpu=time.process_time() - self.cpu,
+        )
+        print(figures.model_dump_json(), file=self.answers, flush=True)
+
+
 class MeteredRollouts(GroupRollouts):
     """The rollouts of the in-process sampler, measured."""
 
     meter: Meter
 
     def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
-        """As GroupRollouts, measured."""
+        """Begin a step of the round: as GroupRollouts, measured."""
+        self.meter.turn()
         with self.meter.rolling_out():
             batch = super().step(prompts, trainer)
         self.meter.count([row.prompt_ids for row in batch.rows], [row.mask for row in batch.rows])
         return batch
-
-
-class StepsInTurn(TrainerCallback):
-    """Takes each step in turn with the other sides."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Wait for the parent."""
-        self.meter.wait()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Answer the parent."""
-        self.meter.record()
-
-
-class RoundTurns(RoundCallback):
-    """The callback of a round, in turn with the other sides."""
-
-    meter: Meter
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
-    ) -> None:
-        """Wait for the parent, then begin the step as a round does."""
-        self.meter.wait()
-        super().on_step_begin(args, state, control, **others)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Answer the parent."""
-        self.meter.record()
 
 
 def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
@@ -117,29 +144,59 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
     return rollouts
 
 
-def plain_trainer(rollouts: MeteredRollouts, config: GRPOConfig) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """Return TRL's trainer on our rollouts, and its data set."""
-    rows = [{"prompt": task.id} for step in rollouts.plan.steps for task in step]
-    trainer = GRPOTrainer(
-        model=rollouts.policy.model,
-        args=config,
-        reward_funcs=[outcome_reward],
-        train_dataset=Dataset.from_list(rows),
-        processing_class=rollouts.policy.tokenizer,
-        rollout_func=lambda prompts, trainer: rollouts.step(prompts, trainer).columns(),
-    )
-    return trainer, rows
+class BFCLTools:
+    """BFCL for TRL's ``environment_factory``: one rollout at a time, whose tools are the public methods."""
+
+    _environment: Environment
+    _tasks: Mapping[str, Task]
+
+    def __init__(self) -> None:
+        self._episode: Episode | None = None
+
+    def reset(self, task_id: str, **_: object) -> None:
+        """Open the task of a row of the data set, whose prompt is the task's text already."""
+        self._episode = self._environment.open(self._tasks[task_id])
+        self._episode.start()
+
+    def get_reward(self) -> float:
+        """1 for success by the official rule."""
+        assert self._episode is not None
+        success = self._episode.outcome().success
+        self._episode.close()
+        return float(success)
 
 
-def environment_trainer(
-    policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter
-) -> tuple[GRPOTrainer, list[dict[str, Any]]]:
-    """Return TRL's trainer on its own path, and its data set. TRL's work around the measured methods is left out.
+def environment_class(environment: Environment, tasks: Sequence[Task]) -> type[BFCLTools]:
+    """Return the factory for ``tasks``, which all have the same tools.
+
+    The methods carry no documentation of their own: the comparison gives both sides the same schemas.
+    """
+    methods: dict[str, object] = {name: _method(name) for name in tasks[0].tools}
+    known = {task.id: task for task in tasks}
+    return type("BFCLTools", (BFCLTools,), {"_environment": environment, "_tasks": known, **methods})
+
+
+def _method(name: str) -> Callable[..., str]:
+    def method(self: BFCLTools, **arguments: JsonValue) -> str:
+        assert self._episode is not None
+        return self._episode.step(ToolCall(name=name, arguments=arguments)).text
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter) -> GRPOTrainer:
+    """Return TRL's trainer on its own path. TRL's work around the measured methods is left out of the rollouts.
 
     The prompts are made equal to ours: TRL would derive schemas with other words from the methods' documentation.
     """
 
     class Metered(GRPOTrainer):
+        def _generate_and_score_completions(self, inputs: list[Any]) -> dict[str, Any]:
+            meter.turn()
+            scored: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            return scored
+
         def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
             with meter.rolling_out():
                 generated: tuple[Any, ...] = super()._generate(prompts)
@@ -161,11 +218,8 @@ def environment_trainer(
                 super().reset(task_id, **others)
 
     loaded = load_policy(str(policy), "cpu")
-    rows = [
-        {"prompt": [{"role": "user", "content": task.turns[0]}], "task_id": task.id}
-        for step in plan.steps
-        for task in step
-    ]
+    tasks = [task for step in plan.steps for task in step]
+    rows = [{"prompt": [{"role": "user", "content": task.turns[0]}], "task_id": task.id} for task in tasks]
     trainer = Metered(
         model=loaded.model,
         args=config,
@@ -174,59 +228,30 @@ def environment_trainer(
         environment_factory=MeteredTools,
     )
     trainer._env_tools = {None: [tool_schema(tool) for tool in environment.tools(TOOLS)]}
-    return trainer, rows
+    return trainer
 
 
-def take_steps(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Run rollouts and optimisation."""
-    if side == TRL:
-        settings = SETTINGS.model_copy(update={"max_tokens": COMPLETION})
-        config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
-        config.max_tool_calling_iterations = SETTINGS.max_actions
-        trainer, _ = environment_trainer(policy, plan, config, meter)
-    else:
-        rollouts = our_rollouts(policy, plan, meter)
-        config = trainer_config(SETTINGS, plan, out, NEVER, on_cpu=True)
-        if side == OURS:
-            callback = RoundTurns(plan, rollouts.stopwatch, lambda _: None, lambda _: None)
-            callback.meter = meter
-            train(config, rollouts, callback, None)
-            return
-        trainer, _ = plain_trainer(rollouts, config)
-    for printer in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(printer)
-    trainer.add_callback(StepsInTurn(meter))
-    trainer.train()
+def main(side: str, policy: str, out: str, steps: str) -> None:
+    """Take steps in turn with the other side; output of libraries goes to stderr.
 
-
-def roll_out(side: str, policy: Path, out: Path, plan: RoundPlan, meter: Meter) -> None:
-    """Run rollouts alone, through the method that TRL's trainer calls for those of a step."""
-    settings = SETTINGS.model_copy(update={"kl": 0.0} | ({"max_tokens": COMPLETION} if side == TRL else {}))
-    config = trainer_config(settings, plan, out, NEVER, on_cpu=True)
-    config.max_tool_calling_iterations = SETTINGS.max_actions
-    if side == TRL:
-        trainer, rows = environment_trainer(policy, plan, config, meter)
-    else:
-        trainer, rows = plain_trainer(our_rollouts(policy, plan, meter), config)
-    assert trainer.model is not None
-    trainer.model.train()
-    tasks = len(plan.steps[0])
-    for step in range(len(plan.steps)):
-        trainer.state.global_step = step
-        torch.manual_seed(step)
-        batch = [row for row in rows[step * tasks : (step + 1) * tasks] for _ in range(SETTINGS.rollouts_per_task)]
-        meter.wait()
-        trainer._generate_and_score_completions(batch)
-        meter.record()
-
-
-def main(work: str, side: str, policy: str, out: str, times: str) -> None:
-    """Work in turn; output of libraries goes to stderr."""
+    The last step of the plan is never taken: it would end with a checkpoint.
+    """
     answers, sys.stdout = sys.stdout, sys.stderr
     torch.set_num_threads(1)
-    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * int(times))
+    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * (int(steps) + 1))
     meter = Meter(sys.stdin, answers)
-    (take_steps if work == "step" else roll_out)(side, Path(policy), Path(out), plan, meter)
+    if side == OURS:
+        rollouts = our_rollouts(Path(policy), plan, meter)
+        config = trainer_config(SETTINGS, plan, Path(out), NEVER, on_cpu=True)
+        train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda _: None, lambda _: None), None)
+        return
+    settings = SETTINGS.model_copy(update={"max_tokens": COMPLETION})
+    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=True)
+    config.max_tool_calling_iterations = SETTINGS.max_actions
+    trainer = environment_trainer(Path(policy), plan, config, meter)
+    for printer in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printer)
+    trainer.train()
 
 
 if __name__ == "__main__":

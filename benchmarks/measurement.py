@@ -1,33 +1,44 @@
-"""The record of a measurement, one row of the table, and its computation from pairs of interleaved measurements."""
+"""The record of a measurement, its computation from pairs of interleaved measurements, and the table of several."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from statistics import median
 from typing import NamedTuple
 
+import psutil  # type: ignore[import-untyped]
+
 from environments.base import Record
 
-__all__ = ["Measurement", "Pair", "of_pairs"]
+__all__ = ["Measurement", "Pair", "of_pairs", "table"]
+
+_PACKAGES = ("torch", "transformers", "trl", "chromadb", "bfcl-eval")
+_COLUMNS = ("benchmark", "what is compared", "ours", "other", "ratio", "spread", "expected", "met", "repeats")
+_READING = (
+    "Ours and other are medians; the ratio ours / other is the median over interleaved pairs, the spread its smallest"
+    " and largest."
+)
 
 
 class Measurement(Record):
     """One row of the table.
 
-    ``compared`` says in words what ``ours`` and ``other`` are: both are medians, in ``unit``; ``other`` is what a user
-    would run instead, None where there is nothing. ``ratio`` is the median over pairs of ours / other, ``spread`` the
-    smallest and largest pair (without ``other``: of ours itself); ``repeats`` counts the pairs. ``expected`` is the
-    expectation in words, ``met`` whether the figures satisfy it, None when nothing is expected. ``note`` says what a
-    reader must know beside the figures.
+    ``compared`` says in words what ``ours`` and ``other``, what a user would run instead, are: both are medians, in
+    ``unit``. ``ratio`` is the median over pairs of ours / other, ``spread`` the smallest and largest pair; ``repeats``
+    counts the pairs. ``expected`` is the expectation in words, ``met`` whether the figures satisfy it, None when
+    nothing is expected. ``note`` says what a reader must know beside the figures.
     """
 
     name: str
     compared: str
     ours: float
-    other: float | None = None
+    other: float
     unit: str
-    ratio: float | None = None
-    spread: tuple[float, float] | None = None
+    ratio: float
+    spread: tuple[float, float]
     repeats: int
     expected: str = ""
     met: bool | None = None
@@ -66,3 +77,42 @@ def of_pairs(
         met=None if met is None else met(ratio),
         note=note,
     )
+
+
+def table(measurements: Sequence[Measurement]) -> str:
+    """Return the whole file in Markdown: the machine, one row per measurement, and the notes."""
+    lines = ["# Benchmarks", "", f"Measured by `python -m benchmarks` on {_machine()}.", _READING, ""]
+    lines += [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
+    lines += [_line(_cells(measurement)) for measurement in measurements]
+    notes = [f"- {measurement.name}: {measurement.note}" for measurement in measurements if measurement.note]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def _machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    kind = f"{os.cpu_count()} CPU cores ({platform.machine()}), {memory:.0f} GiB of memory, {platform.system()}"
+    return f"{kind}, Python {platform.python_version()}, {packages}"
+
+
+def _cells(one: Measurement) -> list[str]:
+    return [
+        one.name,
+        one.compared,
+        f"{_number(one.ours)} {one.unit}",
+        f"{_number(one.other)} {one.unit}",
+        _number(one.ratio),
+        f"{_number(one.spread[0])} to {_number(one.spread[1])}",
+        one.expected,
+        {True: "yes", False: "**no**", None: ""}[one.met],
+        str(one.repeats),
+    ]
+
+
+def _number(value: float) -> str:
+    """Format with three digits, or all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

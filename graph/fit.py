@@ -20,7 +20,7 @@ from training.plan import Engine, Launch, Memory, memory_of
 __all__ = ["PLANNED_TO_MEASURED", "check_memory"]
 
 PLANNED_TO_MEASURED = (0.87, 1.24)
-"""The lowest and the highest ratio of a planned to a measured memory; on CPU, five set-ups (``training-memory``)."""
+"""The lowest and the highest ratio of a planned to a measured memory; on CPU, five set-ups (docs/scale.md)."""
 
 
 def check_memory(settings: RunSettings) -> None:

@@ -113,7 +113,6 @@ _HISTORY = "graph.report.lineage"
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
 _MASTERY = "memory.mastery"
-_BENCHMARKS = "benchmarks.runs"
 _ANALYSES = "evaluation.analyses.recorded"
 _TRACKING = "graph.tracking.figures"
 
@@ -307,7 +306,7 @@ class IterationDirectory(StageDirectory):
         "round.json",
         "training.grpo.record.RoundRecord",
         written_by=(_ROUND,),
-        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _BENCHMARKS, _ANALYSES),
+        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _ANALYSES),
         meaning="The finished round of training, with its policy's folder.",
     )
     training_log = RunFile(
@@ -395,21 +394,21 @@ class IterationDirectory(StageDirectory):
         "evolution.json",
         "graph.records.Evolution",
         written_by=(_UPDATE,),
-        read_by=(_STAGES, _RESUMPTION, _SUMMARY, _BENCHMARKS, _ANALYSES),
+        read_by=(_STAGES, _RESUMPTION, _SUMMARY, _ANALYSES),
         meaning="The result of the graph; written last, so the graph is done once it exists.",
     )
     seconds = RunFile(
         "seconds.json",
         "graph.records.StageSeconds",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY, _BENCHMARKS, _ANALYSES),
+        read_by=(_STAGES, _SUMMARY, _ANALYSES),
         meaning="Seconds of wall-clock time per completed stage.",
     )
     summary = RunFile(
         "summary.json",
         "graph.report.summary.Summary",
         written_by=(_LOOP,),
-        read_by=(_LOOP, _RESUMPTION, _ARM, "benchmarks.evolution_share"),
+        read_by=(_LOOP, _RESUMPTION, _ARM),
         meaning="The iteration's summary; the iteration is done once it exists.",
     )
 

@@ -2,7 +2,7 @@
 
 Every term is a formula of the model's shape and of settings; the docstring of each function has it, with its source and
 what it assumes. Bytes are counted at the highest point: every rollout has ``tokens`` tokens, and no two rollouts are
-alike. Measured on CPU by ``benchmarks.training_memory``; docs/scale.md has the ratios.
+alike. Measured on CPU: docs/scale.md has the ratios.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,11 +11,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import QWEN3_06B, GpuReport, cases, mfu_of
-from benchmarks.rounds_side import Used
+from benchmarks.rounds import Used, above_imports, make_policy, prepared, train_rounds
 from environments.checkout import ROOT
 from memory.run import read_json
 from training.model_shape import shape_of
-from training.plan import training_flops
+from training.plan import memory_of, training_flops
+
+SMALLEST = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+"""The initial policy's shape, 0.6 M parameters."""
+LARGE_BATCH = (
+    *("iterations=1", "tasks.initial_count=4", "evaluation.set=null", "policy.device=cpu", "training.steps=2"),
+    *("training.tasks_per_step=2", "training.rollouts_per_task=16", "training.micro_batch=16"),
+    *("training.max_tokens=400", "training.max_new_tokens=48", "training.max_actions=20"),
+)
+"""Large enough that activations, 0.3 GiB, exceed what allocators keep, and small enough for a few CPU seconds."""
 
 
 def test_the_large_policy_has_the_shape_of_qwen3_06b() -> None:
@@ -60,6 +71,20 @@ def test_the_script_measures_cases_at_toy_size(tmp_path: Path) -> None:
         assert one.memory_gib is not None
         assert one.planned_gib is not None
     assert "trained tok/s" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.long
+def test_the_plan_is_near_the_memory_of_a_round(tmp_path: Path) -> None:
+    policy = tmp_path / "random"
+    make_policy(policy, SMALLEST)
+    run, settings = prepared(tmp_path / "run", [*LARGE_BATCH, f"policy.path={policy}"])
+    (used,) = asyncio.run(train_rounds(run, 1, 600.0))
+    shape = shape_of(json.loads((policy / "config.json").read_text()))
+    need = memory_of(shape, settings.policy, settings.training, device="cpu", tokens=used.longest).devices[0]
+    above, peak = above_imports(need, used.baseline), used.peak - used.baseline
+    assert 0.75 < above / peak < 1.25, (above, peak)
 
 
 def test_an_unknown_case_is_refused_with_those_there_are(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ CASES = {
         a_file,
     ),
     "table over a file": Case(
-        "benchmarks", "--only environment --output {}/run", "{}/run exists: choose another --output", a_file
+        "benchmarks", "--only grpo --output {}/run", "{}/run exists: choose another --output", a_file
     ),
     "world over a folder": Case(
         "environments.appworld.synthetic_world.build", "--world {}/run", "{}/run exists: remove it or name", a_folder

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
+from support.appworld_servers import Serving, serving
 from support.contract import EnvironmentContract
 from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, COMPLETE, WORLD
 from support.solutions import note, solve
 
-from benchmarks.appworld_servers import Serving, serving
 from environments.appworld.backend import WorldLost
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment

@@ -19,12 +19,12 @@ from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
 from support import ROOT
 from support.made_run import make_run, records, run_graph, settings_for
+from support.studio_server import serving
 from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from benchmarks.studio_server import serving
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run, thread_id
 from graph.recipe import load_recipe
@@ -59,8 +59,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("LANGSMITH_TRACING", "false")
         # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
         patch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
-        with serving(run) as studio:
-            yield run, studio.client
+        with serving(run) as client:
+            yield run, client
 
 
 def assistant_of(client: SyncLangGraphClient, graph: str) -> str:

@@ -1,18 +1,18 @@
-"""The two sides of the rollout and step benchmarks do the same work, and their figures become the right rows."""
+"""The two sides of the comparison with TRL do the same work, and their figures become the right rows."""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
 
 import pytest
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
-from benchmarks import chat_policy, grpo_step, rollouts
+from benchmarks import chat_policy, grpo
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
-from benchmarks.grpo_sides import OUR_ROLLOUTS, OURS, TRL, Figures
-from benchmarks.trl_environment import environment_class
+from benchmarks.grpo import OURS, TRL, Figures
+from benchmarks.grpo_side import Meter, environment_class
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 
@@ -84,42 +84,41 @@ def figures(sampled: int, rollout: float, step: float) -> Figures:
     )
 
 
-def interleaved(slow: float) -> Callable[..., dict[str, tuple[Figures, ...]]]:
-    taken = {
-        OURS: (figures(400, 2.0, 4.0),) * 3,
-        TRL: (figures(200, 2.0 * slow, 4.0 * slow),) * 3,
-        OUR_ROLLOUTS: (figures(400, 2.0, 6.0),) * 3,
-    }
-    return lambda work, sides, repeats: {side: taken[side][:repeats] for side in sides}
+@pytest.mark.parametrize(("slow", "ratio", "met"), [(2.0, 0.5, True), (1.0, 1.0, False)])
+def test_rows_of_rollouts_and_of_the_step(
+    slow: float, ratio: float, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = {OURS: (figures(400, 2.0, 4.0),) * 3, TRL: (figures(400, 2.0 * slow, 4.0 * slow),) * 3}
+    monkeypatch.setattr(grpo, "_interleaved", lambda repeats: {side: taken[side][:repeats] for side in taken})
+    rate, rate_cpu, step, step_cpu, rest = grpo.measure(3)
+    assert (rate.ours, rate_cpu.ours) == (200.0, 400.0)
+    assert rate.ratio == rate_cpu.ratio == pytest.approx(1 / ratio)
+    assert (step.ours, step.other) == (4.0, 4.0 * slow)
+    assert step.ratio == step_cpu.ratio == pytest.approx(ratio)
+    assert {row.met for row in (rate, rate_cpu, step, step_cpu)} == {met}
+    assert (rest.ours, rest.other, rest.repeats, rest.met) == (1.0, slow, 3, None)
+    assert "prompts of 100 tokens" in step.note
 
 
-@pytest.mark.parametrize(("slow", "ratio", "met"), [(1.0, 2.0, True), (0.6, 1.2, False)])
-def test_rows_of_the_rollout_phase(slow: float, ratio: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "interleaved", interleaved(slow))
-    monkeypatch.setattr(rollouts, "_embedded", lambda repeats: None)
-    wall, cpu, _ = rollouts.measure(2)
-    assert (wall.ours, cpu.ours) == (200.0, 400.0)
-    assert wall.ratio == cpu.ratio == pytest.approx(ratio)
-    assert wall.met is cpu.met is met
-    assert "prompts of 100 tokens" in wall.note
+def test_a_step_is_reported_where_the_next_one_begins() -> None:
+    answers = io.StringIO()
+    commands, parent = os.pipe()
+    meter = Meter(os.fdopen(commands), answers)
+    os.write(parent, b"go\ngo\n")
+    meter.turn()
+    assert answers.getvalue() == ""
+    with meter.rolling_out():
+        meter.count([[1, 2, 3]], [[0, 1, 1]])
+    meter.successes += 1
+    meter.turn()
+    first = Figures.model_validate_json(answers.getvalue())
+    assert (first.rollouts, first.successes, first.prompt_tokens, first.sampled_tokens) == (1, 1, 3, 2)
+    assert 0 < first.rollout_wall <= first.wall
+    assert meter.rollouts == 0, "the next step is counted from nothing"
 
 
 @pytest.mark.process
-def test_the_embedded_policy_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "TASKS", 1)
-    monkeypatch.setattr(rollouts, "K", 2)
-    row = rollouts._embedded(repeats=1)
-    assert row.ours > 0
-    assert row.ratio is row.other is row.met is None
-    assert "2 rollouts" in row.note
-
-
-@pytest.mark.parametrize(("slow", "ratio", "met"), [(2.0, 0.5, True), (1.0, 1.0, False)])
-def test_rows_of_the_step(slow: float, ratio: float, met: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpo_step, "interleaved", interleaved(slow))
-    wall, cpu, optimisation = grpo_step.measure(3)
-    assert (wall.ours, wall.other) == (4.0, 4.0 * slow)
-    assert wall.ratio == cpu.ratio == pytest.approx(ratio)
-    assert wall.met is cpu.met is met
-    assert (optimisation.ours, optimisation.other) == (1.0, 2.0)
-    assert optimisation.repeats == 3
+@pytest.mark.long
+def test_both_sides_take_a_step_over_equal_prompts() -> None:
+    """It raises where a side breaks off, or where prompts differ; a step alone is none that counts."""
+    assert grpo._interleaved(repeats=0) == {OURS: (), TRL: ()}

@@ -1,0 +1,136 @@
+"""Measures rollouts and a GRPO step against plain TRL.
+
+Ours is RoundTrainer over the in-process sampler. Plain TRL is GRPOTrainer with ``environment_factory``, its own way to
+act over several turns, and the same configuration, every rollout of the step in one batch as TRL does by default. A
+step is one batch of rollouts, its loss with the KL term, and one update.
+
+Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
+scored by the official checker; prompts are equal id by id and only the policy's own tokens count. TRL allows one
+trainer per process, hence a process for each side, measured in turn; one that waits uses no time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.chat_policy import make_chat_policy
+from benchmarks.measurement import Measurement, Pair, of_pairs
+from environments.base import Record
+
+__all__ = ["OURS", "TRL", "Figures", "measure"]
+
+OURS, TRL = "ours", "trl"
+LEAST = 1.5  # times the sampled tokens per second of TRL's path
+MOST = 0.8  # of the seconds of plain TRL's step
+
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+
+
+class Figures(Record):
+    """The samples of one side for one step, with wall seconds and CPU seconds of the process.
+
+    ``rollout_*`` is everything from opening the episodes to their rewards; ``wall`` and ``cpu`` is all of the step.
+    """
+
+    rollouts: int
+    successes: int
+    sampled_tokens: int
+    prompt_tokens: int
+    rollout_wall: float
+    rollout_cpu: float
+    wall: float
+    cpu: float
+
+
+def measure(repeats: int) -> Sequence[Measurement]:
+    """Measure sampled tokens per second of rollouts, the seconds of a step, and those of its optimisation.
+
+    Raises RuntimeError when a side ends early, or when the sides' prompts are not equally long.
+    """
+    figures = _interleaved(repeats)
+    note = _what_was_sampled(figures)
+
+    def rate(clock: str, figure: Callable[[Figures], float]) -> Measurement:
+        name, compared = f"rollout phase, {clock}", "in-process sampler / TRL environment_factory"
+        expected = f"at least {LEAST}"
+        return of_pairs(name, compared, pairs(figure), "sampled tokens/s", expected, lambda ratio: ratio >= LEAST, note)
+
+    def step(clock: str, figure: Callable[[Figures], float]) -> Measurement:
+        name, compared = f"GRPO step, {clock}", "RoundTrainer over the sampler / GRPOTrainer with environment_factory"
+        return of_pairs(name, compared, pairs(figure), "s", f"at most {MOST}", lambda ratio: ratio <= MOST, note)
+
+    def pairs(figure: Callable[[Figures], float]) -> list[Pair]:
+        return [Pair(figure(ours), figure(trl)) for ours, trl in zip(figures[OURS], figures[TRL], strict=True)]
+
+    return [
+        rate("wall clock", lambda taken: taken.sampled_tokens / taken.rollout_wall),
+        rate("CPU time", lambda taken: taken.sampled_tokens / taken.rollout_cpu),
+        step("wall clock", lambda taken: taken.wall),
+        step("CPU time", lambda taken: taken.cpu),
+        of_pairs(
+            "GRPO step without rollouts, CPU time",
+            "RoundTrainer / GRPOTrainer, each on its own rollouts",
+            pairs(lambda taken: taken.cpu - taken.rollout_cpu),
+            "s",
+        ),
+    ]
+
+
+def _interleaved(repeats: int) -> dict[str, tuple[Figures, ...]]:
+    """Measure both sides in turn ``repeats`` times, after one time that is not counted."""
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        policy = Path(folder) / "chat-policy"
+        make_chat_policy(policy)
+        started = {side: _start(side, policy, Path(folder) / side, repeats + 1) for side in (OURS, TRL)}
+        try:
+            taken = [{side: _figures(side, process) for side, process in started.items()} for _ in range(repeats + 1)]
+        finally:
+            for process in started.values():
+                process.kill()
+                process.communicate()
+    lengths = {side: figures.prompt_tokens for side, figures in taken[0].items()}
+    if len(set(lengths.values())) > 1:
+        raise RuntimeError(f"the sides' prompts differ, so that their figures cannot be compared: {lengths} tokens")
+    return {side: tuple(figures[side] for figures in taken[1:]) for side in (OURS, TRL)}
+
+
+def _what_was_sampled(figures: dict[str, tuple[Figures, ...]]) -> str:
+    """Return a note that shows how far both sides did the same work."""
+    parts = []
+    for side in (OURS, TRL):
+        tokens = median(each.sampled_tokens for each in figures[side])
+        success = sum(each.successes for each in figures[side]) / sum(each.rollouts for each in figures[side])
+        parts.append(f"{side} {tokens:.0f} tokens (success {success:.2f})")
+    one = figures[OURS][0]
+    prompt = one.prompt_tokens / one.rollouts
+    return f"{one.rollouts} rollouts of prompts of {prompt:.0f} tokens; sampled: {', '.join(parts)}"
+
+
+def _start(side: str, policy: Path, out: Path, times: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.grpo_side", side, str(policy), str(out), str(times)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | QUIET)
+
+
+def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
+    """Make a side do a step."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
+        print("go", file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
+    return Figures.model_validate_json(line)
