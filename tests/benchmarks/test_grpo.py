@@ -12,7 +12,6 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 from benchmarks import chat_policy, grpo
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
 from benchmarks.grpo import OURS, TRL, Figures
-from benchmarks.grpo_side import Meter, environment_class
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 
@@ -40,6 +39,8 @@ def test_the_references_of_the_tasks_succeed_and_single_calls_do_not(environment
 
 def test_trl_acts_in_the_same_environment(environment: BFCLEnvironment) -> None:
     tasks = chat_tasks()
+    from benchmarks.grpo_side import environment_class  # imports TRL
+
     tools = environment_class(environment, tasks)()
     public = [name for name in dir(tools) if not name.startswith("_")]
     assert sorted(public) == sorted([*TOOLS, "reset", "get_reward"])
@@ -103,6 +104,8 @@ def test_rows_of_rollouts_and_of_the_step(
 def test_a_step_is_reported_where_the_next_one_begins() -> None:
     answers = io.StringIO()
     commands, parent = os.pipe()
+    from benchmarks.grpo_side import Meter  # imports TRL
+
     meter = Meter(os.fdopen(commands), answers)
     os.write(parent, b"go\ngo\n")
     meter.turn()
