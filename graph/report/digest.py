@@ -53,7 +53,7 @@ REASONS = {
     "too_long": "its reference has more calls than the settings allow",
     "unknown_tool": "a call of its reference names a tool that is not there",
     "bad_arguments": "a call of its reference has an unknown, missing or wrong argument",
-    "sealed": "it equals a held-out task, or its start state is not one of training",
+    "sealed": "it equals a held-out task, or has its start and its calls",
     "duplicate": "the task set has it already",
     "foreign_text": "a user turn of it has markup or invisible characters, or repeats what the environment says",
     "cannot_open": "the environment does not accept its start state",

@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module, *options in (
         ("graph.seed_tasks", "--recipe", "recipe.yaml", *HELD_OUT),
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "60", "--seed", "9", "--output", "lessons.jsonl"),
-        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "25", "--out", "starter"),
+        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter"),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
     ):
         done = command(folder, module, *options)

@@ -195,16 +195,6 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
     assert "setup" in result.detail
 
 
-def test_a_start_that_training_does_not_have_is_held_out_whatever_its_values() -> None:
-    """Every value of a held-out task may be another: what matters is that no start of training is like it."""
-    known, sets = cars(LOCK, turns=("lock all car doors",)), held_out("bfcl")
-    assert verify(known, BFCL, (), sets).accepted
-    state = known.initial_state["VehicleControlAPI"] | {"fuelLevel": 7.25, "destination": "somewhere new"}
-    result = verify(known.model_copy(update={"initial_state": {"VehicleControlAPI": state}}), BFCL, (), sets)
-    assert result.reason is Refusal.HELD_OUT
-    assert "not one of training" in result.detail
-
-
 def test_the_nearest_held_out_tasks_are_reported() -> None:
     evaluation_set = load_set("templated-dev")[0]
     nearest = held_out("bfcl").nearest(BFCL, evaluation_set.spec)
