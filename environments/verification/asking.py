@@ -10,8 +10,8 @@ are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what 
 - a turn of two steps ("..., then ...") has two calls;
 - a call that no later call needs shares a word or a value with its turn, by the documentation of its tool or the
   words that the environment has for such a call (``Benchmark.render``);
-- a turn has at least as many clauses as tools whose calls no later call needs. Calls that every task of the benchmark makes
-  (``Benchmark.everyday_groups``) need no words.
+- a turn has at least as many clauses as tools whose calls no later call needs. Calls that every task of the benchmark
+  makes (``Benchmark.everyday_groups``) need no words.
 
 They see words, not their meaning, and decide in the draft's favour: a paraphrase is not found wrong. Programs (a
 parameter of type code) are not read: only the values that a turn states are looked up in their text.
