@@ -10,8 +10,8 @@ are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what 
 - a turn of two steps ("..., then ...") has two calls;
 - a call that no later call needs shares a word or a value with its turn, by the documentation of its tool or the
   words that the environment has for such a call (``Benchmark.render``);
-- a turn has at least as many clauses as calls that no later call needs. Calls that every task of the benchmark makes
-  (``Benchmark.everyday_groups``) need no words.
+- a turn has at least as many clauses as tools whose calls no later call needs. Calls that every task of the benchmark
+  makes (``Benchmark.everyday_groups``) need no words.
 
 They see words, not their meaning, and decide in the draft's favour: a paraphrase is not found wrong. Programs (a
 parameter of type code) are not read: only the values that a turn states are looked up in their text.
@@ -106,7 +106,8 @@ def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str 
         if any(_runs_program(call, tools) for call in calls):
             continue
         prose = _quotes(text)[1]
-        clauses = sum(bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", prose)))
+        # A value may be a clause of its own: 'make the folders "a" and "b"' asks for two calls.
+        clauses = sum(bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", text))))
         said, seen = frozenset(words(prose)), Seen([text])
         strange = [not _is_mentioned(environment, task, call, tools[call.name], said, seen) for call in calls]
         if len(calls) <= clauses and not any(strange):
@@ -119,8 +120,9 @@ def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str 
         for c in unneeded:
             if strange[c]:
                 return f"turn {t + 1} has no word for {calls[c].name}, its call {c + 1}, and no later call needs it"
-        if len(unneeded) > clauses:
-            return f"turn {t + 1} has {len(unneeded)} calls that no later call needs, and asks for {clauses} at most"
+        several = len({calls[c].name for c in unneeded})  # one clause may ask for several calls of one tool
+        if several > clauses:
+            return f"turn {t + 1} calls {several} tools that no later call needs, and asks for {clauses} at most"
     return None
 
 
@@ -247,9 +249,7 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
             if name in called or not stems:
                 continue
             whole, hit = weight(stems), stems & said
-            if len(hit) < min(2, len(stems)):
-                continue  # a single word may be another's: "close to" does not name close_ticket
-            if weight(hit) >= NAMED * whole and weight(hit - explained) >= OF_ITS_OWN * whole:
+            if len(hit) > 1 and weight(hit) >= NAMED * whole and weight(hit - explained) >= OF_ITS_OWN * whole:
                 return name
     return None
 

@@ -91,7 +91,7 @@ def test_what_no_call_does_is_found_in_the_words(task: TaskSpec, phrase: str | N
     [
         (parcels("Insure books for 300 euros.", INSURE), None),
         (parcels("Insure books for 300 euros.", LIST, INSURE), "no word for list_parcels"),
-        (parcels("Insure the parcel books for 300 euros.", LIST, INSURE), "2 calls that no later call needs"),
+        (parcels("Insure the parcel books for 300 euros.", LIST, INSURE), "calls 2 tools that no later call needs"),
         (parcels("List what waits, and insure books for 300 euros.", LIST, INSURE), None),
         (parcels("Insure books for 300 euros, and send the north van.", INSURE, LIST), "no word for list_parcels"),
         (
@@ -104,6 +104,14 @@ def test_what_no_call_does_is_found_in_the_words(task: TaskSpec, phrase: str | N
             ),
             None,
         ),
+        (
+            draft(
+                FILES,
+                ('Make the folders "a" and "b"', [("mkdir", {"dir_name": "a"}), ("mkdir", {"dir_name": "b"})]),
+            ),
+            None,
+        ),
+        (draft(CAR, ("lock the front doors", [lock(False, "driver"), lock(False, "passenger")])), None),
         (draft(CAR, ("get the engine running", [BRAKE, ENGINE])), None),
         (draft(CAR, ("add 5 gallons", [TIRES, FUEL])), "no word for check_tire_pressure"),
         (draft(CAR, ("how well are my wheels filled", [TIRES])), None),
