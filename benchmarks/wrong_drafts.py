@@ -114,8 +114,8 @@ def _sets(count: int) -> Iterator[tuple[str, Environment, list[Draft]]]:
 def _explored(recipe: Path, count: int) -> list[Draft]:
     with TemporaryDirectory() as folder:
         root = Path(folder) / "run"
-        options = ("--recipe", str(recipe), "--count", str(count), "--seed", "0", "--run", str(root))
-        options += ("--set", "evaluation.tasks=null")  # its file is made by hand
+        options = ["--recipe", str(recipe), "--count", str(count), "--seed", "0", "--run", str(root)]
+        options += ["--set", "evaluation.tasks=null"]  # its file is made by hand
         subprocess.run([sys.executable, "-m", "graph.seed_tasks", *options], check=True, capture_output=True)
         return read_jsonl(RunDirectory(root).seed.drafts, Draft)[:count]
 
