@@ -18,7 +18,6 @@ from support import ROOT
 from support.module_shape import modules
 
 from environments.verification.verify import Refusal
-from graph.command import COMMANDS
 from graph.settings import RunSettings
 
 PAGES = sorted(path for path in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")) if path.name != "CHANGELOG.md")
@@ -260,12 +259,3 @@ def test_every_row_of_the_papers_has_a_status_and_its_code_and_test_are_there() 
             assert (ROOT / path).is_file(), (cells[0], path)
         for path in named["test"].split(", "):
             assert (ROOT / "tests" / path).is_file(), (cells[0], path)
-        assert named["command"].startswith(("coevolve ", "evolve ", "python -m ")), cells[0]
-
-
-def test_commands_of_the_papers_name_subcommands_and_recipes_that_are_there() -> None:
-    commands = {cells[-1] for _, cells in rows_of_the_papers() if cells[-1]}
-    for command in commands:
-        first, *rest = command.split()
-        assert first != "coevolve" or rest[0] in COMMANDS, command
-        assert first != "evolve" or (ROOT / rest[0]).is_file(), command

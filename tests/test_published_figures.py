@@ -71,7 +71,7 @@ def table(page: Path, header: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("page", "report", "arms", "least"),
-    [("docs/results.md", "learning", LOOP, 8), ("docs/seal.md", "seal", SEAL, 8)],
+    [("results/history/development.md", "learning", LOOP, 8), ("docs/seal.md", "seal", SEAL, 8)],
 )
 def test_tables_of_results_are_the_reports(page: str, report: str, arms: dict[str, str], least: int) -> None:
     reported = table(ROOT / "results" / "history" / report / "summary.md", "| arm | n seeds | success |")
@@ -171,7 +171,7 @@ def test_the_choice_of_intervals_is_the_simulations() -> None:
 
 def test_readme_is_short_and_says_early_how_small_it_is() -> None:
     words = (ROOT / "README.md").read_text().split()
-    assert len(words) <= 1450
+    assert len(words) <= 1200
     assert "0.6 M parameters" in " ".join(words[:120])
 
 
