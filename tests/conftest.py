@@ -122,6 +122,7 @@ def group(file: str) -> str:
     return "TRL" if file.startswith("training/") else file
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist works
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     """Schedule by groups where xdist was asked to keep files together (its own loadgroup needs an older pytest)."""
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
