@@ -286,11 +286,6 @@ class Benchmark(Generic[Section]):
         """Open the environment for the tasks of the set ``name``; for a category or a file of tasks it is None."""
         return self.open(options)
 
-    @property
-    def evaluates_as_opened(self) -> bool:
-        """Return whether evaluations play in what ``open`` returns, which a host of the environment has too."""
-        return type(self).evaluation_environment is Benchmark.evaluation_environment
-
     def category_notes(self) -> tuple[str, ...]:
         """Return notes for a reader of a category's scores."""
         return ()

@@ -7,24 +7,20 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-from environments.addresses import base_urls
 from environments.base import InputError
 from environments.benchmark import AnyBenchmark
 from environments.registry import (
     DEFAULT,
     find_benchmark,
     is_import_path,
-    named_options,
     packaged,
     packaged_names,
     parse_options,
     stated_benchmark,
 )
-from environments.sections import GIVEN, Section, requires
+from environments.sections import Section, requires
 
-_KEYS = ("name", "options", "hosts", "host_deadline")
-HOST_DEADLINE = 120.0
-"""Seconds that a host may take for one answer, unless settings say otherwise (ours)."""
+_KEYS = ("name", "options")
 
 
 class EnvironmentSettings(Section):
@@ -41,19 +37,6 @@ class EnvironmentSettings(Section):
         {},
         description="the benchmark's options (options_type in its benchmark.py); for module:callable, the arguments "
         "of the callable",
-    )
-    hosts: tuple[str, ...] = Field(
-        (),
-        description="base URLs of hosts that play the episodes in place of this process (`coevolve environment "
-        "serve`), such as http://node7:8765; they also play a run's evaluations, unless these need other options or "
-        "worlds of their own. A resumed run may name others (ours)",
-    )
-    host_deadline: float = Field(
-        HOST_DEADLINE,
-        gt=0.0,
-        le=86_400.0,
-        description="seconds that a host may take for one answer (ours)",
-        json_schema_extra=requires({"hosts": GIVEN}),
     )
 
     @field_validator("name")
@@ -75,11 +58,6 @@ class EnvironmentSettings(Section):
         written: dict[str, JsonValue] = parse_options(benchmark, value).model_dump(mode="json")
         return written
 
-    @field_validator("hosts")
-    @classmethod
-    def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return base_urls(value, "the base URL of a host", "http://localhost:8765")
-
     @property
     def is_own(self) -> bool:
         """Return whether it is named by an import path."""
@@ -100,18 +78,6 @@ class EnvironmentSettings(Section):
         """Actions in one user turn before the environment cuts it off; None where it has no such option."""
         benchmark = self.benchmark
         return benchmark.max_actions(parse_options(benchmark, self.options))
-
-    def evaluation_hosts(self, max_actions: int | None) -> tuple[str, ...]:
-        """Return the hosts that a run's evaluations, of so many actions in a turn, can play on.
-
-        None where the hosts, which serve what the rollouts play, do not serve what evaluations play.
-        """
-        if not self.hosts:
-            return ()
-        benchmark = self.benchmark
-        options = named_options(benchmark, self.for_evaluation, max_actions, False)
-        equal = options.model_dump(mode="json") == parse_options(benchmark, self.options).model_dump(mode="json")
-        return self.hosts if equal and benchmark.evaluates_as_opened else ()
 
     @property
     def for_evaluation(self) -> dict[str, JsonValue]:

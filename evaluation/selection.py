@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
 from environments.base import InputError
-from environments.benchmark import AnyBenchmark, explain
+from environments.benchmark import AnyBenchmark
 from environments.metrics import Metric
 from environments.registry import belonging, named_benchmark, named_options
-from environments.settings import HOST_DEADLINE, EnvironmentSettings
 from evaluation.baselines import BASELINES
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import ALL, Item, held_out, open_category, open_set, open_tasks
@@ -121,26 +118,4 @@ def _check_model(settings: ScoringSettings) -> None:
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:
     options = named_options(benchmark, settings.options, actions, settings.trust_agent_code)
     scored = settings.evaluation_set[0] if settings.evaluation_set else None
-    opened = belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, scored))
-    return _on_hosts(opened, settings, benchmark, options)
-
-
-def _on_hosts(
-    opened: Environment, settings: ScoringSettings, benchmark: AnyBenchmark, options: BaseModel
-) -> Environment:
-    """Return the environment on the hosts that the settings name, if any. No host is asked before the first episode."""
-    name, hosts = settings.environment, settings.hosts
-    if not hosts:
-        if settings.host_deadline != HOST_DEADLINE:
-            raise InputError("--host-deadline is for --hosts, and none is named: remove it")
-        return opened
-    if not benchmark.evaluates_as_opened:
-        raise InputError(f"--hosts: {name} is evaluated in worlds of its own, which no host serves: leave it out")
-    from environments.hosts.environment import on_hosts
-
-    dumped = options.model_dump(mode="json")
-    try:
-        chosen = EnvironmentSettings(name=name, options=dumped, hosts=hosts, host_deadline=settings.host_deadline)
-    except ValidationError as error:
-        raise InputError(f"--hosts: {explain(error)}") from None
-    return on_hosts(opened, chosen)
+    return belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, scored))

@@ -18,7 +18,6 @@ from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
 from environments.sections import GIVEN, Section, requires
-from environments.settings import HOST_DEADLINE
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 from training.rollout.settings import SamplingSettings
@@ -251,20 +250,7 @@ class ServersSettings(Section):
             raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
 
 
-class HostsSettings(Section):
-    """Hosts of the environment that episodes are played on; a run's own evaluations play on the run's."""
-
-    hosts: tuple[str, ...] = Field(
-        (),
-        description="address of a host that serves the environment with these options (coevolve environment serve) "
-        "and plays the episodes in place of this process, may be repeated (ours)",
-    )
-    host_deadline: float = Field(
-        HOST_DEADLINE, gt=0.0, le=DAY, description="hosts: seconds that a host may take for one answer (ours)"
-    )
-
-
-class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings, HostsSettings):
+class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")

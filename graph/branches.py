@@ -52,9 +52,9 @@ async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Se
 async def branches_at_once(services: RunServices, here: int) -> int:
     """Return how many branches go on at a time, ``here`` where episodes are played in this process.
 
-    On hosts of scripted roles it is at least the number of calls that are worth making at a time. The event loop gets a
-    thread for each of those: by default it has a few more than the machine has cores. Raises EnvironmentFault when no
-    host answers.
+    With an environment that plays elsewhere (``in_flight``) and scripted roles it is at least the number of calls that
+    are worth making at a time. The event loop gets a thread for each of those: by default it has a few more than the
+    machine has cores.
     """
     most = await asyncio.to_thread(in_flight, services.environment)
     loop = asyncio.get_running_loop()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
-from graph import serve_environment
 
 if TYPE_CHECKING:
     from environments.base import Environment, TaskSpec
@@ -21,12 +20,11 @@ EPISODES = 40
 LONGEST = 3
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneSentenceGroup)
-app.command("serve", cls=OneSentence)(serve_environment.main)
 
 
 @app.callback()
 def _group() -> None:
-    """Check an environment of your own, or serve one to runs on other machines."""
+    """Check an environment of your own."""
 
 
 @app.command("check", cls=OneSentence)

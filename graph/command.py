@@ -25,7 +25,7 @@ COMMANDS = {
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "export": ("graph.export.__main__", "Write a run's tasks, trajectories or policy for others, with a card."),
     "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
-    "environment": ("graph.check_environment", "Check an environment of your own, or serve one to other machines."),
+    "environment": ("graph.check_environment", "Check an environment of your own."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
     "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),
     "studio": ("graph.studio.__main__", "Open a run's graph in LangGraph Studio."),

@@ -12,8 +12,7 @@ from pathlib import Path
 from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.declared import look
-from environments.hosts.environment import HostedEnvironment, open_for_play
-from environments.registry import benchmark_of
+from environments.registry import benchmark_of, open_environment
 from evaluation.preflight import check_evaluation
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
@@ -28,9 +27,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     """
     environment = None
     if opens_own or not settings.environment.is_own:
-        environment = open_for_play(settings.environment)
-        if isinstance(environment, HostedEnvironment):
-            environment.check()
+        environment = open_environment(settings.environment)
         check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
     else:
         look(settings.environment.name)

@@ -88,7 +88,7 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
-    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, its hosts, and its trackers.
+    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, and its trackers.
 
     No budget is added or removed.
     """
@@ -97,11 +97,9 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
         if limit is not None and budgets[key] is not None:
             budgets[key] = max(limit, budgets[key])
     budget = kept.roles.budget.model_copy(update=budgets)
-    hosts = {name: getattr(asked.environment, name) for name in ("hosts", "host_deadline")}
     return kept.model_copy(
         update={
             "roles": kept.roles.model_copy(update={"budget": budget}),
-            "environment": kept.environment.model_copy(update=hosts),
             "training": kept.training.model_copy(update={"report_to": asked.training.report_to}),
         }
     )

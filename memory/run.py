@@ -69,7 +69,7 @@ __all__ = [
 MAY_RISE = ("iterations", "roles.budget.tokens", "roles.budget.calls", "roles.budget.money")
 """Settings that a resumed run may have higher values of."""
 
-MAY_CHANGE = frozenset({"environment.hosts", "environment.host_deadline", "training.launch", "training.report_to"})
+MAY_CHANGE = frozenset({"training.launch", "training.report_to"})
 """Settings of where a run plays, computes and is shown, not of what: a resumed run may have others in settings.yaml."""
 
 Model = TypeVar("Model", bound=BaseModel)

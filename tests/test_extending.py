@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import itertools
 import os
 import re
 import shutil
@@ -14,19 +13,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
 from support import ROOT
 from support.commands import run_here
-from support.environment_host import serving
 
 from environments.base import Environment, TaskSpec, ToolCall
-from environments.contract.checks import PROPERTIES, Contract
-from environments.hosts.environment import open_for_play
+from environments.contract.checks import PROPERTIES
 from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.verify import verify
-from graph.check_environment import explored_tasks
-from graph.serve_environment import _chosen
 from memory.records import FailureContext
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -56,7 +50,7 @@ def opened(name: str, **options: int) -> Environment:
 
 def test_every_block_is_known() -> None:
     assert set(FILES) == {"library.py", "shelf.py", "reader.py", "uniform.py"}
-    assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml", "bash"}
+    assert {language for language, _ in BLOCKS} == {"python", "diff", "yaml"}
 
 
 def test_an_environment_of_ones_own(examples) -> None:
@@ -77,24 +71,6 @@ def test_an_environment_of_ones_own(examples) -> None:
     assert result.reason is None, result.detail
     checked = run_here("graph.check_environment", "check", "library:library")
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, f"all {len(PROPERTIES)} properties hold")
-
-
-def test_an_environment_on_other_hosts(examples) -> None:
-    library = examples("library")
-    (command,) = (text.split() for language, text in BLOCKS if language == "bash")
-    options = {name: value for name, value in itertools.pairwise(command) if name.startswith("--")}
-    assert command[:3] == ["coevolve", "environment", "serve"]
-    served = _chosen(None, options["--environment"], [options["--option"]])
-    recipe = next(yaml.safe_load(text) for language, text in BLOCKS if language == "yaml" and "hosts" in text)
-    chosen = EnvironmentSettings.model_validate(recipe["environment"])
-    assert chosen.hosts[0].endswith(f":{options['--port']}")
-    with serving(served) as one, serving(served) as other:
-        environment = open_for_play(chosen.model_copy(update={"hosts": (one.url, other.url)}))
-        environment.check()
-        contract, tasks = Contract(lambda: environment), explored_tasks(library.library())
-        contract.the_reference_succeeds(environment, tasks)
-        contract.interleaved_episodes_are_independent(environment, tasks)
-        assert min(one.episodes.health().opened, other.episodes.health().opened) > 0
 
 
 def test_a_benchmark_and_its_metric(examples) -> None:

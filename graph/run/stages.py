@@ -249,7 +249,7 @@ async def _score(run: Run, iteration: int, when: Literal["before", "after"], pol
     files = folder.evaluation(when)
     write_json(folder.evaluation_settings, scoring_settings(settings))
     command = ["evaluation.run", "--settings", str(folder.evaluation_settings), "--model", policy]
-    command += ["--output", str(files.outcomes), "--json", "--progress", *_hosts(settings)]
+    command += ["--output", str(files.outcomes), "--json", "--progress"]
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {when} training"
@@ -299,17 +299,6 @@ def _servers(settings: RunSettings) -> dict[str, Any]:
         "server_load_timeout": sampling.load_timeout,
         "server_tolerance": sampling.tolerance,
     }
-
-
-def _hosts(settings: RunSettings) -> list[str]:
-    """Return the options that name the hosts of a run's own evaluations.
-
-    They are not in the file of settings: a resumed run may play on others, and its records are the same.
-    """
-    own, environment = settings.evaluation, settings.environment
-    hosts = environment.evaluation_hosts(own.max_actions or environment.max_actions)
-    named = [word for url in hosts for word in ("--hosts", url)]
-    return [*named, "--host-deadline", f"{environment.host_deadline:g}"] if named else []
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:

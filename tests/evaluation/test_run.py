@@ -3,23 +3,17 @@
 import json
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
-import httpx
 import pytest
 from support.commands import run_here
-from support.environment_host import serving
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
-from environments.hosts.messages import Health
-from environments.registry import named_benchmark, open_named
-from environments.settings import EnvironmentSettings
+from environments.registry import open_named
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.preflight import check_evaluation
-from evaluation.selection import _on_hosts
 from evaluation.sets import open_category, open_set
-from evaluation.settings import EvaluationSettings, ScoringSettings
+from evaluation.settings import EvaluationSettings
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
 
@@ -49,7 +43,7 @@ def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path
         str(path),
         "--json",
     )
-    done = command(*options, "--output", str(path), "--json")
+    done = command(*options)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     report = json.loads(line)
@@ -64,54 +58,6 @@ def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path
     assert all(one.failure for one in outcomes if not one.success)
     assert all(sum(one.stop_reasons.values()) >= 1 for one in outcomes)
     assert sum(report["stop_reasons"].values()) == sum(sum(one.stop_reasons.values()) for one in outcomes)
-
-    played = EnvironmentSettings(name="bfcl")
-    elsewhere = tmp_path / "elsewhere.jsonl"
-    with serving(played) as one, serving(played) as other:
-        hosts = ("--hosts", one.url, "--hosts", other.url, "--host-deadline", "20")
-        done = command(*options, "--output", str(elsewhere), *hosts)
-        assert done.returncode == 0, done.stderr
-        assert sum(opened(host.url) for host in (one, other)) == 12
-    assert read_jsonl(elsewhere, TaskOutcome) == outcomes
-    gone = command(*options[:-1], "--output", str(tmp_path / "gone.jsonl"), *hosts)
-    assert (gone.returncode, gone.stdout) == (1, "")
-    assert "no environment host can be reached" in gone.stderr.splitlines()[-1]
-
-
-def opened(url: str) -> int:
-    """The episodes that a host has opened."""
-    return Health.model_validate_json(httpx.get(f"{url}/health", trust_env=False).content).opened
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--hosts", "node7"], "--hosts: 'node7' is not the base URL of a host"),
-        (["--host-deadline", "9"], "--host-deadline is for --hosts, and none is named"),
-    ],
-)
-def test_hosts_that_cannot_play_an_evaluation_are_refused(options: list[str], says: str) -> None:
-    done = command("--evaluation-set", "templated-dev", "--model", STARTER, *options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
-
-
-def test_worlds_of_an_evaluation_set_are_on_no_host() -> None:
-    settings = ScoringSettings(environment="appworld", hosts=("http://a:1",))
-    opened = SimpleNamespace(name="appworld")
-    with pytest.raises(InputError, match="--hosts: appworld is evaluated in worlds of its own"):
-        _on_hosts(opened, settings, named_benchmark("appworld"), BENCHMARK.parse({}))
-
-
-def test_a_run_evaluates_on_its_hosts_where_they_serve_what_is_evaluated() -> None:
-    """Equal options only; the depot has no options of its own for evaluations, and takes all of the run's."""
-
-    def hosts(name: str, max_actions: int | None = None, **options: object) -> tuple[str, ...]:
-        return EnvironmentSettings(name=name, options=options, hosts=("http://a:1",)).evaluation_hosts(max_actions)
-
-    assert hosts("environments.example:depot", starts=3) == ("http://a:1",)
-    assert hosts("bfcl") == hosts("bfcl", 7, max_steps=7) == ("http://a:1",)
-    assert hosts("bfcl", 7) == hosts("bfcl", classes=["MathAPI"]) == hosts("appworld") == ()
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from support.environment_host import serving
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_graph, services_of
 from support.official_audit import audit
 
 import graph.iteration
-from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.iteration import iteration_graph, seed_graph
@@ -64,16 +62,6 @@ def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunD
     assert len(tasks_at(tasks, 0)) == len(first_tasks())
     assert {task.id for task in tasks if task.admitted_at == 0} == set(evolution.admitted)
     assert all(task.origin == "evolved" and task.split == "train" for task in tasks if task.admitted_at == 0)
-
-
-@pytest.mark.slow
-def test_an_iteration_on_hosts_leaves_the_records_of_one_in_the_process(evolved: RunDirectory, tmp_path: Path) -> None:
-    with serving(EnvironmentSettings()) as one, serving(EnvironmentSettings(), capacity=2) as other:
-        run = make_run(tmp_path / "run", f"environment.hosts=[{one.url}, {other.url}]")
-        run_graph(run)
-        assert min(one.episodes.health().opened, other.episodes.health().opened) > 10, "both were played on"
-        assert one.episodes.health().open == other.episodes.health().open == 0
-    assert records(run.root) == records(evolved.root)
 
 
 def test_every_admitted_task_leads_back_to_the_trajectory_that_caused_it(evolved: RunDirectory) -> None:

@@ -565,7 +565,6 @@ def test_options_of_a_users_own_environment_are_shown_by_their_names_alone(tmp_p
 @pytest.mark.parametrize(
     "section",
     [
-        "environment: {hosts: ['URL']}",
         "environment: {name: appworld, options: {servers: ['URL'], trust_agent_code: true}}",
         "roles: {explorer: {kind: chat, base_url: 'URL'}}",
         "sampling: {engine: vllm_server, servers: ['URL']}",

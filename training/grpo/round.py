@@ -225,7 +225,7 @@ class _Round:
             from transformers.utils import logging
 
             from environments.base import recorded
-            from environments.hosts.environment import open_for_play
+            from environments.registry import open_environment
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trl_run import RoundCallback, train, trainer_config
             from training.rollout.engines import open_sampler, weights_folder
@@ -234,7 +234,7 @@ class _Round:
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        environment = recorded(open_for_play(settings.environment))
+        environment = recorded(open_environment(settings.environment))
         check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device

@@ -1,1 +1,0 @@
-"""Play episodes on other machines: any environment behind one thin HTTP server, and the client of many of them."""
