@@ -22,7 +22,6 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
 from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
-from memory.former import FORMER_OPTIONS
 from memory.strict_yaml import options_given
 
 if TYPE_CHECKING:
@@ -49,13 +48,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` one option per field of ``ScoringSettings`` in place of its ``**given``.
 
-    An option that is left out is None; the help shows the field's default, the options of ``FIRST`` first. Former names
-    are hidden.
+    An option that is left out is None; the help shows the field's default, the options of ``FIRST`` first.
     """
     fields = ScoringSettings.model_fields
     what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
     parameters = [_option(name, fields[name]) for name in what_first if name != "options"]
-    parameters += [_option(old, fields[new], hidden=True) for old, new in FORMER_OPTIONS.items()]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
     places = {name: place for place, name in enumerate(FIRST)}
@@ -71,7 +68,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _option(name: str, field: FieldInfo, *, hidden: bool = False) -> inspect.Parameter:
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     flag = f"--{name.replace('_', '-')}"
     kind: Any = list[str] if field.annotation == tuple[str, ...] else field.annotation
     # Typer makes --x and --no-x of a truth value whose flag is not spelt out: wanted where null is a third value.
@@ -79,7 +76,6 @@ def _option(name: str, field: FieldInfo, *, hidden: bool = False) -> inspect.Par
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if three_valued else flag,
         help=field.description,
-        hidden=hidden,
         show_default=str(field.default) if field.default not in (None, (), False) else False,
         **dict(_bounds(field)),
     )
@@ -135,7 +131,8 @@ def main(
         stated = {} if settings is None else read_settings(settings)
         if option:
             stated["options"] = stated.get("options", {}) | options_given(option)
-        chosen = ScoringSettings.model_validate(stated | _renamed(given))
+        stated |= {name: value for name, value in given.items() if value is not None}
+        chosen = ScoringSettings.model_validate(stated)
         if resume and (output is None or chosen.served is None):
             raise InputError(
                 f"--resume goes on with the --output of a --model {ENDPOINT}NAME: give both, or leave it out"
@@ -144,19 +141,6 @@ def main(
             check_output("--output", output)
         chosen.check_model()
         _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
-
-
-def _renamed(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, under their names of today."""
-    options = {name: value for name, value in given.items() if value is not None}
-    for old, new in FORMER_OPTIONS.items():
-        if old in options:
-            flag = new.replace("_", "-")
-            if new in options:
-                raise InputError(f"--{old} is the former name of --{flag}, and both are given: leave --{old} out")
-            say(f"warning: --{old} is called --{flag} now, the old name works for one release")
-            options[new] = options.pop(old)
-    return options
 
 
 class Destination(NamedTuple):

@@ -15,21 +15,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from environments.base import InputError
-from environments.checkout import QUICKSTART, find_recipe
+from environments.checkout import QUICKSTART
 from environments.declared import look
-from environments.registry import DEFAULT, is_import_path
-from environments.settings import with_options_key
-from environments.terminal import say
+from environments.registry import is_import_path
 from graph.settings import RunSettings, check_benchmark
-from memory.former import FORMER_NAMES, fill_former_defaults, give_environment_options, give_todays_names
-from memory.run import RunDirectory
 from memory.strict_yaml import parse_yaml, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
 ENVIRONMENT_NAME = ("environment", "name")
-
-_EVERY_RUN_HAS = {"seed", "iterations", "environment", "policy", "training", "signals", "roles", "memory", "tasks"}
 
 _OTHER_FILES = {
     "base": "a study's recipe, which coevolve study runs",
@@ -47,20 +41,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     Raises InputError with one sentence that names the file or override and the key.
     """
     tree = read_recipe(path)
-    of_a_run = path == RunDirectory(path.parent).settings_path and tree.keys() >= _EVERY_RUN_HAS
-    renamed = _rename(tree, str(path))
-    if of_a_run:
-        # Nobody may edit what a run has recorded, so that no name in it is worth a warning.
-        _fill_former(tree, path)
-    elif renamed:
-        _warn(str(path), renamed)
-    old = _move_options(tree, path)
-    name = _environment_name(tree, overrides)
-    given = {}
-    for override in overrides:
-        keys, renamed = _apply(tree, override, name)
-        given[keys] = override
-        old += renamed
+    given = {_apply(tree, override): override for override in overrides}
     try:
         settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
@@ -70,8 +51,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     check_benchmark(
         settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
     )
-    for spelling in old:
-        say(f"warning: {spelling}: rename it, the next release takes the new name alone")
     return settings
 
 
@@ -105,45 +84,13 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
     )
 
 
-def _move_options(tree: Tree, path: Path) -> list[str]:
-    """Bring the section ``environment`` into today's spelling; returns what a warning is due for."""
-    try:
-        old = give_environment_options(tree)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    # The bases of recorded studies keep the old spelling as long as it works: a study's hash is of its base's content.
-    shipped = find_recipe(path).resolve().is_relative_to(QUICKSTART.parent)
-    return [] if shipped else [f"{path}: environment.{key} is now environment.options.{key}" for key in old]
-
-
-def _fill_former(tree: Tree, path: Path) -> None:
-    """Give the settings of a run that an earlier version made the values that it has had, and say so."""
-    filled = [f"{key}={json.dumps(then)}" for key, then in fill_former_defaults(tree).items()]
-    if filled:
-        text = f"warning: {path}: an earlier version made this run: it goes on with {', '.join(filled)}"
-        say(text)
-
-
-def _environment_name(tree: Tree, overrides: Sequence[str]) -> str:
-    """Return the name of the environment once the overrides are on top."""
-    prefix = f"{'.'.join(ENVIRONMENT_NAME)}="
-    named = [override.removeprefix(prefix) for override in overrides if override.startswith(prefix)]
-    section = tree.get("environment")
-    return str(named[-1] if named else section.get("name", DEFAULT) if isinstance(section, dict) else DEFAULT)
-
-
-def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...], list[str]]:
-    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts, and itself where its spelling is old."""
+def _apply(tree: Tree, override: str) -> tuple[str, ...]:
+    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
     source = f"--set {override}"
     name, equals, value = override.partition("=")
-    written = tuple(name.strip().split("."))
-    keys = with_options_key(written, environment)
+    keys = tuple(name.strip().split("."))
     if not equals or not all(keys):
         raise InputError(f"{source}: write it as key=value, for example training.steps=5")
-    old = [] if keys == written else [f"{source}: {name.strip()} is now {'.'.join(keys)}"]
-    renamed = [former] if (former := ".".join(keys)) in FORMER_NAMES else []
-    if renamed:
-        keys = tuple(FORMER_NAMES[former].split("."))
     section = tree
     for key in keys[:-1]:
         if section.get(key) is None:
@@ -152,24 +99,7 @@ def _apply(tree: Tree, override: str, environment: str) -> tuple[tuple[str, ...]
         if not isinstance(section, dict):
             raise InputError(f"{source}: '{key}' is a value, not a section")
     section[keys[-1]] = parse_yaml(value, source)
-    if renamed := [*renamed, *_rename(tree, source)]:
-        _warn(source, renamed)
-    return keys, old
-
-
-def _rename(tree: Tree, source: str) -> list[str]:
-    """Give former keys in ``tree`` their names of today, and return them. Raises InputError where both are there."""
-    try:
-        return give_todays_names(tree)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-
-
-def _warn(source: str, former: Sequence[str]) -> None:
-    """Say in one line which keys of ``source`` have other names today."""
-    names = ", ".join(f"{old} is called {FORMER_NAMES[old]} now" for old in former)
-    works = "the old name works" if len(former) == 1 else "the old names work"
-    say(f"warning: {source}: {names}, {works} for one release")
+    return keys
 
 
 def _look_at_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from environments.base import InputError
-from memory.former import fill_former_defaults, give_environment_options, give_todays_names
 from memory.jsonl import (
     append_jsonl,
     complaint,
@@ -311,7 +310,7 @@ class RunDirectory(Folder):
 
     def settings(self, model: type[Model]) -> Model:
         """Return all of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
-        checked = self._checked(self._settings(), model, within="")
+        checked = self._checked(self._mapping(self.settings_path), model, within="")
         self.check_settings()
         return checked
 
@@ -320,23 +319,12 @@ class RunDirectory(Folder):
 
         Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
-        document = self._settings()
+        document = self._mapping(self.settings_path)
         if name not in document:
             raise InputError(f"{self.settings_path} has no section {name!r}: add it or start a new run")
         checked = self._checked(document[name], model, within=name)
         self.check_settings()
         return checked
-
-    def _settings(self) -> dict[str, Any]:
-        """Return settings.yaml in today's names, where an earlier version wrote it with what that version did."""
-        document = self._mapping(self.settings_path)
-        try:
-            give_todays_names(document)
-            give_environment_options(document)
-        except InputError as error:
-            raise InputError(f"{self.settings_path}: {error}") from None
-        fill_former_defaults(document)
-        return document
 
     def _mapping(self, path: Path) -> dict[str, Any]:
         if not path.exists():

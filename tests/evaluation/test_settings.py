@@ -1,4 +1,4 @@
-"""Settings of an evaluation: one dialect for recipe, command and the file that a parent writes; former names."""
+"""Settings of an evaluation: one dialect for recipe, command and the file that a parent writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import pytest
 from support import ROOT
 from support.commands import run_here
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from environments.base import InputError
 from evaluation.run import FIRST, app
 from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
-from memory.former import FORMER_OPTIONS
 from memory.jsonl import write_json
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
@@ -39,7 +37,6 @@ from typer.testing import CliRunner
 from evaluation.run import FIRST, app
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
-from memory.former import FORMER_NAMES, FORMER_OPTIONS
 from memory.jsonl import write_json
 
 settings = load_recipe(Path("recipes/quickstart.yaml"), ["evaluation.patience=0.5"])
@@ -104,35 +101,6 @@ def test_a_mistake_in_the_file_names_file_and_key(tmp_path: Path, text: str, say
     with pytest.raises(InputError, match=r"settings\.yaml: ") as mistake:
         read_settings(file)
     assert says in str(mistake.value)
-
-
-def test_former_options_work_with_a_warning_that_names_the_new_one() -> None:
-    assert FORMER_OPTIONS == {"panel": "evaluation_set", "openings": "access_log"}
-    said = CliRunner().invoke(app, ["--panel", "nowhere", "--model", "recipes/starter"])
-    warning, error = said.stderr.splitlines()
-    assert warning == "warning: --panel is called --evaluation-set now, the old name works for one release"
-    assert error.startswith("error: --evaluation-set nowhere: no such set")
-    both = CliRunner().invoke(app, ["--panel", "templated-dev", "--evaluation-set", "templated-dev"])
-    assert (both.exit_code, both.stderr.count("\n")) == (2, 1)
-    assert "leave --panel out" in both.stderr
-    assert "--panel" not in CliRunner().invoke(app, ["--help"]).stdout
-
-
-@pytest.mark.parametrize("override", ["evaluation.panel=longer-dev", "evaluation={panel: longer-dev}"])
-def test_the_former_key_works_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("evaluation: {limit: 3, panel: turns-dev}\n")
-    assert load_recipe(recipe).evaluation.set == "turns-dev"
-    assert f"warning: {recipe}: evaluation.panel is called evaluation.set now" in capsys.readouterr().err
-    assert load_recipe(recipe, [override]).evaluation.set == "longer-dev"
-    assert f"warning: --set {override}: evaluation.panel is called evaluation.set now" in capsys.readouterr().err
-    assert load_recipe(QUICKSTART, [override]).evaluation.set == "longer-dev"
-    capsys.readouterr()
-    load_recipe(QUICKSTART)
-    assert capsys.readouterr().err == "", "a shipped recipe warns of nothing"
-    recipe.write_text("evaluation: {set: turns-dev, panel: turns-dev}\n")
-    with pytest.raises(InputError, match="remove one of them"):
-        load_recipe(recipe)
 
 
 def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:

@@ -45,7 +45,6 @@ def test_only_the_benchmark_itself_reads_its_evaluation_sets(module: str) -> Non
         if any(within(name, {module}) for name in imports(path))
     }
     allowed = {f"environments/{package}/benchmark.py", f"environments/{package}/held_out_record.py"}
-    allowed.add("environments/bfcl/panels/__main__.py")  # the former name of the command that makes them
     maker = f"agents/scripted/{package}/world_sets.py"
     assert f"environments/{package}/benchmark.py" in readers, "the test looks for the wrong module"
     assert readers <= {*allowed, maker}, readers

@@ -181,9 +181,7 @@ def test_the_time_that_passed_is_not_part_of_the_record(elapsed: float) -> None:
 @pytest.mark.parametrize(
     ("flying", "chat", "at_once"), [(1, {}, 4), (40, {}, 40), (3, {}, 4), (40, {"explorer": 1}, 4)]
 )
-async def test_branches_of_an_environment_elsewhere_go_on_at_a_time(
-    flying: int, chat: dict, at_once: int
-) -> None:
+async def test_branches_of_an_environment_elsewhere_go_on_at_a_time(flying: int, chat: dict, at_once: int) -> None:
     class Elsewhere:
         in_flight = flying
 

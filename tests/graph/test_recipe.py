@@ -2,14 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from environments.base import InputError
@@ -17,7 +15,6 @@ from graph.export.content import stated_settings
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.run_iteration import app
 from graph.settings import RunSettings, changed, dotted
-from memory.former import FORMER_DEFAULTS, FORMER_NAMES, give_former_names
 from memory.records import SignalKind
 from memory.run import RunDirectory
 from training.seal.settings import SealSettings
@@ -31,12 +28,6 @@ MISTAKES = [
     ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
     ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
     ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
-    (
-        "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
-        [],
-        "tasks.sampling is the former name of tasks.experimental.sampling: remove one of them",
-    ),
-    ("", ["tasks.sampling=rare"], "tasks.experimental.sampling: input should be 'uniform' or 'learnability'"),
     ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
@@ -225,7 +216,7 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
 def test_overrides_reach_nested_sections_and_the_last_one_counts(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("training:\n  learning_rate: 1e-5\n")
-    overrides = ["roles.exploration.rounds=9", "tasks.initial=tasks.jsonl", "environment.classes=[TravelAPI]"]
+    overrides = ["roles.exploration.rounds=9", "tasks.initial=tasks.jsonl", "environment.options.classes=[TravelAPI]"]
     settings = load_recipe(path, [*overrides, "evaluation.set=null", "seed=1", "seed=2"])
     assert settings.training.learning_rate == 1e-5
     assert settings.roles.exploration.rounds == 9
@@ -328,94 +319,6 @@ def test_settings_written_by_a_run_read_back_equal(
     assert load_recipe(path) == settings
 
 
-def test_a_run_of_an_earlier_version_keeps_its_signals(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """Its settings.yaml has every section and not the key, which would mean something else by default."""
-    made = RunSettings().model_dump(mode="json")
-    assert made["signals"].pop("definition") == "paper"
-    path = tmp_path / "settings.yaml"
-    path.write_text(yaml.safe_dump(made))
-    assert load_recipe(path).signals.definition == "group"
-    assert capsys.readouterr().err == (
-        f'warning: {path}: an earlier version made this run: it goes on with signals.definition="group"\n'
-    )
-    path.write_text("signals: {window: 5}\n")
-    assert load_recipe(path).signals.definition == "paper"
-    assert capsys.readouterr().err == ""
-
-
-def section_of(key: str) -> type[BaseModel]:
-    """The section that a dotted key is in."""
-    model: type[BaseModel] = RunSettings
-    for name in key.split(".")[:-1]:
-        annotation = model.model_fields[name].annotation
-        kinds = (annotation, *get_args(annotation))
-        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-    return model
-
-
-@pytest.mark.parametrize(("former", "today"), FORMER_NAMES.items())
-def test_a_setting_that_moved_is_in_its_section_of_today_alone(former: str, today: str) -> None:
-    assert today.rpartition(".")[2] in section_of(today).model_fields
-    assert former.rpartition(".")[2] not in section_of(former).model_fields
-
-
-FORMER = {
-    "signals.novelty": True,
-    "tasks.sampling": "learnability",
-    "tasks.sampling_floor": 0.2,
-    "tasks.retire_above": 0.9,
-    "tasks.retest_every": 2,
-    "tasks.newest_groups": 4,
-    "training.lend_reference": "supervised",
-    "training.lend_at_most": 5,
-    "training.lend_weight": 0.7,
-    "verification.perturbed": 0.25,
-}
-"""What moved to the experimental sections, none at its default."""
-
-
-def test_former_keys_work_with_one_warning(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """Of a file one line, whatever the number of its former keys; of overrides one each."""
-    assert {key for key, today in FORMER_NAMES.items() if ".experimental." in today} == set(FORMER)
-    path = tmp_path / "recipe.yaml"
-    path.write_text("")
-    today = load_recipe(path, [f"{FORMER_NAMES[key]}={value}" for key, value in FORMER.items()])
-    assert today.verification.experimental.perturbed == 0.25
-    assert capsys.readouterr().err == ""
-    by_option = load_recipe(path, [f"{key}={value}" for key, value in FORMER.items()])
-    assert capsys.readouterr().err.splitlines() == [
-        f"warning: --set {key}={value}: {key} is called {FORMER_NAMES[key]} now, the old name works for one release"
-        for key, value in FORMER.items()
-    ]
-    sections: dict[str, dict[str, object]] = {}
-    for key, value in FORMER.items():
-        section, _, name = key.partition(".")
-        sections.setdefault(section, {})[name] = value
-    path.write_text(yaml.safe_dump(sections))
-    by_file = load_recipe(path)
-    (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {path}: signals.novelty is called signals.experimental.novelty now, ")
-    assert warning.endswith(", the old names work for one release")
-    assert all(f"{key} is called {FORMER_NAMES[key]} now" in warning for key in FORMER)
-    by_section = load_recipe(QUICKSTART, [f"tasks={sections['tasks']}".replace("'", "")])
-    assert by_file == by_option == today
-    assert by_section.tasks == today.tasks
-
-
-def test_former_keys_in_the_settings_of_a_run_are_read_in_silence(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """A run has written out every key, and nobody may rename one there."""
-    (tmp_path / "recipe.yaml").write_text("")
-    made = load_recipe(tmp_path / "recipe.yaml", [f"{FORMER_NAMES[key]}={value}" for key, value in FORMER.items()])
-    for settings in (RunSettings(), made):
-        tree = settings.model_dump(mode="json")
-        give_former_names(tree)
-        assert tree["training"]["lend_reference"] == settings.training.experimental.lend_reference
-        path = tmp_path / "settings.yaml"
-        path.write_text(yaml.safe_dump(tree))
-        assert load_recipe(path) == settings
-        assert capsys.readouterr().err == ""
-
-
 def test_difference_names_the_setting() -> None:
     settings = RunSettings()
     other = settings.model_copy(update={"training": settings.training.model_copy(update={"kl": 0.5})})
@@ -438,26 +341,6 @@ def test_an_own_environment_has_no_evaluation_set(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"depot has no evaluation set templated-dev: set evaluation.set to null"):
         load_recipe(path)
     assert load_recipe(path, ["evaluation.set=null"]).evaluation.set is None
-
-
-def test_the_old_names_of_a_benchmarks_options_work_with_a_warning(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
-    old.write_text("environment: {classes: [TravelAPI], max_steps: 7}\n")
-    new.write_text("environment: {options: {classes: [TravelAPI], max_steps: 7}}\n")
-    assert load_recipe(new, ["environment.options.max_steps=8"]) == load_recipe(
-        new, ["environment.options={classes: [TravelAPI], max_steps: 8}"]
-    )
-    assert capsys.readouterr().err == ""
-    assert load_recipe(old) == load_recipe(new)
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"warning: {old}: environment.classes is now environment.options.classes: rename it")
-    assert "environment.max_steps is now environment.options.max_steps" in second
-    assert load_recipe(new, ["environment.max_steps=9"]).environment.max_actions == 9
-    assert "--set environment.max_steps=9: environment.max_steps is now" in capsys.readouterr().err
-    assert load_recipe(old, ["environment.options.max_steps=9"]).environment.max_actions == 9
-    old.write_text("environment: {max_steps: 7, options: {max_steps: 8}}\n")
-    with pytest.raises(InputError, match=r"old.yaml: environment.max_steps is the old name of .*: give one of them"):
-        load_recipe(old)
 
 
 def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-untyped-def]
@@ -488,41 +371,6 @@ def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
             if getattr(sections[name], key) != off
         ]
     assert on == (["training.lend_reference"] if path.name == "appworld-quickstart.yaml" else [])
-
-
-BASES_OF_RECORDED_STUDIES = {"grpo-base.yaml", "world.yaml"}
-
-
-def test_a_copy_of_a_shipped_recipe_does_not_warn(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """But for those whose content recorded hashes are of: the bases of the studies in ``results/``."""
-    warned = set()
-    for path in RECIPES:
-        copy = tmp_path / path.name
-        copy.write_text(path.read_text())
-        load_recipe(copy)
-        if capsys.readouterr().err:
-            warned.add(path.name)
-    assert warned == BASES_OF_RECORDED_STUDIES
-
-
-def test_a_run_of_an_earlier_release_goes_on_as_it_was_made(tmp_path: Path) -> None:
-    """Its settings.yaml has every key of its release, and none of those whose defaults differ from what it did."""
-    path = tmp_path / "settings.yaml"
-    tree = load_recipe(QUICKSTART).model_dump(mode="json")
-    for key in ("independent", "order"):
-        del tree["roles"]["exploration"][key]
-    path.write_text(yaml.safe_dump(tree))
-    kept = load_recipe(path).roles.exploration
-    assert (kept.independent, kept.order) == (False, "easy_first")
-    (tmp_path / "recipe.yaml").write_text(path.read_text())
-    fresh = load_recipe(tmp_path / "recipe.yaml").roles.exploration
-    assert (fresh.independent, fresh.order) == (True, "long_first")
-
-
-@pytest.mark.parametrize("key", FORMER_DEFAULTS)
-def test_todays_defaults_of_the_table_are_those_of_the_settings(key: str) -> None:
-    """The table is read where the settings of a run are not known."""
-    assert section_of(key).model_fields[key.rpartition(".")[2]].default == FORMER_DEFAULTS[key].now
 
 
 @pytest.mark.parametrize(

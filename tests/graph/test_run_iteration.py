@@ -13,16 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
-from pydantic import RootModel
 from support.made_run import make_run, records, settings_for
 from typer.testing import CliRunner
 
 from agents.settings import BudgetSettings
 from agents.spending import Ledger, Request
 from environments.base import InputError
-from graph.recipe import load_recipe
 from graph.run_iteration import app, open_run
-from memory.former import give_former_names
 from memory.records import Measured, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
@@ -207,22 +204,6 @@ def test_what_resume_may_raise_may_be_raised_in_the_file_and_is_recorded(tmp_pat
     run.settings_path.write_text(text)
     with pytest.raises(InputError, match="'iterations' is 2, the run was made with 4"):
         open_run(run.root, None, [], None, resume=True)
-
-
-def test_a_run_with_former_names_goes_on_without_a_word_about_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = make_run(tmp_path / "run", "training.experimental.lend_reference=supervised")
-    settings = load_recipe(run.settings_path)
-    tree = settings.model_dump(mode="json")
-    give_former_names(tree)
-    run.save_settings(RootModel(tree))
-    assert "\n  lend_reference: supervised\n" in run.settings_path.read_text()
-    capsys.readouterr()
-    assert open_run(run.root, None, [], None, resume=True)[1] == settings
-    assert capsys.readouterr().err == ""
-    with pytest.raises(InputError, match=r"'training\.experimental\.lend_reference' differs from the run's settings"):
-        open_run(run.root, None, ["training.lend_reference=none"], None, resume=True)
 
 
 def test_a_run_without_the_record_of_its_settings_does_not_go_on(tmp_path: Path) -> None:

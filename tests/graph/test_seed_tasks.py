@@ -115,7 +115,7 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     [
         ((), "either --run DIR or --output FILE"),
         (("--run", "a", "--output", "b"), "either --run DIR or --output FILE"),
-        (("--output", "b", "--set", "environment.classes=[Nonsense]"), "Nonsense"),
+        (("--output", "b", "--set", "environment.options.classes=[Nonsense]"), "Nonsense"),
         (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
         (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for initial: null"),
         (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
