@@ -18,7 +18,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop appworld wall vllm serve test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -84,16 +84,18 @@ $(VLLM)/.installed-gpu: training/rollout/vllm-requirements.txt
 
 VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.openai.api_server" >/dev/null
 
-serve: install vllm  ## serve a policy by vLLM until Ctrl-C (POLICY=folder COUNT=1 PORT=8000)
-	$(BIN)/coevolve serve --policy $(or $(POLICY),recipes/starter) --count $(or $(COUNT),1) --port $(or $(PORT),8000)
+# A server of the recipe is started, and ended with the run.
+SERVED = $(BIN)/python -m graph.serve $(1) > build/vllm-server.log 2>&1 & server=$$!; trap "kill $$server" EXIT; \
+	until curl -sf http://127.0.0.1:8000/health; do kill -0 $$server || { tail build/vllm-server.log; exit 1; }; \
+	  sleep 1; done; $(BIN)/python -m graph.run_iteration --recipe $(1) --run $(2) $(if $(wildcard $(2)/settings.yaml),--resume)
 
 run-vllm: install vllm  ## the loop with GRPO alone, sampled by a vLLM server that reads each step's weights from a folder
-	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-quickstart.yaml --run runs/vllm \
-	  $(if $(wildcard runs/vllm/settings.yaml),--resume)
+	@mkdir -p build
+	$(call SERVED,recipes/vllm-quickstart.yaml,runs/vllm)
 
 run-vllm-lora: install vllm  ## the same with a LoRA adapter, which the server loads by name
-	$(BIN)/python -m graph.run_iteration --recipe recipes/vllm-lora-quickstart.yaml --run runs/vllm-lora \
-	  $(if $(wildcard runs/vllm-lora/settings.yaml),--resume)
+	@mkdir -p build
+	$(call SERVED,recipes/vllm-lora-quickstart.yaml,runs/vllm-lora)
 
 test-vllm: develop vllm  ## run the tests against a real vLLM server (four minutes of CPU)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m vllm

@@ -64,7 +64,6 @@ def evaluate(
         sampling,
         policy,
         Path(policy.path),
-        positions=limits.max_tokens,
         bfloat16=settings.dtype == "bfloat16",
         lora_rank=adapter_rank(policy.model) if policy.adapter else None,
         stored=True,

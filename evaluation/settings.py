@@ -220,19 +220,12 @@ class ServersSettings(Section):
     server_load_timeout: float = Field(
         600.0, gt=0, le=DAY, description="servers: timeout in seconds of one that loads weights (ours)"
     )
-    server_tolerance: float | None = Field(
-        None,
-        gt=0.0,
-        le=100.0,
-        description="servers: most nats by which a log-probability may differ from the model's own; null: 1e-3, with "
-        "--dtype bfloat16 0.2 (ours)",
-    )
 
     @property
     def sampling(self) -> SamplingSettings:
         """The engine that samples. Raises InputError for addresses and options that do not fit."""
         if not self.servers:
-            given = self._given("server_concurrency", "server_timeout", "server_load_timeout", "server_tolerance")
+            given = self._given("server_concurrency", "server_timeout", "server_load_timeout")
             if given:
                 option = f"--{given[0].replace('_', '-')}"
                 raise InputError(f"{option} is for --servers, this process would ignore it: remove it")
@@ -244,7 +237,6 @@ class ServersSettings(Section):
                 concurrency=self.server_concurrency,
                 request_timeout=self.server_timeout,
                 load_timeout=self.server_load_timeout,
-                tolerance=self.server_tolerance,
             )
         except ValidationError as error:
             raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None

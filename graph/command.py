@@ -19,7 +19,6 @@ COMMANDS = {
     "analyse": ("evaluation.analyses.__main__", "Make the papers' tables and figures from records."),
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
     "papers": ("evaluation.papers.__main__", "List the papers' tables: what makes each, its cost, and run one."),
-    "serve": ("graph.serve", "Start vLLM servers of a policy and hold them until the command is ended."),
     "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),

@@ -145,7 +145,7 @@ def engine_of(
 ) -> Engine:
     """Return the sampler that the options name, else that of the section ``sampling``."""
     sampling = settings.sampling
-    stated = len(sampling.servers) or (sampling.start.count if sampling.start is not None else 1)
+    stated = len(sampling.servers) or 1
     return Engine(kind=kind or sampling.engine, servers=servers or stated, devices_each=devices_each)
 
 

@@ -38,7 +38,6 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     check_evaluation(settings.evaluation, environment)
     if trains:
         from graph.fit import check_memory
-        from graph.run.servers import check_sampling
         from training.preflight import check_held_to_tools, check_policy
         from training.rollout.vllm_preflight import check_engine
 
@@ -48,7 +47,6 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         if environment is not None:
             check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
-        check_sampling(settings)
         check_engine(settings.sampling, settings.policy, settings.training)
         check_memory(settings)
         check_trackers(settings.training.report_to)

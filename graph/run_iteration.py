@@ -53,9 +53,8 @@ def main(
     stdout = sys.stdout
     from agents.spending import RepeatedFailure
     from memory.processes import ChildFailure, watch_parent
-    from training.rollout.serving import ServerFailure
 
-    with exit_statuses(ChildFailure, RepeatedFailure, ServerFailure):
+    with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
@@ -117,7 +116,6 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     from graph.recipe import load_recipe
     from graph.run.loop import iterate
     from graph.run.progress import Progress
-    from graph.run.servers import run_servers
     from graph.run.stages import Run
     from graph.tracking.follow import follow_run
 
@@ -138,7 +136,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
         if longest != kept:
             directory.save_settings(longest)
-        with follow_run(directory, settings, progress.say) as trackers, run_servers(directory, settings, progress):
+        with follow_run(directory, settings, progress.say) as trackers:
             work_of = Run(directory, settings, progress, interruption, resumed, trackers.wake)
             return before, interruption.run(collect(work_of))
 

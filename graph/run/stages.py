@@ -297,7 +297,6 @@ def _servers(settings: RunSettings) -> dict[str, Any]:
         "server_concurrency": sampling.concurrency,
         "server_timeout": sampling.request_timeout,
         "server_load_timeout": sampling.load_timeout,
-        "server_tolerance": sampling.tolerance,
     }
 
 

@@ -200,10 +200,6 @@ async def _work(stage: Stage, state: LoopState, directory: RunDirectory, say: Ca
     # As --iterations does: the number of iterations that the run is made for is raised, never lowered.
     longer = stage is tasks and first + count > load_recipe(directory.settings_path).iterations
     _, settings, resumed = open_run(directory.root, None, [], first + count if longer else None, resume=True)
-    if settings.sampling.engine == "vllm_server" and settings.sampling.start is not None:
-        raise InputError(
-            "sampling.start: the loop's graph starts no vLLM servers: name running ones, or go on with the command"
-        )
     if longer:
         directory.save_settings(settings)
     with Progress(say) as progress:

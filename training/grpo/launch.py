@@ -142,16 +142,11 @@ def _check_sharding(
 ) -> None:
     if policy.device == "cpu":
         raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
-    if kind == "fsdp" or _stage(config) == 3:
-        if sampling.engine != "vllm_server":
-            raise InputError(
-                f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
-                "make it vllm_server, or take a configuration of DDP"
-            )
-        if sampling.weights == "nccl":
-            raise InputError(
-                f"{where} shards weights, and sampling.weights nccl sends those of a whole model: make it folder"
-            )
+    if (kind == "fsdp" or _stage(config) == 3) and sampling.engine != "vllm_server":
+        raise InputError(
+            f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
+            "make it vllm_server, or take a configuration of DDP"
+        )
     if kind == "fsdp":
         for key, value, why in (
             ("fsdp_version", 2, "FSDP1 is not supported"),

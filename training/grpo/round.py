@@ -228,7 +228,7 @@ class _Round:
             from environments.registry import open_environment
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trl_run import RoundCallback, train, trainer_config
-            from training.rollout.engines import open_sampler, weights_folder
+            from training.rollout.engines import open_sampler
             from training.rollout.policy import load_initial_policy
 
         settings = self.settings
@@ -246,12 +246,10 @@ class _Round:
         sampler = open_sampler(
             settings.sampling,
             policy,
-            weights_folder(settings.sampling, self.run.root, self.run.served_path),
-            positions=settings.training.max_tokens,
+            self.run.served_path,
             bfloat16=bfloat16,
             lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
             autocast=bfloat16,
-            processes=self.ranks.count,
             first=self.ranks.first,
             by_first=self.ranks.by_first,
             gather=(lambda model: dict(whole_state(model, self.ranks.first))) if self.ranks.sharding else None,

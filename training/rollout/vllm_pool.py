@@ -28,7 +28,7 @@ from training.rollout.vllm_requests import (
     check,
     largest_difference,
 )
-from training.rollout.vllm_weights import NcclTransfer, PolicyWeights
+from training.rollout.vllm_weights import PolicyWeights
 
 __all__ = ["EnginePool", "ServerState"]
 
@@ -112,7 +112,6 @@ class EnginePool:
         self._tolerance = tolerance
         self._add = count
         self._path = ""
-        self._transfer = NcclTransfer(weights.policy)
         self._scored: dict[tuple[float, tuple[int, ...]], Scores] = {}
         self._groups: dict[str, _Member] = {}
         self._members = [
@@ -157,7 +156,6 @@ class EnginePool:
         """Give up what is asked, unload the last adapter, and close the connections."""
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        self._transfer.close()
         for member in self._members:
             if self._first and self.way == "lora" and member.out is None and member.holds is not None:
                 try:
@@ -327,10 +325,7 @@ class EnginePool:
             member.base_version = await server.weight_version()
         else:
             await server.pause()
-            if self.way == "nccl":
-                await asyncio.to_thread(self._transfer.send, server.url)
-            else:
-                await self._read(server, self._path)
+            await self._read(server, self._path)
             await server.name_weights(want)
             await server.resume()
             if (said := await server.weight_version()) != want:
@@ -378,9 +373,9 @@ class EnginePool:
         if worst > self._tolerance:
             raise EngineFailure(
                 f"the vLLM server {member.server.url} was loaded with {member.holds} and answers as other weights "
-                f"would: its log-probabilities differ from the trainer's by up to {worst:.3g} nats, sampling.tolerance "
-                f"is {self._tolerance:g}; see how it loads weights (--worker-extension-cls, --logprobs-mode "
-                "processed_logprobs, --dtype), or raise the tolerance"
+                f"would: its log-probabilities differ from the trainer's by up to {worst:.3g} nats, allowed "
+                f"are {self._tolerance:g}; see how it loads weights (--worker-extension-cls, --logprobs-mode "
+                "processed_logprobs, --dtype)"
             )
         member.compared = True
 

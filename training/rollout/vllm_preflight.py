@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments.base import InputError
@@ -25,33 +22,19 @@ _DEVELOPMENT = "VLLM_SERVER_DEV_MODE=1"
 _ROUTES: dict[WeightsWay, dict[str, str]] = {
     "folder": {"/collective_rpc": _DEVELOPMENT, "/pause": _DEVELOPMENT, "/update_weight_version": _DEVELOPMENT},
     "lora": {"/v1/load_lora_adapter": "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"},
-    "nccl": {"/init_weight_transfer_engine": f"{_DEVELOPMENT} and --weight-transfer-config", "/pause": _DEVELOPMENT},
 }
 """What a server must answer for a way of new weights, and what it is started with to do so."""
 
 
 def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:
-    """Raise InputError for an engine that is not installed, and for a server that a round could not use.
+    """Raise InputError for a server that a round could not use.
 
     That is one that cannot be reached, is of another release than the others or too old, lacks a request that is
     needed, or has fewer positions than an episode may have tokens.
     """
     if sampling.engine == "in_process":
         return
-    if sampling.engine == "vllm_colocate":
-        if find_spec("vllm") is None:
-            raise InputError(
-                "sampling.engine: vllm_colocate needs vLLM in the trainer's own environment, where it cannot be "
-                "imported: use vllm_server, whose servers have an environment of their own (make vllm), or in_process"
-            )
-        return
     way = sampling.way(policy.lora is not None)
-    if way == "nccl":
-        _check_nccl()
-    elif sampling.folder is not None:
-        _check_folder(Path(sampling.folder))
-    if sampling.start is not None:  # they are started with what is needed
-        return
     releases = asyncio.run(_check_all(sampling, way, training.max_tokens))
     if len(set(releases)) > 1:
         releases_by_url = ", ".join(
@@ -60,23 +43,6 @@ def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: T
         raise InputError(
             f"sampling.servers: the servers are of several releases of vLLM ({releases_by_url}): start equal ones"
         )
-
-
-def _check_nccl() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise InputError("sampling.weights: nccl sends weights from GPU to GPU, and this machine has none: set folder")
-    if find_spec("vllm") is None:
-        raise InputError(
-            "sampling.weights: nccl needs vLLM in the trainer's environment too: install it, or set folder"
-        )
-
-
-def _check_folder(folder: Path) -> None:
-    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"sampling.folder: {folder} cannot be written: name a folder that this user may write")
 
 
 async def _check_all(sampling: SamplingSettings, way: WeightsWay, tokens: int) -> Sequence[str]:
@@ -109,7 +75,7 @@ async def _check_one(server: VllmServer, way: WeightsWay, tokens: int) -> str:
         needed = {"/inference/v1/generate": "--enable-scale-out", "/weight_info": _DEVELOPMENT, **_ROUTES[way]}
         for path, option in needed.items():
             if not await server.has(path):
-                raise InputError(f"{place} has no {path}: start it with {option} (coevolve serve does)")
+                raise InputError(f"{place} has no {path}: start it with {option} (python -m graph.serve does)")
         positions = [model.max_model_len for model in await server.models() if model.parent is None]
     except ServerFault as fault:
         raise InputError(f"{place} cannot be used: {fault}") from None

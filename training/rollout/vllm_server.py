@@ -161,7 +161,7 @@ class VllmServers(Sampler):
         """Write the weights and load every server with them."""
         self._loads += 1
         want = f"{self._session}-{self._loads}-step-{version}"
-        path = "" if self._pool.way == "nccl" else str(self._weights.write(want))
+        path = str(self._weights.write(want))
         self._loop.wait(self._pool.load(want, path))
         self._add(canary=max(self._pool.canary_seconds, default=0.0))  # servers are compared at the same time
         self._weights.discard(self._pool.held)

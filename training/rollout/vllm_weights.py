@@ -11,17 +11,15 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from environments.command import writing
 from training.rollout.policy import Policy, adapter_base
 from training.rollout.policy_path import policy_folder
-from training.rollout.sampling import EngineFailure
 from training.rollout.vllm_requests import CANARY_AGAIN, CANARY_TOKENS, Scores, canary_prompt
 
-__all__ = ["DividedWeights", "NcclTransfer", "PolicyWeights", "stored_folder"]
+__all__ = ["DividedWeights", "PolicyWeights", "stored_folder"]
 
 
 def stored_folder(path: str) -> Path:
@@ -197,48 +195,3 @@ def _scores(logits: torch.Tensor, ids: Sequence[int], temperature: float) -> Sco
     logprobs = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
     chosen = logprobs.gather(1, torch.tensor(ids[: len(logprobs)], device=logprobs.device)[:, None])[:, 0]
     return Scores(tuple(chosen.tolist()), tuple(logprobs.amax(dim=-1).tolist()))
-
-
-class NcclTransfer:
-    """Sends weights from the trainer's GPU to servers', through TRL's client of vLLM's weight transfer.
-
-    Written against TRL 1.16's client and not run: it needs GPUs, and vLLM in the trainer's environment. Each server has
-    a group of its own with the trainer, on the port ``GROUP_PORT`` plus its number.
-    """
-
-    GROUP_PORT = 51_216
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._clients: dict[str, Any] = {}
-        self._sending = threading.Lock()
-
-    def send(self, url: str) -> None:
-        """Replace the weights of the server at ``url``, which is paused. Raises EngineFailure with TRL's reason."""
-        # Servers are loaded at the same time, each from a thread: groups on one device must not take turns in between.
-        with self._sending:
-            self._send(url)
-
-    def _send(self, url: str) -> None:
-        model = self._policy.model
-        try:
-            client = self._clients.get(url)
-            if client is None:
-                from trl.generation.vllm_client import VLLMClient
-
-                client = VLLMClient(base_url=url, group_port=self.GROUP_PORT + len(self._clients))
-                client.init_communicator(device=model.device)
-                self._clients[url] = client
-            client.update_model_params(model)
-        except Exception as error:
-            cause = f"{type(error).__name__}: {error}"
-            raise EngineFailure(
-                f"the vLLM server {url} could not be sent the policy's weights by nccl ({cause}): start the servers "
-                "again, or set sampling.weights to folder"
-            ) from error
-
-    def close(self) -> None:
-        """Leave the groups."""
-        for client in self._clients.values():
-            client.close_communicator()
-        self._clients.clear()

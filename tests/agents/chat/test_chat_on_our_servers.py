@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from support.car_drafts import two_turns
 from support.chat_models import random_model, save, template, tokenizer
-from support.vllm_server import installed_vllm
+from support.vllm_server import RunningServer, serving
 
 from agents.chat.model import open_model
 from agents.chat.validator import ChatValidator
 from agents.settings import RoleSettings, RolesSettings
 from agents.spending import Ledger, read_requests
 from environments.base import Environment, StartState
-from training.rollout.serving import SERVED_NAME, RunningServer, ServedPolicy, ServerSettings, vllm_servers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
 
@@ -47,9 +46,8 @@ def blunt_model(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = blunt_model(tmp_path_factory.mktemp("model") / "chat")
-    settings = ServerSettings(python=installed_vllm(), start_timeout=600)
-    with vllm_servers(settings, ServedPolicy(str(folder), "float32", CONTEXT), tmp_path_factory.mktemp("logs")) as all_:
-        yield all_[0]
+    with serving(folder, CONTEXT, tmp_path_factory.mktemp("logs")) as one:
+        yield one
 
 
 async def test_the_validator_is_answered_in_its_schemas(
@@ -64,7 +62,7 @@ async def test_the_validator_is_answered_in_its_schemas(
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     settings = RoleSettings(
         kind="chat",
-        model=SERVED_NAME,
+        model="policy",
         base_url=f"{server.url}/v1",
         structured="json_schema",
         temperature=0.0,
@@ -77,5 +75,5 @@ async def test_the_validator_is_answered_in_its_schemas(
     assert (run.accepted, run.completed, run.success, run.actions) == (False, False, False, 0)
     requests = read_requests(tmp_path / "spending.jsonl")
     assert [(one.outcome, one.faults, one.measured.calls) for one in requests] == [("answered", (), 1)] * 3
-    assert {one.model for one in requests} == {SERVED_NAME}
+    assert {one.model for one in requests} == {"policy"}
     assert all(0 < one.measured.completion_tokens < 256 for one in requests)

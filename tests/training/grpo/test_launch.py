@@ -137,8 +137,6 @@ def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) ->
     check_launch(launch, PolicySettings(), SERVERS)
     for sampling, sentence in (
         (SamplingSettings(), r"sampling\.engine in_process needs all of them in each process: make it vllm_server"),
-        (SamplingSettings(engine="vllm_colocate"), r"sampling\.engine vllm_colocate needs all of them"),
-        (SERVERS.model_copy(update={"weights": "nccl"}), r"sampling\.weights nccl sends those of a whole model"),
     ):
         with pytest.raises(InputError, match=sentence):
             check_launch(launch, PolicySettings(), sampling)

@@ -15,11 +15,10 @@ import httpx
 import pytest
 from support import ROOT
 from support.small_policy import small_settings, small_tasks
-from support.vllm_server import STARTER, serving_starter
+from support.vllm_server import STARTER, RunningServer, serving_starter
 
 from memory.run import RunDirectory
 from memory.tasks import admit
-from training.rollout.serving import RunningServer
 from training.rollout.settings import SamplingSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]

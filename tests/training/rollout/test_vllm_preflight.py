@@ -12,7 +12,6 @@ from support.fake_vllm import FakeServer, FakeVllm
 
 from environments.base import InputError
 from graph.settings import RunSettings
-from training.grpo.round import RoundSettings
 from training.rollout import vllm_client
 from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_preflight import check_engine
@@ -29,23 +28,10 @@ def served(**given: object) -> SamplingSettings:
     ("given", "told"),
     [
         ({"servers": (A,)}, "'servers' is for engine: vllm_server, in_process would ignore it"),
-        ({"correction": "none"}, "'correction' is for engine: vllm_server or vllm_colocate"),
-        ({"memory": 0.5}, "'memory' is for engine: vllm_colocate"),
-        ({"engine": "vllm_colocate", "concurrency": 3}, "'concurrency' is for engine: vllm_server, vllm_colocate"),
-        ({"engine": "vllm_server", "servers": (A,), "start": {}}, "remove one of them"),
         ({"engine": "vllm_server", "servers": (A, A)}, "lists http://a:1 twice"),
         ({"engine": "vllm_server", "servers": ("a:1",)}, "must be an address"),
         ({"engine": "vllm_server", "servers": ("http://user@a:1",)}, "must be an address"),
-        ({"engine": "vllm_server", "servers": (A,), "weights": "nccl", "folder": "x"}, "nccl would ignore it"),
-        (
-            {"engine": "vllm_server", "weights": "nccl", "start": {}},
-            "'start.weight_transfer' is none and weights nccl needs nccl: set it",
-        ),
-        (
-            {"engine": "vllm_server", "start": {"weight_transfer": "ipc"}},
-            "'start.weight_transfer' is ipc and weights null needs none: set it",
-        ),
-        ({"engine": "vllm"}, "'in_process', 'vllm_server' or 'vllm_colocate'"),
+        ({"engine": "vllm"}, "'in_process' or 'vllm_server'"),
     ],
 )
 def test_settings_that_an_engine_would_ignore_are_refused(given: dict[str, object], told: str) -> None:
@@ -53,7 +39,7 @@ def test_settings_that_an_engine_would_ignore_are_refused(given: dict[str, objec
         SamplingSettings.model_validate(given)
 
 
-@pytest.mark.parametrize(("weights", "lora"), [("folder", True), ("nccl", True), ("lora", False)])
+@pytest.mark.parametrize(("weights", "lora"), [("folder", True), ("lora", False)])
 def test_the_way_of_weights_fits_what_is_trained(weights: str, lora: bool) -> None:
     policy = PolicySettings(lora=LoraSettings() if lora else None)
     with pytest.raises(ValidationError, match=f"sampling.weights is {weights} and "):
@@ -65,15 +51,7 @@ def test_null_follows_the_policy() -> None:
     assert served().way(lora=False) == "folder"
     assert (served().most_difference(bfloat16=False), served().most_difference(bfloat16=True)) == (1e-3, 0.2)
     assert (served().corrected(bfloat16=False), served().corrected(bfloat16=True)) == ("none", "sequence_mask")
-    assert served(correction="token_mask").corrected(bfloat16=False) == "token_mask"
     assert SamplingSettings().corrected(bfloat16=True) == "none", "the trainer's own model samples"
-
-
-def test_a_run_of_an_earlier_version_samples_as_it_did() -> None:
-    settings = RunSettings().model_dump()
-    del settings["sampling"]
-    assert RunSettings.model_validate(settings).sampling.engine == "in_process"
-    assert RoundSettings.model_validate(settings).sampling == SamplingSettings()
 
 
 @pytest.fixture
@@ -121,24 +99,6 @@ def test_a_server_that_a_round_could_not_use_is_refused(
     with pytest.raises(InputError, match=f"sampling.servers: .*{told}") as refused:
         check_engine(served(), policy, TrainingSettings())
     assert B in str(refused.value)
-
-
-def test_an_engine_that_is_not_installed_is_refused(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.rollout.vllm_preflight.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"vllm_colocate needs vLLM in the trainer's own environment"):
-        check_engine(SamplingSettings(engine="vllm_colocate"), PolicySettings(), TrainingSettings())
-
-
-def test_weights_from_gpu_to_gpu_are_refused_without_one(servers: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(InputError, match=r"sampling.weights: nccl .* this machine has none: set folder"):
-        check_engine(served(weights="nccl"), PolicySettings(), TrainingSettings())
-
-
-def test_a_folder_below_a_file_is_refused(servers: FakeVllm, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"sampling.folder: .* cannot be written"):
-        check_engine(served(folder=str(tmp_path / "file" / "x")), PolicySettings(), TrainingSettings())
 
 
 def test_preflight_of_a_run_asks_its_servers(servers: FakeVllm) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -363,7 +362,7 @@ def test_the_canary_catches_what_no_version_shows(made, fault: str) -> None:
     engine.sampler.load_weights(0)
     setattr(engine.fakes[B], fault, True)
     change(engine.model)
-    with pytest.raises(EngineFailure, match=f"{B} was loaded with .* and answers as other weights would.*tolerance"):
+    with pytest.raises(EngineFailure, match=f"{B} was loaded with .* and answers as other weights would.*allowed are"):
         engine.sampler.load_weights(1)
 
 
@@ -465,44 +464,6 @@ def test_a_restarted_server_gets_its_adapter_again(made) -> None:
     played = play(engine)
     assert max(differences(engine.model, one, 0.9) for one in played) < 1e-5
     assert engine.sampler.figures().reloads == 1
-
-
-def test_nccl_sends_to_each_paused_server_through_its_own_group(made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL's client in name only: what it sends needs GPUs."""
-    from trl.generation import vllm_client as module
-
-    engine, made_for, closed, busy = made(weights="nccl"), {}, [], threading.Lock()
-
-    class Client:
-        def __init__(self, base_url, group_port):
-            made_for[base_url] = group_port
-            self.server = engine.fakes[base_url]
-            assert busy.acquire(blocking=False), "another group is being made"
-            time.sleep(0.1)  # a group is made by a rendezvous
-            busy.release()
-
-        def init_communicator(self, device):
-            assert device == engine.model.device
-
-        def update_model_params(self, model):
-            assert self.server.paused
-            self.server.model.load_state_dict(model.state_dict())
-
-        def close_communicator(self):
-            closed.append(self.server.url)
-
-    monkeypatch.setattr(module, "VLLMClient", Client)
-    for version in (0, 1):
-        engine.sampler.load_weights(version)
-        assert max(differences(engine.model, one, 0.9) for one in play(engine)) < 1e-5
-        change(engine.model)
-    assert len(set(made_for.values())) == 2
-    assert not any(server.loads for server in engine.fakes.servers.values())
-    monkeypatch.setattr(Client, "update_model_params", lambda self, model: 1 / 0)
-    with pytest.raises(EngineFailure, match=r"by nccl .ZeroDivisionError.*weights to folder"):
-        engine.sampler.load_weights(2)
-    engine.sampler.close()
-    assert sorted(closed) == [A, B]
 
 
 def test_of_several_processes_one_loads_and_all_sample(made, capsys) -> None:

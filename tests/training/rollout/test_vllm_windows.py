@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from support.chatter import starter_episodes
 from support.served_model import change, farthest
-from support.vllm_server import STARTER, installed_vllm
+from support.vllm_server import STARTER, serving
 
 from environments.base import InputError
-from training.rollout.serving import ServedPolicy, ServerSettings, vllm_servers
 from training.rollout.settings import SamplingSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
@@ -72,8 +71,7 @@ def test_a_server_samples_through_windows_by_the_trainers_probabilities(tmp_path
     weights = PolicyWeights(
         SimpleNamespace(model=model, path=str(folder)), tmp_path / "weights", adapter=False, autocast=False
     )
-    settings = ServerSettings(python=installed_vllm(), start_timeout=600)
-    with vllm_servers(settings, ServedPolicy(str(folder), "float32", 512), tmp_path / "logs") as (server,):
+    with serving(folder, 512, tmp_path / "logs") as server:
         sampling = SamplingSettings(engine="vllm_server", servers=(server.url,))
         with closing(VllmServers(sampling, weights, 1e-3)) as sampler:
             for version in (0, 1):
