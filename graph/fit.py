@@ -78,9 +78,7 @@ def _shape(settings: RunSettings) -> ModelShape | None:
 def _here(memory: Memory, settings: RunSettings, launch: Launch, engine: Engine) -> Memory:
     """Return what of ``memory`` is needed on this machine: its processes, and the servers that the run starts."""
     trainer, *servers = memory.devices
-    stated = settings.training.launch
-    machines = 1 if stated is None else stated.machines
-    here = [trainer.model_copy(update={"count": launch.processes // machines})]
+    here = [trainer.model_copy(update={"count": launch.processes})]
     if engine.kind == "vllm_server" and settings.sampling.start is not None:
         here += servers
     return memory.model_copy(update={"devices": tuple(here)})

@@ -30,7 +30,6 @@ MISTAKES = [
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
     ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
     ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
-    ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
     (
         "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
         [],
@@ -43,11 +42,6 @@ MISTAKES = [
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
-    (
-        "training: {expert: {replay_by: failure}}",
-        [],
-        "'replay_by' is for replay above 0, replay: 0 would ignore it: remove it, or set replay above 0",
-    ),
     (
         "training: {expert: {passes: 1, reword: true}}",
         [],
@@ -366,9 +360,6 @@ FORMER = {
     "tasks.retire_above": 0.9,
     "tasks.retest_every": 2,
     "tasks.newest_groups": 4,
-    "training.lend_reference": "supervised",
-    "training.lend_at_most": 5,
-    "training.lend_weight": 0.7,
     "verification.perturbed": 0.25,
 }
 """What moved to the experimental sections, none at its default."""
@@ -409,7 +400,7 @@ def test_former_keys_in_the_settings_of_a_run_are_read_in_silence(tmp_path: Path
     for settings in (RunSettings(), made):
         tree = settings.model_dump(mode="json")
         give_former_names(tree)
-        assert tree["training"]["lend_reference"] == settings.training.experimental.lend_reference
+        assert tree["tasks"]["sampling"] == settings.tasks.experimental.sampling
         path = tmp_path / "settings.yaml"
         path.write_text(yaml.safe_dump(tree))
         assert load_recipe(path) == settings
@@ -469,7 +460,6 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
 EXPERIMENTAL_OFF = {
     "signals": {"novelty": False},
     "tasks": {"sampling": "uniform", "retire_above": None},
-    "training": {"dynamic_sampling": None, "lend_reference": "none"},
     "verification": {"perturbed": 0.0},
 }
 """The switches of the experimental sections; their other options have no effect without these."""
@@ -477,7 +467,7 @@ EXPERIMENTAL_OFF = {
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
-    """Rule 9: by default, and in every shipped recipe but one of ours, which says why."""
+    """Rule 9: by default, and in every shipped recipe."""
     on = []
     for settings in (RunSettings(seed=0), load_recipe(path)):
         sections = {name: getattr(settings, name).experimental for name in EXPERIMENTAL_OFF}
@@ -487,7 +477,7 @@ def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
             for key, off in switches.items()
             if getattr(sections[name], key) != off
         ]
-    assert on == (["training.lend_reference"] if path.name == "appworld-quickstart.yaml" else [])
+    assert on == []
 
 
 BASES_OF_RECORDED_STUDIES = {"grpo-base.yaml", "world.yaml"}

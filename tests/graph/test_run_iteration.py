@@ -212,17 +212,17 @@ def test_what_resume_may_raise_may_be_raised_in_the_file_and_is_recorded(tmp_pat
 def test_a_run_with_former_names_goes_on_without_a_word_about_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = make_run(tmp_path / "run", "training.experimental.lend_reference=supervised")
+    run = make_run(tmp_path / "run", "tasks.experimental.sampling=learnability")
     settings = load_recipe(run.settings_path)
     tree = settings.model_dump(mode="json")
     give_former_names(tree)
     run.save_settings(RootModel(tree))
-    assert "\n  lend_reference: supervised\n" in run.settings_path.read_text()
+    assert "\n  sampling: learnability\n" in run.settings_path.read_text()
     capsys.readouterr()
     assert open_run(run.root, None, [], None, resume=True)[1] == settings
     assert capsys.readouterr().err == ""
-    with pytest.raises(InputError, match=r"'training\.experimental\.lend_reference' differs from the run's settings"):
-        open_run(run.root, None, ["training.lend_reference=none"], None, resume=True)
+    with pytest.raises(InputError, match=r"'tasks\.experimental\.sampling' differs from the run's settings"):
+        open_run(run.root, None, ["tasks.sampling=uniform"], None, resume=True)
 
 
 def test_a_run_without_the_record_of_its_settings_does_not_go_on(tmp_path: Path) -> None:

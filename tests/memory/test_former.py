@@ -31,10 +31,10 @@ def test_a_key_moves_to_its_name_of_today_and_back(former: str, today: str) -> N
 
 
 def test_what_else_a_section_states_stays() -> None:
-    tree = {"seed": 3, "training": {"kl": 0.1, "lend_weight": 0.5, "experimental": {"dynamic_sampling": 2}}}
+    tree = {"seed": 3, "tasks": {"initial": None, "sampling": "uniform", "experimental": {"novel": 2}}}
     before = copy.deepcopy(tree)
-    assert give_todays_names(tree) == ["training.lend_weight"]
-    assert tree["training"] == {"kl": 0.1, "experimental": {"dynamic_sampling": 2, "lend_weight": 0.5}}
+    assert give_todays_names(tree) == ["tasks.sampling"]
+    assert tree["tasks"] == {"initial": None, "experimental": {"novel": 2, "sampling": "uniform"}}
     give_former_names(tree)
     assert tree == before
 

@@ -17,7 +17,7 @@ from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
 from memory.jsonl import derive_seed
 from memory.processes import hold_lock
-from memory.records import Task, Trajectory
+from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import EvolutionSettings, TaskSettings
 from memory.tasks import load_tasks, task_set, tasks_at
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from training.grpo.group_rollouts import GroupRollouts
 
-Stepped = TypeVar("Stepped", Trajectory, SealStep, StepMetrics)
+Stepped = TypeVar("Stepped", SealStep, StepMetrics)
 
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
@@ -138,7 +138,6 @@ class _Round:
         self.iteration = iteration
         self.report = report
         self.log = run.iteration(iteration).trajectories
-        self.demonstrations_log = run.iteration(iteration).lent
         self.expert_path = run.iteration(iteration).expert
         self.seal_log = run.iteration(iteration).seal
         self.metrics_log = run.iteration(iteration).metrics
@@ -183,7 +182,6 @@ class _Round:
             trajectories=read_jsonl(self.log, Trajectory),
             logs=_trainer_log(checkpoint, settings.updates_per_step),
             measured=mark.seconds,
-            demonstrations=read_jsonl(self.demonstrations_log, Trajectory) if self.demonstrations_log.exists() else (),
             seal=self._seal_figures(),
             expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
             task_set=self.task_set,
@@ -211,7 +209,6 @@ class _Round:
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
             check_written_by(Path(start.checkpoint), self.ranks)
-        self._cut(self.demonstrations_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
         self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -241,7 +238,6 @@ class _Round:
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         latest: list[Trajectory] = []
-        demonstrations: list[Trajectory] = []
         bfloat16 = settings.policy.dtype == "bfloat16"
         sampler = open_sampler(
             settings.sampling,
@@ -260,11 +256,6 @@ class _Round:
         def keep(trajectories: Sequence[Trajectory]) -> None:
             append_jsonl(self.log, trajectories)
             latest[:] = trajectories
-            demonstrations.clear()
-
-        def keep_demonstrations(references: Sequence[Trajectory]) -> None:
-            self._keep_demonstrations(references)
-            demonstrations.extend(references)
 
         rollouts = GroupRollouts(
             plan,
@@ -273,17 +264,15 @@ class _Round:
             environment,
             settings.training,
             keep,
-            keep_demonstrations,
             stopwatch,
             seal,
-            draw.others,
             self.ranks,
         )
 
         def on_step(step: int) -> None:
             if not self.ranks.first:
                 return
-            done = step_record(step, latest, StepLog(), sum(reference.success for reference in demonstrations))
+            done = step_record(step, latest, StepLog())
             append_jsonl(self.metrics_log, [step_metrics(done, callback.numbers)])
             self.report(
                 RoundProgress(
@@ -340,28 +329,12 @@ class _Round:
         evolved = self.settings.tasks.uses_evolved
         new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
         # One process plays: a reference that failed in another one alone would leave them with different updates.
-        data = self.ranks.by_first(
-            lambda: played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
-        )
+        data = self.ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
 
         def keep(record: ExpertRecord) -> None:
             self.ranks.by_first(lambda: write_json(self.expert_path, record))
 
         return lambda trainer: ExpertStep(trainer, data, settings, seed, keep, self.ranks)
-
-    def _failure_weights(self, rollouts: GroupRollouts, old: Sequence[Task]) -> list[float] | None:
-        """Return a weight for each older task by the rounds before this one; None where replays are drawn by chance."""
-        settings = self.settings.training.expert
-        if settings is None or settings.replay_by == "chance" or not old:
-            return None
-        from memory.mastery import failure_weights, success_in, tools_of
-
-        success = success_in(self.run, range(self.iteration), self.tasks, rollouts.played_in)
-        return failure_weights(old, success, tools_of(old, rollouts.played_in))
-
-    def _keep_demonstrations(self, references: Sequence[Trajectory]) -> None:
-        if references:
-            append_jsonl(self.demonstrations_log, references)
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
         """Return SEAL in its state after the last step that is kept, of this round or the one before."""
