@@ -104,12 +104,6 @@ def test_the_ratio_is_to_the_policy_that_sampled(played: SimpleNamespace) -> Non
     assert min(moved[1::UPDATES]) > 1e-3
 
 
-def test_the_learning_rate_counts_steps(played: SimpleNamespace) -> None:
-    logged = [log["learning_rate"] for log in played.trainer.state.log_history if "loss" in log]
-    fallen = 0.9 * RATE / (4 * UPDATES)
-    assert logged == pytest.approx([RATE - update * fallen for update in range(2 * UPDATES)])
-
-
 def test_the_log_of_a_step_is_the_mean_over_its_updates(played: SimpleNamespace) -> None:
     from training.grpo.round import _trainer_log
 
