@@ -137,7 +137,6 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
         environment,
         SETTINGS,
         keep=keep,
-        keep_demonstrations=lambda _: None,
         stopwatch=Stopwatch(),
     )
     rollouts.meter = meter

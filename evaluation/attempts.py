@@ -99,7 +99,6 @@ def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> Epi
         max_actions=settings.max_actions or budget.actions,
         max_steps=settings.max_episode_steps,
         strict_messages=bool(settings.strict_messages),
-        held_to_tools=bool(settings.held_to_tools),
     )
 
 

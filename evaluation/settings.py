@@ -83,12 +83,6 @@ class AttemptSettings(Section):
         "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
         json_schema_extra=SCORED,
     )
-    held_to_tools: bool | None = Field(
-        None,
-        description="sample no name of a tool that the user turn does not offer, for policies with the compact "
-        "rendering; null: training.held_to_tools in a run, else any tool can be named (ours)",
-        json_schema_extra=SCORED,
-    )
 
 
 class EvaluationSettings(AttemptSettings):
@@ -313,11 +307,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
             option = f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
-        if self.held_to_tools and (self.served is not None or self.servers or self.train is not None):
-            what = (
-                "baselines name no other" if self.train is not None else "it is for a model that this process samples"
-            )
-            raise InputError(f"--held-to-tools: {what}: remove it")
         if self.train is not None and self.servers:
             raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
         _ = self.sampling

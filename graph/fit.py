@@ -15,7 +15,7 @@ from graph.settings import RunSettings
 from training.device_memory import device_at_hand, memory_at_hand
 from training.grpo.launch import offloads
 from training.model_shape import ModelShape, has_formula, shape_of
-from training.plan import Engine, Launch, Memory, memory_of
+from training.plan import Launch, Memory, memory_of
 
 __all__ = ["PLANNED_TO_MEASURED", "check_memory"]
 
@@ -42,7 +42,7 @@ def check_memory(settings: RunSettings) -> None:
 
     def bytes_for(**rollouts: int) -> int:
         memory = memory_of(shape, policy, training, device=device, launch=launch, engine=engine, **rollouts)
-        return needed(_here(memory, settings, launch, engine), device)
+        return needed(_here(memory, launch), device)
 
     low, high = PLANNED_TO_MEASURED
     where = "this machine" if device == "cpu" else "a GPU of this machine"
@@ -75,10 +75,7 @@ def _shape(settings: RunSettings) -> ModelShape | None:
         return None
 
 
-def _here(memory: Memory, settings: RunSettings, launch: Launch, engine: Engine) -> Memory:
+def _here(memory: Memory, launch: Launch) -> Memory:
     """Return what of ``memory`` is needed on this machine: its processes."""
-    trainer = memory.devices[0]
-    stated = settings.training.launch
-    machines = 1 if stated is None else stated.machines
-    here = [trainer.model_copy(update={"count": launch.processes // machines})]
+    here = [memory.devices[0].model_copy(update={"count": launch.processes})]
     return memory.model_copy(update={"devices": tuple(here)})

@@ -38,12 +38,9 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     check_evaluation(settings.evaluation, environment)
     if trains:
         from graph.fit import check_memory
-        from training.preflight import check_held_to_tools, check_policy
+        from training.preflight import check_policy
         from training.rollout.vllm_preflight import check_engine
 
-        for section in ("training", "evaluation"):
-            if getattr(settings, section).held_to_tools:
-                check_held_to_tools(settings.policy, f"{section}.held_to_tools")
         if environment is not None:
             check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)

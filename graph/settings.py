@@ -77,16 +77,6 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _sampler_holds_to_tools(self) -> Self:
-        # Not a declared requirement: false is a value there that differs from the default, and needs nothing.
-        if self.evaluation.held_to_tools and self.sampling.engine != "in_process":
-            raise ValueError(
-                f"evaluation.held_to_tools needs sampling.engine in_process, and it is {self.sampling.engine}: set it "
-                "to false"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _words_are_the_scripted_abstractors(self) -> Self:
         if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.chat():
             raise ValueError(

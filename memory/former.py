@@ -33,9 +33,6 @@ FORMER_NAMES: Mapping[str, str] = {
     "tasks.retire_above": "tasks.experimental.retire_above",
     "tasks.retest_every": "tasks.experimental.retest_every",
     "tasks.newest_groups": "tasks.experimental.newest_groups",
-    "training.lend_reference": "training.experimental.lend_reference",
-    "training.lend_at_most": "training.experimental.lend_at_most",
-    "training.lend_weight": "training.experimental.lend_weight",
     "verification.perturbed": "verification.experimental.perturbed",
 }
 """Dotted keys of a recipe: today's by the former one. No name is both."""

@@ -65,21 +65,6 @@ def tools_of(tasks: Iterable[Task], environment: Environment) -> Sequence[ToolSp
     return environment.tools(sorted({name for task in tasks for name in task.tools}))
 
 
-def failure_weights(tasks: Iterable[Task], success: Mapping[str, float], tools: Iterable[ToolSpec]) -> list[float]:
-    """Return the weight of each task, in (0, 1): the failure at the function of its reference that fails most.
-
-    A function without an estimate counts as UNKNOWN.
-    """
-    programs = program_parameters(tools)
-    weights = []
-    for task in tasks:
-        names = {
-            name for turn in task.reference for call in turn for name in functions_of(call, programs.get(call.name))
-        }
-        weights.append(1.0 - min((success.get(name, UNKNOWN) for name in names), default=UNKNOWN))
-    return weights
-
-
 def _succeeded(trajectory: Trajectory, turn: int) -> list[ToolCall]:
     """Return the calls of a user turn that did not fail; none for a turn that was not reached."""
     steps = trajectory.turns[turn].steps if turn < len(trajectory.turns) else ()

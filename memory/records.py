@@ -120,12 +120,6 @@ class Trajectory(Record):
     ``step`` is the global training step, ``sample`` the index within the group of K. ``outcome`` and ``reward`` are
     None exactly when ``infrastructure_error`` is set; such a trajectory is left out of every statistic.
 
-    ``lent`` marks an off-policy demonstration: the task's reference, replayed for a group without a success. ``sample``
-    is then the slot of the rollout that it replaced (the last one where it was a loss of its own). These trajectories
-    have a file of their own, and the key is written only where it is true.
-
-    ``discarded`` marks a rollout of a group without a signal that another group replaced in its step: it was not learnt
-    from, and takes part in every statistic like any other. The key is written only where it is true.
     """
 
     id: str
@@ -138,8 +132,6 @@ class Trajectory(Record):
     reward: float | None = None
     infrastructure_error: str | None = None
     sampled_tokens: int = 0
-    lent: bool = Field(default=False, exclude_if=operator.not_)
-    discarded: bool = Field(default=False, exclude_if=operator.not_)
     measured: Measured = Measured()
 
     @property

@@ -274,13 +274,6 @@ class IterationDirectory(StageDirectory):
         read_by=(_ROUND, _EXTRACT, _REFLECT, _SUMMARY, _COSTS, _ARM, _MASTERY),
         meaning="The rollouts of the round, appended after each step.",
     )
-    lent = RunFile(
-        "lent.jsonl",
-        "memory.records.Trajectory",
-        written_by=(_ROUND,),
-        read_by=(_ROUND, _COSTS, _ARM),
-        meaning="Off-policy demonstrations: references replayed for groups without a success.",
-    )
     expert = RunFile(
         "expert.json",
         "training.grpo.record.ExpertRecord",

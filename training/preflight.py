@@ -74,16 +74,6 @@ def check_policy(
     _check_rendering(policy, training, sampling.engine)
 
 
-def check_held_to_tools(policy: PolicySettings, key: str) -> None:
-    """Raise InputError that names ``key`` for a policy whose tokens do not name tools (``held_to_tools``)."""
-    card = PolicyDirectory(Path(policy_folder(policy.path))).card
-    if not card.is_file() or read_json(card, PolicyCard).rendering != "compact":
-        raise InputError(
-            f"{key}: {policy.path} writes names of tools in tokens of ordinary text: set it to false, or choose a "
-            "policy with the compact rendering"
-        )
-
-
 def check_attention(config: PretrainedConfig) -> None:
     """Raise InputError for a model with layers that the in-process sampler cannot decode."""
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -141,7 +131,6 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine:
     from transformers import AutoConfig
 
     from training.embedded.compact import CompactRendering
-    from training.rendering.chat_template import ChatTemplateRendering, check_writing
     from training.rollout.policy import load_rendering
 
     try:
@@ -154,8 +143,6 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
     _, _, rendering = load_rendering(policy.path, policy.thinking)
-    if isinstance(rendering, ChatTemplateRendering) and training.experimental.lend_reference != "none":
-        check_writing(rendering)
     interface = training.seal.interface if training.seal is not None else None
     if isinstance(rendering, CompactRendering) and interface is not None:
         rendering.check_interface(interface)

@@ -67,14 +67,7 @@ class LaunchSettings(Section):
     order.
     """
 
-    processes: int = Field(2, ge=2, le=4096, description="processes in all, over all machines: one per GPU (ours)")
-    machines: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        description="machines; on each of several the command is started with MASTER_ADDR, MASTER_PORT and NODE_RANK "
-        "set (ours)",
-    )
+    processes: int = Field(2, ge=2, le=4096, description="processes on this machine: one per GPU (ours)")
     config: str | None = Field(
         None,
         description="file of accelerate's configuration (recipes/launch/): FSDP2 or DeepSpeed ZeRO; null: each process "
@@ -88,68 +81,16 @@ class LaunchSettings(Section):
         "which the rollouts of one step can differ between processes (ours; torch's own default)",
     )
 
-    @model_validator(mode="after")
-    def _machines_are_alike(self) -> Self:
-        if self.processes % self.machines:
-            raise ValueError(
-                f"processes is {self.processes} and machines {self.machines}, which get equally many: make processes a "
-                "multiple of machines"
-            )
-        return self
-
-
-class ExperimentalTraining(Section):
-    """What replaces or teaches groups without a reward signal (ours): not shown to help, off by default."""
-
-    dynamic_sampling: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="groups that a step may play in place of groups whose rewards are all equal, which have no "
-        "reward signal: other tasks are drawn for them; null: none (ours)",
-    )
-    lend_reference: Literal["none", "off_policy", "supervised"] = Field(
-        "none",
-        description="off-policy demonstrations: a group without any success gets its task's verified reference, in "
-        "place of one of its rollouts or as a supervised term of the loss (ours)",
-    )
-    lend_at_most: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="most groups of one step that get their reference; null: no limit (ours)",
-        json_schema_extra=requires({"lend_reference": ("off_policy", "supervised")}),
-    )
-    lend_weight: float = Field(
-        0.3,
-        gt=0,
-        le=1000.0,
-        description="weight of a reference's mean loss per token, for lend_reference supervised (ours)",
-        json_schema_extra=requires({"lend_reference": "supervised"}),
-    )
-
 
 class ExpertSettings(Section):
     """Supervised updates on the references of new tasks, before a round's GRPO (ours; ``training.grpo.expert``)."""
 
     passes: int = Field(3, ge=1, le=1000, description="times that each new reference is learnt from (ours)")
-    batch: int = Field(
-        16,
-        ge=1,
-        le=65_536,
-        description="largest number of references in one update; references of similar length go together (ours)",
-    )
     learning_rate: float = Field(
         1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
     )
     replay: float = Field(
         0.0, ge=0.0, lt=1.0, description="share of the references learnt from that are drawn from older tasks (ours)"
-    )
-    replay_by: Literal["chance", "failure"] = Field(
-        "chance",
-        description="which older references are learnt from again; chance: drawn uniformly; failure: drawn more "
-        "often where rollouts fail at their functions (ours)",
-        json_schema_extra=requires({"replay": Above(0)}),
     )
     reword: bool = Field(
         False,
@@ -166,19 +107,6 @@ class TrainingSettings(Section):
     tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
     learning_rate: float = Field(1e-4, gt=0, le=1e30, description="peak learning rate (paper: 1e-6 for 4B and more)")
-    warmup_steps: int = Field(
-        0,
-        ge=0,
-        le=10_000_000,
-        description="steps over which the learning rate rises from zero; GRPO steps, whatever updates_per_step is",
-    )
-    decay_steps: int | None = Field(
-        None,
-        ge=1,
-        le=10_000_000,
-        description="steps of the whole run, not of a round, in which the learning rate falls linearly to a tenth, "
-        "where it stays; null: it is constant (ours)",
-    )
     updates_per_step: int = Field(
         1,
         ge=1,
@@ -220,12 +148,6 @@ class TrainingSettings(Section):
         False,
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
         "offer, as SEAL's released code does; false: each call is answered for itself",
-    )
-    held_to_tools: bool = Field(
-        False,
-        description="sample no name of a tool that the user turn does not offer, in rollouts; they are scored by the "
-        "same restricted distribution. For policies with the compact rendering and sampling.engine in_process (ours)",
-        json_schema_extra=requires({"sampling.engine": "in_process"}),
     )
     max_episode_steps: int | None = Field(
         None,
@@ -287,14 +209,13 @@ class TrainingSettings(Section):
         1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
     )
     launch: LaunchSettings | None = Field(
-        None, description="train in several processes, on several GPUs or machines; null: in one (ours)"
+        None, description="train in several processes, on several GPUs of this machine; null: in one (ours)"
     )
     report_to: tuple[ExperimentTracker, ...] = Field(
         (),
         description="experiment trackers to which the run's metrics and some rollouts are sent: trackio, "
         "tensorboard, wandb, one or a list; none: no tracker. A resumed run may have others (ours)",
     )
-    experimental: ExperimentalTraining = ExperimentalTraining()
 
     @field_validator("report_to", mode="before")
     @classmethod
@@ -315,33 +236,6 @@ class TrainingSettings(Section):
     def processes(self) -> int:
         """The processes that train a round together."""
         return 1 if self.launch is None else self.launch.processes
-
-    @model_validator(mode="after")
-    def _decay_follows_the_warmup(self) -> Self:
-        if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
-            raise ValueError(
-                f"decay_steps is {self.decay_steps} and warmup_steps {self.warmup_steps}: both count from the run's "
-                "first step, make decay_steps larger"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _references_are_scored_as_rollouts_are(self) -> Self:
-        if self.held_to_tools and self.experimental.lend_reference != "none":
-            raise ValueError(
-                "'experimental.lend_reference' scores references over all tools, and held_to_tools restricts rollouts "
-                "to those on offer: remove one of the two"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_is_left_out_of_seal(self) -> Self:
-        if self.experimental.dynamic_sampling is not None and self.seal is not None:
-            raise ValueError(
-                "'experimental.dynamic_sampling' leaves rollouts out of a step, and SEAL's failure profile is of all: "
-                "remove one of the two"
-            )
-        return self
 
     @model_validator(mode="after")
     def _updates_fill_a_step(self) -> Self:
@@ -368,15 +262,6 @@ class TrainingSettings(Section):
                 f"launch.processes is {processes} and {whole} has {groups} tasks, whose groups stay whole: make "
                 "tasks_per_step a multiple of launch.processes x updates_per_step"
             )
-        for key, used in (
-            ("experimental.dynamic_sampling", self.experimental.dynamic_sampling is not None),
-            ("experimental.lend_reference", self.experimental.lend_reference != "none"),
-        ):
-            if used:
-                raise ValueError(
-                    f"'{key}' chooses among the groups of a whole step, which several processes divide: remove it, or "
-                    "remove launch"
-                )
         return self
 
     @model_validator(mode="after")

@@ -168,8 +168,6 @@ class FinishedRun:
             rollouts=len(played),
             rollout_calls=sum(len(one.calls()) for one in played),
             exploration_calls=self._explored(iteration),
-            lent=done.lent,
-            lent_calls=self._lent_calls(iteration),
             supervised_tokens=0 if done.expert is None else done.expert.tokens,
             train_success=done.success,
             mixed_groups=done.mixed_groups,
@@ -187,10 +185,6 @@ class FinishedRun:
         return sum(
             len(one.observation.calls) for path in paths if path.exists() for one in read_jsonl(path, Interaction)
         )
-
-    def _lent_calls(self, iteration: int) -> int:
-        path = self._run.iteration(iteration).lent
-        return sum(len(one.calls()) for one in read_jsonl(path, Trajectory)) if path.exists() else 0
 
 
 def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:

@@ -37,7 +37,7 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
-_FREE = ("training.experimental.lend_", "training.seal")  # the exceptions: what an arm adds to plain GRPO
+_FREE = ("training.seal",)  # the exception: what an arm adds to plain GRPO
 _DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
 Tree = dict[str, Any]

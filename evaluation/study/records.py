@@ -36,7 +36,8 @@ class IterationFigures(Record):
     ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
     the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
     reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
-    iteration) and of off-policy demonstrations (``lent``), one per group without any success.
+    iteration) and of references lent to groups without a success (``lent``), which recorded studies
+    alone have.
     ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
     references are not among the environment calls.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
@@ -57,8 +58,8 @@ class IterationFigures(Record):
     rollouts: int
     rollout_calls: int
     exploration_calls: int
-    lent: int
-    lent_calls: int
+    lent: int = Field(default=0, exclude_if=operator.not_)
+    lent_calls: int = Field(default=0, exclude_if=operator.not_)
     supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
     train_success: float
     mixed_groups: float

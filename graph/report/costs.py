@@ -109,14 +109,13 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
     stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
     interactions = [one for stage in stages_of_it for one in read_existing(stage.interactions, Interaction)]
     trajectories = read_existing(folder.trajectories, Trajectory)
-    played = [*trajectories, *read_existing(folder.lent, Trajectory)]
     return Cost(
         model_calls=whole.calls,
         prompt_tokens=whole.prompt_tokens,
         completion_tokens=whole.completion_tokens,
         money=whole.money,
         environment_calls=sum(len(one.observation.calls) for one in interactions)
-        + sum(len(one.calls()) for one in played),
+        + sum(len(one.calls()) for one in trajectories),
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
         supervised_tokens=read_json(folder.expert, ExpertRecord).tokens if folder.expert.exists() else 0,
         stages={stage: spent for stage, spent in stages.items() if spent.requests},

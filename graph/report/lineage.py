@@ -63,14 +63,13 @@ class _Head(BaseModel):
     step: int
     sample: int
     outcome: _Success | None = None
-    discarded: bool = False
     sampled_tokens: int = 0
 
 
 class Rollout(NamedTuple):
     """One rollout without its turns.
 
-    ``success`` is None for an infrastructure error. ``discarded``: another group replaced its group in the step.
+    ``success`` is None for an infrastructure error.
     ``start`` is the byte at which its line begins in the iteration's trajectories.jsonl.
     """
 
@@ -80,7 +79,6 @@ class Rollout(NamedTuple):
     step: int
     sample: int
     success: bool | None
-    discarded: bool
     sampled_tokens: int
     start: int
 
@@ -224,7 +222,7 @@ class History:
         return tuple(one for of_task in self.groups.values() for one in of_task if one.iteration == iteration)
 
     def course(self, *task_ids: str) -> Course:
-        """Return the success of the rollouts of tasks by iteration, discarded groups included."""
+        """Return the success of the rollouts of tasks by iteration."""
         results: dict[int, list[bool]] = defaultdict(list)
         for task_id in task_ids:
             for group in self.groups.get(task_id, ()):
@@ -283,7 +281,6 @@ class History:
                 head.step,
                 head.sample,
                 None if head.outcome is None else head.outcome.success,
-                head.discarded,
                 head.sampled_tokens,
                 start,
             )

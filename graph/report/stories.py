@@ -414,8 +414,6 @@ def _result(trajectory: Trajectory, rollout: Rollout) -> Text:
     else:
         turn = trajectory.outcome.failed_turn
         words = f"failed: {trajectory.outcome.failure}{'' if turn is None else f' in turn {turn + 1}'}"
-    if rollout.discarded:
-        words += "; another group replaced its group in the step"
     return foreign(words, GOOD if trajectory.outcome.success else BAD)
 
 

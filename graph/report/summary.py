@@ -224,7 +224,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
         seal=None if record.seal is None else SealSummary(figures=record.seal, measured=record.measured),
-        without_success=_without_success(run, folder, settings) if record.success == 0 and not record.lent else None,
+        without_success=_without_success(run, folder, settings) if record.success == 0 else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
         agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
@@ -269,9 +269,7 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
             f"(training.max_new_tokens is {training.max_new_tokens})"
         )
     else:
-        demonstrated = training.experimental.lend_reference != "none"
-        add = "" if demonstrated else "add demonstrations (training.experimental.lend_reference: supervised), "
-        advice = f"{add}start from a policy that solves some of the tasks, or give episodes more room "
+        advice = "start from a policy that solves some of the tasks, or give episodes more room "
         limits = {name: getattr(training, name) for name in ("max_tokens", "max_actions", "max_episode_steps")}
         advice += f"(training.{', '.join(f'{name} is {limit}' for name, limit in limits.items() if limit is not None)})"
     return (

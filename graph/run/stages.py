@@ -272,7 +272,6 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
     stated["max_tokens"] = own.max_tokens or training.max_tokens
     stated["strict_messages"] = training.strict_messages if own.strict_messages is None else own.strict_messages
-    stated["held_to_tools"] = training.held_to_tools if own.held_to_tools is None else own.held_to_tools
     return ScoringSettings(
         environment=settings.environment.name,
         evaluation_set=() if own.set is None else (own.set,),

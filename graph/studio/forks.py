@@ -71,7 +71,7 @@ _OF_AN_END = (
     IterationDirectory.branch_failures,
     IterationDirectory.perturbations,
 )
-_LARGE = (IterationDirectory.trajectories.name, IterationDirectory.lent.name)
+_LARGE = (IterationDirectory.trajectories.name,)
 _choosing = threading.Lock()  # branches begin at once: the first one makes the copy
 
 

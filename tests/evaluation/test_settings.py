@@ -60,12 +60,12 @@ def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", AttemptSettings.model_fields)
 def test_each_setting_of_a_recipe_reaches_the_evaluation_of_a_run(name: str) -> None:
-    value = True if name in ("strict_messages", "held_to_tools") else 37
+    value = True if name == "strict_messages" else 37
     settings = scoring_settings(load_recipe(QUICKSTART, [f"evaluation.{name}={value}"]))
     assert getattr(settings, name) == value
 
 
-@pytest.mark.parametrize("name", ["strict_messages", "held_to_tools"])
+@pytest.mark.parametrize("name", ["strict_messages"])
 @pytest.mark.parametrize(("own", "expected"), [("null", True), ("false", False)])
 def test_a_run_scores_messages_as_it_trains_on_them(own: str, expected: bool, name: str) -> None:
     settings = scoring_settings(load_recipe(QUICKSTART, [f"training.{name}=true", f"evaluation.{name}={own}"]))

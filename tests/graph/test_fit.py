@@ -94,7 +94,6 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
     monkeypatch.setattr(graph.fit, "device_at_hand", lambda stated: "cuda")
     having(monkeypatch, 90)
     check_memory(recipe(large, "training.launch={processes: 2}"))
-    check_memory(recipe(large, "training.launch={processes: 4, machines: 2}"))
     having(monkeypatch, 50)
     with pytest.raises(InputError, match=r"a GPU of this machine has 50\.0"):
         check_memory(recipe(large))

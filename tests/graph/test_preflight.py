@@ -72,11 +72,6 @@ def test_contexts_that_begin_in_start_states_need_one(
         (["policy.path={}/mute"], "policy.path: {}/mute holds no tokenizer.json"),
         (["policy.path={}/adapter"], "policy.path: {}/adapter is a LoRA adapter"),
         (["policy.path={}/toolless"], "does not document tools"),
-        (
-            ["policy.path={}/toolless", "training.held_to_tools=true"],
-            "training.held_to_tools: {}/toolless writes names",
-        ),
-        (["policy.path={}/toolless", "evaluation.held_to_tools=true"], "evaluation.held_to_tools: {}/toolless writes"),
         (["policy.thinking=true"], "policy.thinking: "),
         (["evaluation.max_tokens=1025"], "evaluation.max_tokens is 1025 and "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),

@@ -26,18 +26,12 @@ MISTAKES = [
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
     ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
     ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
-    ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
     ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
     ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
-    (
-        "training: {expert: {replay_by: failure}}",
-        [],
-        "'replay_by' is for replay above 0, replay: 0 would ignore it: remove it, or set replay above 0",
-    ),
     (
         "training: {expert: {passes: 1, reword: true}}",
         [],
@@ -351,7 +345,6 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
 EXPERIMENTAL_OFF = {
     "signals": {"novelty": False},
     "tasks": {"sampling": "uniform", "retire_above": None},
-    "training": {"dynamic_sampling": None, "lend_reference": "none"},
     "verification": {"perturbed": 0.0},
 }
 """The switches of the experimental sections; their other options have no effect without these."""
@@ -359,7 +352,7 @@ EXPERIMENTAL_OFF = {
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
-    """Rule 9: by default, and in every shipped recipe but one of ours, which says why."""
+    """Rule 9: by default, and in every shipped recipe."""
     on = []
     for settings in (RunSettings(seed=0), load_recipe(path)):
         sections = {name: getattr(settings, name).experimental for name in EXPERIMENTAL_OFF}
@@ -369,7 +362,7 @@ def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
             for key, off in switches.items()
             if getattr(sections[name], key) != off
         ]
-    assert on == (["training.lend_reference"] if path.name == "appworld-quickstart.yaml" else [])
+    assert on == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.rollouts import CRASHED, rollout, turn
 from support.small_policy import small_tasks
 
 from environments.base import Parameter, ToolCall, ToolSpec
-from memory.mastery import UNKNOWN, failure_weights, success_by_function
+from memory.mastery import success_by_function
 from memory.records import Task, Trajectory
 
 TOOLS = [ToolSpec(name=name, group="", description="") for name in "abc"]
@@ -78,11 +78,3 @@ def test_estimates_are_shares(played: list[tuple[bool, list[str]]]) -> None:
     assert set(found) == (set("abc") if played else set())
     assert all(0 < share < 1 for share in found.values())
     assert estimated(task("abca"), list(reversed(rollouts))) == pytest.approx(found)
-
-
-@pytest.mark.parametrize(
-    ("turns", "weight"),
-    [(("a",), 0.1), (("ab",), 0.8), (("a", "b"), 0.8), (("ac",), 1 - UNKNOWN), (("",), 1 - UNKNOWN)],
-)
-def test_a_task_weighs_as_its_function_that_fails_most(turns: tuple[str, ...], weight: float) -> None:
-    assert failure_weights([task(*turns)], {"a": 0.9, "b": 0.2}, TOOLS) == [pytest.approx(weight)]

@@ -14,8 +14,8 @@ from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.former import give_former_names
 from memory.run import RunDirectory, write_jsonl
-from memory.settings import MemorySettings, Section
-from training.settings import ExperimentalTraining, TrainingSettings
+from memory.settings import ExperimentalTasks, MemorySettings, Section, TaskSettings
+from training.settings import TrainingSettings
 from training.signal_settings import SignalSettings
 
 
@@ -87,21 +87,21 @@ def test_the_whole_recipe_comes_back(tmp_path):
 
 def test_the_settings_of_a_former_run_are_read_as_it_was_made(tmp_path):
     """A round reads them from the file: what the command reads must be the same."""
-    training = TrainingSettings(experimental=ExperimentalTraining(lend_reference="supervised", lend_weight=0.5))
-    settings = RunSettings(training=training)
+    tasks = TaskSettings(experimental=ExperimentalTasks(sampling="learnability", sampling_floor=0.5))
+    settings = RunSettings(tasks=tasks)
     run = RunDirectory.create(tmp_path / "run", settings)
     tree = settings.model_dump(mode="json")
     del tree["signals"]["definition"]
     give_former_names(tree)
-    assert tree["training"]["lend_weight"] == 0.5
+    assert tree["tasks"]["sampling_floor"] == 0.5
     run.save_settings(RootModel(tree))
     before = run.settings_path.read_bytes()
-    assert run.settings(RunSettings).training == run.section("training", TrainingSettings) == training
+    assert run.settings(RunSettings).tasks == run.section("tasks", TaskSettings) == tasks
     assert run.section("signals", SignalSettings).definition == "group"
     assert run.settings_path.read_bytes() == before
-    tree["training"]["experimental"] = {"lend_weight": 0.5}
+    tree["tasks"]["experimental"] = {"sampling_floor": 0.5}
     run.save_settings(RootModel(tree))
-    with pytest.raises(InputError, match=r"settings\.yaml: training\.lend_weight is the former name of .*: remove one"):
+    with pytest.raises(InputError, match=r"settings\.yaml: tasks\.sampling_floor is the former name of .*: remove one"):
         run.section("seed", int)
 
 

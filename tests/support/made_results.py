@@ -43,8 +43,6 @@ def figures(
         rollouts=rollouts,
         rollout_calls=calls,
         exploration_calls=30,
-        lent=0,
-        lent_calls=0,
         train_success=0.5,
         mixed_groups=0.25,
         kl=0.01,

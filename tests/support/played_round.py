@@ -47,7 +47,7 @@ def play(
     ).training
     chosen = PolicySettings.model_validate({"path": str(starter), "device": "cpu", **(policy or {})})
     plan = RoundPlan(run_seed=SEED, iteration=iteration, first_step=first_step, steps=tuple(map(tuple, steps)))
-    kept = SimpleNamespace(trajectories=[], lent=[], batches=[], reported=[], saved=[], settings=settings)
+    kept = SimpleNamespace(trajectories=[], batches=[], reported=[], saved=[], settings=settings)
     real = RoundTrainer._generate_and_score_completions
 
     def watched(self, inputs):
@@ -66,7 +66,6 @@ def play(
             environment,
             settings,
             kept.trajectories.extend,
-            kept.lent.extend,
             stopwatch,
         )
         callback = trl_run.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)

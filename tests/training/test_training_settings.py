@@ -10,7 +10,6 @@ from support import ROOT
 from environments.base import InputError
 from graph.recipe import load_recipe
 from memory.settings import ExperimentalTasks
-from training.settings import ExperimentalTraining
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 
@@ -26,10 +25,10 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     assert (training.steps, training.tasks_per_step, training.rollouts_per_task) == (10, 32, 8)
     assert (training.kl, training.temperature) == (1e-3, 0.9)
     assert (training.clip_low, training.clip_high, training.loss) == (0.2, 0.28, "group_tokens")
-    assert (training.learning_rate, training.warmup_steps, training.decay_steps) == (1e-6, 0, None)
+    assert training.learning_rate == 1e-6
     assert (training.max_new_tokens, training.max_episode_steps) == (4096, 30)
     assert (training.reward, training.length_cost) == ("success", 0.0)
-    assert (training.experimental, training.seal) == (ExperimentalTraining(), None)
+    assert training.seal is None
     assert recipe.iterations * training.steps == 120
     assert (recipe.tasks.initial, recipe.tasks.initial_count, recipe.tasks.evolved_share) == (None, 100, None)
     assert recipe.tasks.experimental == ExperimentalTasks()
@@ -46,7 +45,7 @@ def test_seals_recipes_say_what_the_paper_states(path: Path) -> None:
     recipe = load_recipe(path)
     training = recipe.training
     assert (training.tasks_per_step, training.rollouts_per_task, training.updates_per_step) == (32, 8, 4)
-    assert (training.learning_rate, training.weight_decay, training.warmup_steps) == (1e-6, 0.01, 0)
+    assert (training.learning_rate, training.weight_decay) == (1e-6, 0.01)
     assert (training.clip_low, training.clip_high, training.dual_clip, training.kl) == (0.2, 0.2, 10.0, 1e-3)
     assert (training.max_new_tokens, training.max_tokens, training.max_trained_tokens) == (4096, 16384, 4096)
     assert (training.max_episode_steps, training.strict_messages, training.loss) == (20, True, "grpo")
@@ -94,18 +93,8 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("policy.lora.target_modules=[]", "target_modules names no layer"),
         ("policy.lora=8", "policy.lora: input should be an object"),
         ("policy.thinking=maybe", "policy.thinking: input should be a valid boolean"),
-        ("training.decay_steps=0", "training.decay_steps: input should be greater than or equal to 1"),
-        ("training={warmup_steps: 5, decay_steps: 5}", "decay_steps is 5 and warmup_steps 5"),
         ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
-        (
-            "training.experimental.dynamic_sampling=0",
-            "training.experimental.dynamic_sampling: input should be greater than or equal to 1",
-        ),
-        (
-            "training={experimental: {dynamic_sampling: 2}, seal: {}}",
-            "'experimental.dynamic_sampling' leaves rollouts out of a step, and SEAL's",
-        ),
         ("training.updates_per_step=0", "training.updates_per_step: input should be greater than or equal to 1"),
         ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
         ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),
@@ -113,18 +102,6 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training.clip_high=0.2", "'clip_high' is for updates_per_step above 1, updates_per_step: 1 would ignore it"),
         ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
-        (
-            "training.experimental.lend_reference=sometimes",
-            "training.experimental.lend_reference: input should be 'none', 'off_policy' or",
-        ),
-        (
-            "training.experimental.lend_at_most=2",
-            "training.experimental: 'lend_at_most' is for lend_reference: off_policy or supervised, none would",
-        ),
-        (
-            "training.experimental.lend_weight=2",
-            "training.experimental: 'lend_weight' is for lend_reference: supervised, none would ignore it",
-        ),
         (
             "tasks.experimental.sampling=rare",
             "tasks.experimental.sampling: input should be 'uniform' or 'learnability'",
@@ -158,17 +135,10 @@ def test_the_arms_settings_are_read_together() -> None:
     recipe = load_recipe(
         QUICKSTART,
         [
-            "training.experimental={lend_reference: supervised, lend_weight: 0.5, lend_at_most: 4}",
             "tasks.experimental={sampling: learnability, sampling_floor: 0.05, newest_groups: 5}",
             *("tasks.experimental.retire_above=1.0", "tasks.experimental.retest_every=2"),
         ],
     )
-    demonstrations, drawing = recipe.training.experimental, recipe.tasks.experimental
-    assert (demonstrations.lend_reference, drawing.sampling) == ("supervised", "learnability")
+    assert recipe.tasks.experimental.sampling == "learnability"
     again = type(recipe).model_validate(recipe.model_dump())
     assert again == recipe
-
-
-def test_an_off_policy_reference_has_no_weight() -> None:
-    with pytest.raises(InputError, match="'lend_weight' is for lend_reference: supervised, off_policy would ignore it"):
-        load_recipe(QUICKSTART, ["training.experimental={lend_reference: off_policy, lend_weight: 0.5}"])

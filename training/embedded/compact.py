@@ -30,8 +30,6 @@ class CompactRendering:
         if LINE not in self.vocabulary:
             raise InputError("the tokenizer was not made for the compact rendering: use python -m training.warm_start")
         self._constants: dict[tuple[str, ...], frozenset[str]] = {}
-        self._tools = {token.removeprefix(CALL): number for token, number in self.vocabulary.items() if _names(token)}
-        self._withheld: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def begin(self) -> CompactDialogue:
         """Open a dialogue for one episode."""
@@ -48,16 +46,6 @@ class CompactRendering:
                 f"training.warm_start --cues, or set {key} to null"
             )
 
-    def withheld(self, offered: Sequence[str]) -> tuple[int, ...]:
-        """Return the ids, ascending, that begin a call of a tool other than those ``offered``.
-
-        A name can also be spelled in bytes, which no demonstration does.
-        """
-        names = tuple(offered)
-        if names not in self._withheld:
-            self._withheld[names] = tuple(sorted(self._tools[name] for name in self._tools.keys() - set(names)))
-        return self._withheld[names]
-
     def constants(self, tools: Sequence[ToolSpec]) -> frozenset[str]:
         """Return the constants in the tools' documentation. Raises InputError for tools outside the vocabulary.
 
@@ -73,10 +61,6 @@ class CompactRendering:
                 )
             self._constants[names] = frozenset().union(*map(constants_of, tools))
         return self._constants[names]
-
-
-def _names(token: str) -> bool:
-    return token.startswith(CALL) and len(token) > len(CALL)
 
 
 class CompactDialogue:

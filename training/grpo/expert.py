@@ -17,7 +17,7 @@ heart. A user's tasks keep theirs. Each wording is played as a rollout, too; one
 own.
 
 The loss of an update is the mean over the batch's written tokens of -log pi(token), from logits divided by
-``training.temperature``, as everywhere in a round, and over all ids, also with ``held_to_tools``. AdamW begins afresh
+``training.temperature``, as everywhere in a round. AdamW begins afresh
 in each expert step, so that nothing of it has to outlive the round; the learning rate rises over the first tenth of the
 updates and falls linearly to a tenth of its peak. GRPO's own optimizer, its schedule and its count of steps are not
 touched.
@@ -54,12 +54,17 @@ from environments.base import InputError
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Measured, Task
-from training.grpo.group_rollouts import GroupRollouts, token_row
-from training.grpo.off_policy_demonstrations import DEMONSTRABLE, TokenRow
+from training.grpo.group_rollouts import GroupRollouts, TokenRow, token_row
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import play_references
 from training.settings import ExpertSettings
+
+LEARNABLE = frozenset({"seed", "evolved", "given"})
+"""Origins of tasks whose references are verified and may be learnt from; held-out and official tasks' may not."""
+
+BATCH = 16
+"""References in one update at most (our choice)."""
 
 POOL = 16
 """Batches whose references are sorted by length together (our choice): enough for batches of like length, few enough
@@ -89,10 +94,10 @@ def learnt_from(
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
     ``since`` is the t of the set that the round before trained on, None for the first round. Only references that are
-    verified and may be learnt from (``DEMONSTRABLE``) are among them. Without ``evolved`` GRPO never draws an
+    verified and may be learnt from (``LEARNABLE``) are among them. Without ``evolved`` GRPO never draws an
     evolved task (``TaskSettings.uses_evolved``), and none is learnt from here: a static D_0 stays one.
     """
-    origins = DEMONSTRABLE if evolved else DEMONSTRABLE - {"evolved"}
+    origins = LEARNABLE if evolved else LEARNABLE - {"evolved"}
     usable = [task for task in tasks if task.origin in origins]
     if since is None:
         return usable, []
@@ -107,12 +112,12 @@ def played(
     old: Sequence[Task],
     settings: ExpertSettings,
     seed: int,
-    weights: Sequence[float] | None = None,
+    batch: int = BATCH,
 ) -> ExpertData:
     """Play the references of new tasks, and of the old ones that are drawn, as a round's rollouts; plan the updates.
 
     A reference that fails in its own words is left out: a new one before the plan is made, an old one of the pools that
-    it was drawn for. ``weights`` are those of ``old``, with ``replay_by: failure``. Raises RoundFailure when every new
+    it was drawn for. Raises RoundFailure when every new
     one fails.
     """
 
@@ -123,7 +128,7 @@ def played(
             f"training.expert: none of {len(new)} references succeeds under the limits of an episode: raise "
             "training.max_tokens, training.max_new_tokens or training.max_actions"
         )
-    pools = list(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), weights))
+    pools = list(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), batch))
     drawn = {place for _, places in pools for place in places}
     usable = {place for place in sorted(drawn) if table.row(old[place]) is not None}
     updates: list[tuple[TokenRow, ...]] = []
@@ -133,8 +138,8 @@ def played(
         pool = [table.learnt(learnt[place], None if first else words) for place in places]
         pool += [table.learnt(old[place], words) for place in older if place in usable]
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in pool]
-        cut = batches(lengths, settings.batch, derive_seed(seed, "batches", number))
-        updates += [tuple(pool[place] for place in batch) for batch in cut]
+        cut = batches(lengths, batch, derive_seed(seed, "batches", number))
+        updates += [tuple(pool[place] for place in part) for part in cut]
     return ExpertData(
         updates=tuple(updates),
         references=len(learnt),
@@ -181,24 +186,20 @@ class _References:
 
 
 def draws(
-    new: int, old: int, settings: ExpertSettings, seed: int, weights: Sequence[float] | None = None
+    new: int, old: int, settings: ExpertSettings, seed: int, batch: int = BATCH
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the indexes of each pool's new and old references; pools are of about POOL batches, and equal sizes.
 
     Each of ``passes`` passes takes each new reference once, in an order of its own. Old ones are drawn for each pool
-    without replacement, up to the share ``replay`` of it: all alike, or by ``weights``, which are positive.
+    without replacement, up to the share ``replay`` of it.
     """
     rng = random.Random(seed)
-    replayed = min(round(settings.batch * settings.replay), settings.batch - 1)
-    size = settings.batch - replayed
+    replayed = min(round(batch * settings.replay), batch - 1)
+    size = batch - replayed
     for _ in range(settings.passes):
         for places in _evenly(rng.sample(range(new), new), POOL * size):
             count = min(old, round(len(places) * replayed / size))
-            if weights is None:
-                yield places, rng.sample(range(old), count)
-            else:  # the largest u ** (1 / w) are a draw by weight without replacement (Efraimidis and Spirakis 2006)
-                keys = [rng.random() ** (1.0 / weight) for weight in weights]
-                yield places, sorted(range(old), key=lambda place: keys[place], reverse=True)[:count]
+            yield places, rng.sample(range(old), count)
 
 
 def batches(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]:

@@ -106,8 +106,6 @@ def check_launch(
     Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
     nor for an ``expert`` step, whose gradients are those of whole weights.
     """
-    if launch.machines > 1:
-        machine_of()
     config = _config(launch)
     if config is None:
         return
@@ -117,11 +115,10 @@ def check_launch(
             f"{where} has distributed_type {config.distributed_type}, with which accelerate would not start several "
             f"processes that train together: make it one of {', '.join(_TYPES)}, or leave config null on the CPU"
         )
-    for key, wanted in (("num_processes", launch.processes), ("num_machines", launch.machines)):
+    for key, wanted in (("num_processes", launch.processes), ("num_machines", 1)):
         given = getattr(config, key)
         if given is not None and given != wanted:
-            name = key.removeprefix("num_")
-            raise InputError(f"{where} has {key} {given} and training.launch.{name} is {wanted}: make them equal")
+            raise InputError(f"{where} has {key} {given}, and training.launch starts {wanted}: make them equal")
     precision = "bf16" if policy.dtype == "bfloat16" else "no"
     if config.mixed_precision != precision:
         raise InputError(
@@ -170,31 +167,6 @@ def _stage(config: _Config) -> int:
     return stage if isinstance(stage, int) else 0
 
 
-class MachinePlace(NamedTuple):
-    """This machine among several: its number from 0, and where the first one listens."""
-
-    number: int
-    address: str
-    port: int
-
-
-def machine_of(environment: Mapping[str, str] | None = None) -> MachinePlace:
-    """Return this machine's place by NODE_RANK, MASTER_ADDR and MASTER_PORT, as torchrun and schedulers name them.
-
-    Raises InputError that names one which is missing or not a number.
-    """
-    variables = os.environ if environment is None else environment
-    try:
-        return MachinePlace(int(variables["NODE_RANK"]), variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
-    except KeyError as missing:
-        raise InputError(
-            f"training.launch.machines: {missing.args[0]} is not set: on every machine set NODE_RANK (0 on the first), "
-            "MASTER_ADDR and MASTER_PORT (the first machine's, reached by all), and start the command"
-        ) from None
-    except ValueError:
-        raise InputError("training.launch.machines: NODE_RANK and MASTER_PORT are numbers: correct them") from None
-
-
 def launch_round(
     root: Path,
     iteration: int,
@@ -239,13 +211,7 @@ def launch_round(
 def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
     from torch.distributed.run import get_args_parser, run
 
-    options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes // launch.machines)]
-    if launch.machines == 1:
-        options.append("--standalone")
-    else:
-        machine = machine_of()
-        options += ["--nnodes", str(launch.machines), "--node-rank", str(machine.number)]
-        options += ["--master-addr", machine.address, "--master-port", str(machine.port)]
+    options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone"]
     run(get_args_parser().parse_args([*options, "--module", *words]))  # type: ignore[no-untyped-call]
 
 
@@ -253,13 +219,8 @@ def _accelerate(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None
     from accelerate.commands.launch import launch_command, launch_command_parser
 
     options = ["--config_file", str(config_file(launch)), "--log_dir", logs]
-    options += ["--num_processes", str(launch.processes), "--num_machines", str(launch.machines)]
-    if launch.machines == 1:
-        options += ["--main_process_port", "0"]  # any free one
-    else:
-        machine = machine_of()
-        options += ["--machine_rank", str(machine.number), "--main_process_ip", machine.address]
-        options += ["--main_process_port", str(machine.port), "--same_network"]
+    options += ["--num_processes", str(launch.processes), "--num_machines", "1"]
+    options += ["--main_process_port", "0"]  # any free one
     launch_command(launch_command_parser().parse_args([*options, "--module", *words]))
 
 

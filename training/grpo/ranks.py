@@ -219,7 +219,7 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
     if not on_cpu and torch.cuda.device_count() < here:
         raise RoundFailure(
             f"the launcher started {here} processes on this machine, which has {torch.cuda.device_count()} GPUs: set "
-            "training.launch.processes to the GPUs of all machines, or policy.device to cpu"
+            "training.launch.processes to the GPUs of this machine, or policy.device to cpu"
         )
     wait = timedelta(seconds=launch.deadline)
     state = PartialState(cpu=on_cpu, timeout=wait)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,13 +62,6 @@ class StepRecord(Record):
     nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
-    With dynamic sampling ``discarded_tasks`` are those whose groups carried no signal and were replaced, or were played
-    in vain, and ``discarded`` is the number of their rollouts; the keys are written where there are any. All means and
-    counts include them: they are of what was played, not of what was learnt from.
-
-    ``lent`` counts the groups that got a demonstration; the key is written where there are any. References are in
-    no other number but those of the trainer: ``kl`` includes the tokens of off-policy ones, ``loss`` supervised terms.
-
     ``measured``: how far the engine was from the trainer; written where importance sampling corrects for it.
     """
 
@@ -83,9 +76,6 @@ class StepRecord(Record):
     loss: float | None = None
     grad_norm: float | None = None
     clipped: float | None = Field(default=None, exclude_if=_is_none)
-    lent: int = Field(default=0, exclude_if=operator.not_)
-    discarded: int = Field(default=0, exclude_if=operator.not_)
-    discarded_tasks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     measured: SamplingGap | None = Field(default=None, exclude_if=_is_none)
 
@@ -165,7 +155,7 @@ class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``lent``, ``discarded`` and ``stop_reasons`` are sums. ``seal``:
+    and ``mixed_groups`` are means over its steps, ``stop_reasons`` are sums. ``seal``:
     SEAL's labels and guidelines in numbers, None where it is off. ``expert``: the expert step before the first of
     them, written where there is one. ``task_set`` is the t of the D_t that was trained on,
     written where it is not the iteration (``evolution.concurrent``); so were the earlier rounds whose scores tasks are
@@ -184,8 +174,6 @@ class RoundRecord(Record):
     kl: float | None
     sampled_tokens: int
     infrastructure_errors: int
-    lent: int = Field(default=0, exclude_if=operator.not_)
-    discarded: int = Field(default=0, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
@@ -263,8 +251,8 @@ class StepLog(Record):
     largest_gap: float | None = None
 
 
-def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, demonstrations: int = 0) -> StepRecord:
-    """Return the record of a global step from the policy's trajectories; ``demonstrations`` groups had one.
+def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> StepRecord:
+    """Return the record of a global step from the policy's trajectories.
 
     Raises ValueError when no trajectory has an outcome.
     """
@@ -286,9 +274,6 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog, dem
         loss=log.loss,
         grad_norm=log.grad_norm,
         clipped=log.clipped,
-        lent=demonstrations,
-        discarded=sum(trajectory.discarded for trajectory in trajectories),
-        discarded_tasks=tuple(dict.fromkeys(one.task_id for one in trajectories if one.discarded)),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         measured=None if log.gap is None else SamplingGap(mean=log.gap, largest=log.largest_gap or 0.0),
     )
@@ -302,21 +287,18 @@ def round_record(
     trajectories: Sequence[Trajectory],
     logs: Mapping[int, StepLog],
     measured: RoundSeconds,
-    demonstrations: Sequence[Trajectory] = (),
     seal: SealFigures | None = None,
     expert: ExpertRecord | None = None,
     task_set: int | None = None,
 ) -> RoundRecord:
-    """Return the record of a round from all of its trajectories, the trainer's log by global step, demonstrations.
+    """Return the record of a round from all of its trajectories and the trainer's log by global step.
 
-    Only demonstrations that succeeded count: the others were played and not learnt from. ``task_set``: the t of the
-    D_t that was trained on, the iteration's own where None.
+    ``task_set``: the t of the D_t that was trained on, the iteration's own where None.
     """
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_step[trajectory.step].append(trajectory)
-    learnt = Counter(trajectory.step for trajectory in demonstrations if trajectory.success)
-    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog()), learnt[step]) for step in sorted(by_step))
+    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog())) for step in sorted(by_step))
     kls = [step.kl for step in steps if step.kl is not None]
     return RoundRecord(
         iteration=iteration,
@@ -331,8 +313,6 @@ def round_record(
         kl=_mean(kls) if kls else None,
         sampled_tokens=sum(step.sampled_tokens for step in steps),
         infrastructure_errors=sum(step.infrastructure_errors for step in steps),
-        lent=learnt.total(),
-        discarded=sum(step.discarded for step in steps),
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
         expert=expert,

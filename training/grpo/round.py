@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial, reduce
 from pathlib import Path
@@ -17,7 +17,7 @@ from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
 from memory.jsonl import derive_seed
 from memory.processes import hold_lock
-from memory.records import Task, Trajectory
+from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import EvolutionSettings, TaskSettings
 from memory.tasks import load_tasks, task_set, tasks_at
@@ -46,7 +46,7 @@ from training.grpo.record import (
     step_record,
 )
 from training.grpo.reward import check_reward
-from training.grpo.task_sampler import RoundDraw, round_draw
+from training.grpo.task_sampler import round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
@@ -61,8 +61,10 @@ if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     from training.grpo.group_rollouts import GroupRollouts
+    from training.rollout.policy import Policy, PolicyCard
+    from training.rollout.sampling import Sampler
 
-Stepped = TypeVar("Stepped", Trajectory, SealStep, StepMetrics)
+Stepped = TypeVar("Stepped", SealStep, StepMetrics)
 
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
@@ -138,13 +140,14 @@ class _Round:
         self.iteration = iteration
         self.report = report
         self.log = run.iteration(iteration).trajectories
-        self.demonstrations_log = run.iteration(iteration).lent
         self.expert_path = run.iteration(iteration).expert
         self.seal_log = run.iteration(iteration).seal
         self.metrics_log = run.iteration(iteration).metrics
         if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
+        self.bfloat16 = self.settings.policy.dtype == "bfloat16"
+        self.latest: Sequence[Trajectory] = ()
         check_policy_path(self.settings.policy.path)
         self.task_set = task_set(iteration, self.settings.evolution.concurrent)
         self.tasks = tasks_at(load_tasks(run), self.task_set)
@@ -167,7 +170,7 @@ class _Round:
             scored=self.task_set,
         )
         if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
-            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start, draw)
+            self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
         return self.ranks.by_first(self._record)
 
     def _record(self) -> RoundRecord:
@@ -183,7 +186,6 @@ class _Round:
             trajectories=read_jsonl(self.log, Trajectory),
             logs=_trainer_log(checkpoint, settings.updates_per_step),
             measured=mark.seconds,
-            demonstrations=read_jsonl(self.demonstrations_log, Trajectory) if self.demonstrations_log.exists() else (),
             seal=self._seal_figures(),
             expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
             task_set=self.task_set,
@@ -211,13 +213,13 @@ class _Round:
             raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
             check_written_by(Path(start.checkpoint), self.ranks)
-        self._cut(self.demonstrations_log, Trajectory, start.done)
         self._cut(self.seal_log, SealStep, start.done)
         self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
-    def _train(self, plan: RoundPlan, start: RoundStart, draw: RoundDraw) -> None:
+    def _train(self, plan: RoundPlan, start: RoundStart) -> None:
+        """Open what a round needs, and hand it to the trainer."""
         stopwatch = Stopwatch(before=start.seconds)
         os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
         with heavy_imports():
@@ -228,7 +230,6 @@ class _Round:
             from environments.registry import open_environment
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trl_run import RoundCallback, train, trainer_config
-            from training.rollout.engines import open_sampler
             from training.rollout.policy import load_initial_policy
 
         settings = self.settings
@@ -240,76 +241,10 @@ class _Round:
         device = "cpu" if self.ranks.sharding else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
-        latest: list[Trajectory] = []
-        demonstrations: list[Trajectory] = []
-        bfloat16 = settings.policy.dtype == "bfloat16"
-        sampler = open_sampler(
-            settings.sampling,
-            policy,
-            self.run.served_path,
-            bfloat16=bfloat16,
-            lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
-            autocast=bfloat16,
-            first=self.ranks.first,
-            by_first=self.ranks.by_first,
-            gather=(lambda model: dict(whole_state(model, self.ranks.first))) if self.ranks.sharding else None,
-        )
-
-        def keep(trajectories: Sequence[Trajectory]) -> None:
-            append_jsonl(self.log, trajectories)
-            latest[:] = trajectories
-            demonstrations.clear()
-
-        def keep_demonstrations(references: Sequence[Trajectory]) -> None:
-            self._keep_demonstrations(references)
-            demonstrations.extend(references)
-
+        sampler = self._sampler(policy)
         rollouts = GroupRollouts(
-            plan,
-            policy,
-            sampler,
-            environment,
-            settings.training,
-            keep,
-            keep_demonstrations,
-            stopwatch,
-            seal,
-            draw.others,
-            self.ranks,
+            plan, policy, sampler, environment, settings.training, self._keep, stopwatch, seal, self.ranks
         )
-
-        def on_step(step: int) -> None:
-            if not self.ranks.first:
-                return
-            done = step_record(step, latest, StepLog(), sum(reference.success for reference in demonstrations))
-            append_jsonl(self.metrics_log, [step_metrics(done, callback.numbers)])
-            self.report(
-                RoundProgress(
-                    step=step - start.before,
-                    of=settings.training.steps,
-                    success=done.success,
-                    reward=done.reward,
-                    infrastructure_errors=done.infrastructure_errors,
-                )
-            )
-
-        def on_checkpoint(step: int) -> None:
-            stopwatch.engine = partial(_of_processes, self.ranks.gather(sampler.figures()) or ())
-            self.ranks.by_first(lambda: complete(step))
-
-        def complete(step: int) -> None:
-            mark = RoundCheckpoint(
-                iteration=self.iteration,
-                step=step,
-                last_step=plan.last_step,
-                log_bytes=self.log.stat().st_size,
-                seconds=stopwatch.seconds(),
-                processes=self.ranks.count,
-                sharding=self.ranks.sharding,
-            )
-            folder = checkpoint_folder(self.run.policy_path, step)
-            complete_checkpoint(folder, mark, policy.card)
-            discard_superseded(self.run.policy_path, step)
 
         config = trainer_config(
             settings.training,
@@ -317,14 +252,73 @@ class _Round:
             self.run.policy_path,
             CHECKPOINT_STEPS,
             on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
-            bfloat16=bfloat16,
+            bfloat16=self.bfloat16,
             lora=settings.policy.lora,
-            correction=settings.sampling.corrected(bfloat16),
+            correction=settings.sampling.corrected(self.bfloat16),
         )
-        callback = RoundCallback(plan, stopwatch, on_step, on_checkpoint)
+
+        def on_checkpoint(step: int) -> None:
+            stopwatch.engine = partial(_of_processes, self.ranks.gather(sampler.figures()) or ())
+            self.ranks.by_first(lambda: self._complete(step, plan.last_step, stopwatch, policy.card))
+
+        callback = RoundCallback(
+            plan, stopwatch, lambda step: self._step_done(step, start.before, callback.numbers), on_checkpoint
+        )
         checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
         with closing(sampler):
             train(config, rollouts, callback, checkpoint, settings.policy.lora, self._expert(rollouts, start))
+
+    def _sampler(self, policy: Policy) -> Sampler:
+        """Return what samples the round's episodes; it is to be closed."""
+        from training.rollout.engines import open_sampler
+
+        settings, ranks = self.settings, self.ranks
+        return open_sampler(
+            settings.sampling,
+            policy,
+            self.run.served_path,
+            bfloat16=self.bfloat16,
+            lora_rank=None if settings.policy.lora is None else settings.policy.lora.rank,
+            autocast=self.bfloat16,
+            first=ranks.first,
+            by_first=ranks.by_first,
+            gather=(lambda model: dict(whole_state(model, ranks.first))) if ranks.sharding else None,
+        )
+
+    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
+        """Log the rollouts of a step before it is learnt from."""
+        append_jsonl(self.log, trajectories)
+        self.latest = trajectories
+
+    def _step_done(self, step: int, before: int, numbers: Mapping[str, float]) -> None:
+        """Log and report a step that was learnt from; ``numbers`` is TRL's log of it."""
+        if not self.ranks.first:
+            return
+        done = step_record(step, self.latest, StepLog())
+        append_jsonl(self.metrics_log, [step_metrics(done, numbers)])
+        self.report(
+            RoundProgress(
+                step=step - before,
+                of=self.settings.training.steps,
+                success=done.success,
+                reward=done.reward,
+                infrastructure_errors=done.infrastructure_errors,
+            )
+        )
+
+    def _complete(self, step: int, last_step: int, stopwatch: Stopwatch, card: PolicyCard | None) -> None:
+        """Complete the checkpoint that the trainer has saved after ``step``."""
+        mark = RoundCheckpoint(
+            iteration=self.iteration,
+            step=step,
+            last_step=last_step,
+            log_bytes=self.log.stat().st_size,
+            seconds=stopwatch.seconds(),
+            processes=self.ranks.count,
+            sharding=self.ranks.sharding,
+        )
+        complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
+        discard_superseded(self.run.policy_path, step)
 
     def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
         """Return what makes the expert step of a round that begins; None where there is none to make."""
@@ -338,28 +332,12 @@ class _Round:
         evolved = self.settings.tasks.uses_evolved
         new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
         # One process plays: a reference that failed in another one alone would leave them with different updates.
-        data = self.ranks.by_first(
-            lambda: played(rollouts, new, old, settings, seed, self._failure_weights(rollouts, old))
-        )
+        data = self.ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
 
         def keep(record: ExpertRecord) -> None:
             self.ranks.by_first(lambda: write_json(self.expert_path, record))
 
         return lambda trainer: ExpertStep(trainer, data, settings, seed, keep, self.ranks)
-
-    def _failure_weights(self, rollouts: GroupRollouts, old: Sequence[Task]) -> list[float] | None:
-        """Return a weight for each older task by the rounds before this one; None where replays are drawn by chance."""
-        settings = self.settings.training.expert
-        if settings is None or settings.replay_by == "chance" or not old:
-            return None
-        from memory.mastery import failure_weights, success_in, tools_of
-
-        success = success_in(self.run, range(self.iteration), self.tasks, rollouts.played_in)
-        return failure_weights(old, success, tools_of(old, rollouts.played_in))
-
-    def _keep_demonstrations(self, references: Sequence[Trajectory]) -> None:
-        if references:
-            append_jsonl(self.demonstrations_log, references)
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
         """Return SEAL in its state after the last step that is kept, of this round or the one before."""

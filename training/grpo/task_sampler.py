@@ -167,25 +167,6 @@ class RoundDraw:
             self.tasks, steps, per_step, self.evolved_share, self.seed, weights=self.weights, retests=self.retests
         )
 
-    def others(self, step: int, count: int, taken: Collection[str]) -> tuple[Task, ...]:
-        """Return ``count`` further tasks for ``step``, or as many as there are, whose ids are not in ``taken`` (ours).
-
-        Each is drawn for itself, by the same shares and weights, from a seed of step and number of tasks taken: what
-        other steps draw does not depend on it.
-        """
-        rng = random.Random(derive_seed(self.seed, "others", step, len(taken)))
-        free = sorted((task for task in self.tasks if task.id not in taken), key=lambda task: task.id)
-        drawn: list[Task] = []
-        while free and len(drawn) < count:
-            pool = free
-            if self.evolved_share is not None:
-                evolved = rng.random() < self.evolved_share
-                pool = [task for task in free if (task.origin == "evolved") == evolved] or free
-            weights = [1.0 if self.weights is None else self.weights[task.id] for task in pool]
-            drawn += rng.choices(pool, weights)
-            free.remove(drawn[-1])
-        return tuple(drawn)
-
 
 def round_draw(
     run: RunDirectory,

@@ -11,8 +11,7 @@ None where the environment failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
                    Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
-Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of w is scaled back to 1 for
-                   ``group_mean_one`` only (the paper does not).
+Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
                    scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
@@ -36,13 +35,8 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
                          failed rollout is one of the N: it shrinks the update by its share.
             ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
             ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
-Demonstrate ``off_policy``: a reference takes the place of a row in a group without success
-            (``training.grpo.off_policy_demonstrations``).
-            ``supervised``: + ``lend_weight`` / G * sum over the update's references of -mean_t log pi(it).
 Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
-Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant after
-            ``warmup_steps``, or falls linearly to a tenth by ``decay_steps`` of the run. Both count steps, so that a
-            schedule means the same whatever ``updates_per_step`` is; inside a step the rate moves with each update.
+Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant.
 Micro-batches (``micro_batch``) split the rows of an update, not its groups' statistics: the update is that of the
 unsplit rows. Only the logged KL is then a mean over micro-batches.
 
@@ -58,17 +52,17 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
   dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed
   before each update.
 - ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights, and scaled ones for ``group_tokens``; whole
-  groups in each of several updates, in an order drawn per step (TRL: single rows); the supervised term;
+  groups in each of several updates, in an order drawn per step (TRL: single rows);
   log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
-  ``kl: 0`` without a gradient where the advantage is 0; a decay over the run's steps; checkpoints that are named by
-  steps, and are whole or not there; no model card.
+  ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
+  there; no model card.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 **Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
 - Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
 - The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
   averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default), ``dynamic_sampling``, off-policy demonstrations and the expert step are ours.
+- ``length_cost`` (off by default) and the expert step are ours.
 
 **Where it departs from SEAL** (arXiv 2605.24426 and its released code)
 - Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
@@ -83,7 +77,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +88,11 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from environments.command import writing
+from training.grpo.advantages import per_group, scaled, weighed
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
-from training.grpo.off_policy_demonstrations import TokenRow, written_logps
-from training.grpo.withheld import Withheld
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-
-_PLACES = "withheld"
-"""The key of ``Withheld.places`` among TRL's inputs of a step."""
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -118,10 +108,7 @@ class RoundTrainer(GRPOTrainer):
     def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
         self.rollouts = rollouts
         self.batch = StepBatch((), ())
-        self._references: Iterator[tuple[TokenRow, ...]] = iter(())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
-        self._withheld: Withheld | None = None
-        """The ids withheld from the rows that are scored next."""
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         super().__init__(rollout_func=self._roll_out, **given)
@@ -137,22 +124,10 @@ class RoundTrainer(GRPOTrainer):
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
         self.batch = self.rollouts.step(prompts, trainer)
-        self._references = iter(self.batch.references)
-        vocabulary = self.rollouts.policy.model.config.get_text_config().vocab_size
-        self._withheld = Withheld.of(self.batch.rows, vocabulary, self.accelerator.device)
         return self.batch.columns()
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
         """Write nothing: the card would be a draft that names no data and a model id that does not exist."""
-
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Return TRL's schedule over the run's ``decay_steps`` instead of the steps until this round ends."""
-        settings = self.rollouts.settings
-        num_training_steps = (settings.decay_steps or 0) * settings.updates_per_step or num_training_steps
-        scheduler: torch.optim.lr_scheduler.LRScheduler = super().create_scheduler(num_training_steps, optimizer)
-        return scheduler
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
         """Save under the number of the step, or leave nothing behind.
@@ -208,41 +183,27 @@ class RoundTrainer(GRPOTrainer):
         began = time.perf_counter()
         advantages: torch.Tensor = inputs_of_step["advantages"]
         width = inputs_of_step["completion_ids"].shape[1]
-        if self._withheld is not None:
-            # Rows are divided among updates and micro-batches: what was withheld from them goes along.
-            inputs_of_step[_PLACES] = self._withheld.at(torch.arange(len(advantages)), width).places
         weights = self.rollouts.token_weights(self.batch, advantages.tolist(), width)
         if weights is not None:
             # TRL's loss takes advantages of either shape, for subclasses that have one per token.
-            inputs_of_step["advantages"] = advantages.unsqueeze(1) * advantages.new_tensor(weights)
+            inputs_of_step["advantages"] = weighed(advantages, advantages.new_tensor(weights))
             self.rollouts.stopwatch.seal += time.perf_counter() - began
         if self.rollouts.settings.loss == "group_tokens":
             sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
             # The number of tokens is that of all processes, which average their gradients.
             total = inputs_of_step["num_items_in_batch"] / self.rollouts.ranks.count
             scale = per_group(sampled.sum(dim=1), total, self.rollouts.settings.rollouts_per_task)
-            advantages = inputs_of_step["advantages"]
-            inputs_of_step["advantages"] = advantages * scale.reshape(-1, *[1] * (advantages.ndim - 1))
+            inputs_of_step["advantages"] = scaled(inputs_of_step["advantages"], scale)
         return inputs_of_step
 
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
-        """Return TRL's loss of a micro-batch, plus the supervised loss of the references that belong to it."""
-        if self._withheld is not None:
-            self._withheld = Withheld(inputs[_PLACES], self._withheld.sets)
+        """Return TRL's loss of a micro-batch."""
         self._idle = self._without_gradient(inputs["advantages"])
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
         self._idle = None
-        # Each micro-batch of a step is scored once, in order: so is each part of the step's references.
-        references = next(self._references, ())
-        if not references:
-            return loss
-        logps, mask = written_logps(self, model, references)
-        losses = -(logps * mask).sum(dim=1) / mask.sum(dim=1)
-        settings = self.rollouts.settings
-        groups = settings.tasks_per_step // settings.updates_per_step
-        return torch.add(loss, losses.sum(), alpha=settings.experimental.lend_weight / groups)
+        return loss
 
     def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
         """Return which rows have the advantage 0 at every token where the loss has no other term.
@@ -268,8 +229,7 @@ class RoundTrainer(GRPOTrainer):
 
         Rows without a gradient (groups whose rewards are equal, most of them early and late in a run) are scored
         without one, for TRL's figures alone. A smaller ``batch_size`` (micro-batches) is kept. ``others`` belong to
-        images and to experts: when any is given, TRL's own way is taken. Rows from which ids were withheld are scored
-        without these (``training.grpo.withheld``).
+        images and to experts: when any is given, TRL's own way is taken.
         """
         # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
         # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
@@ -277,13 +237,11 @@ class RoundTrainer(GRPOTrainer):
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
-        withheld = None if self._withheld is None else self._withheld.at(torch.arange(len(input_ids)), logits_to_keep)
-        if others or (len(input_ids) <= together and withheld is None):
+        if others or len(input_ids) <= together:
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         assert isinstance(self.args, GRPOConfig)
         # Dropout makes equal rows differ: with it each is computed.
-        read = attention_mask if withheld is None else torch.cat([attention_mask, withheld.places], dim=1)
-        kept, back = _distinct(input_ids, read, every=not self.args.disable_dropout)
+        kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
@@ -305,12 +263,8 @@ class RoundTrainer(GRPOTrainer):
         missing = ranks.most(len(parts)) - len(parts) if ranks.sharding else 0
 
         def scores(rows: torch.Tensor, begin: int, cut: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-            part, keep = (rows, slice(begin, width - cut)), logits_to_keep - cut
-            ids, attended = input_ids[part], attention_mask[part]
-            if withheld is None:
-                return score(model, ids, attended, keep, None, compute_entropy)[:2]
-            with self.accelerator.autocast():
-                return withheld.at(kept[rows], keep).score(model, ids, attended, self.temperature, compute_entropy)
+            part = (rows, slice(begin, width - cut))
+            return score(model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy)[:2]
 
         for rows in parts:
             begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
@@ -331,17 +285,6 @@ class _LoadedByRollouts:
 
     def sync_weights(self) -> None:
         """Do nothing: the rollouts load them, and know whether they arrived."""
-
-
-def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the factors of advantages, (rows,), that give each group of ``size`` rows a normaliser of its own.
-
-    ``sampled`` are the rows' numbers of tokens that the policy wrote, and ``total`` is the number in the step, by which
-    the loss is divided. The clipped surrogate is linear in positive factors, so that it becomes the mean over groups of
-    1 / (tokens of the group) times the sum over its tokens; the KL term is not scaled.
-    """
-    tokens = sampled.reshape(-1, size).sum(dim=1)
-    return (total / (len(tokens) * tokens.clamp(min=1))).repeat_interleave(size)
 
 
 def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -36,9 +36,6 @@ NORMALISERS = {"group_tokens": "dapo"}
 SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_grpo": "none"}
 """TRL's ``scale_rewards`` by loss: Dr. GRPO does not divide advantages by the group's standard deviation."""
 
-LAST_OF_DECAY = 0.1
-"""Share of the learning rate that remains after its decay."""
-
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 
@@ -126,8 +123,7 @@ def trainer_config(
     together = settings.micro_batch or rows
     return GRPOConfig(
         output_dir=str(policies),
-        # The global step that ends the round: the trainer continues from the last checkpoint's. A schedule over it
-        # would jump with every round, so that a decay counts the run's steps instead (create_scheduler).
+        # The global step that ends the round: the trainer continues from the last checkpoint's.
         max_steps=plan.last_step * updates,
         # Rows are scored in as many forwards as they need, which differs between processes, and DDP would synchronise
         # buffers in each: they hold no statistics in a language model.
@@ -151,8 +147,7 @@ def trainer_config(
         vllm_importance_sampling_correction=correction != "none",
         vllm_importance_sampling_mode="sequence_mask" if correction == "none" else correction,
         learning_rate=settings.learning_rate,
-        warmup_steps=settings.warmup_steps * updates,
-        **_schedule(settings),
+        lr_scheduler_type="constant",
         max_grad_norm=settings.max_grad_norm,
         weight_decay=settings.weight_decay,
         # TRL's switch would turn off the adapter's dropout with the model's own.
@@ -170,13 +165,6 @@ def trainer_config(
         report_to="none",
         disable_tqdm=True,
     )
-
-
-def _schedule(settings: TrainingSettings) -> dict[str, Any]:
-    if settings.decay_steps is None:
-        return {"lr_scheduler_type": "constant_with_warmup"}
-    last = settings.learning_rate * LAST_OF_DECAY
-    return {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": last, "power": 1.0}}
 
 
 def train(

@@ -69,10 +69,3 @@ class Rendering(Protocol):
     def begin(self) -> Dialogue:
         """Return a fresh dialogue for one episode."""
         ...
-
-    def withheld(self, offered: Sequence[str]) -> tuple[int, ...]:
-        """Return the ids, ascending, that name tools other than those ``offered``.
-
-        Raises InputError for a format in which the name of a tool is not one id of its own.
-        """
-        ...

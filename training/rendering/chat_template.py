@@ -96,9 +96,8 @@ def check_writing(rendering: ChatTemplateRendering) -> None:
         head, message, stop = written(rendering, said)
         if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
             raise InputError(
-                f"training.experimental.lend_reference: the chat template of {rendering.model} writes an assistant's "
-                f"last message as {message + stop!r}, which cannot be read back: set it to none, or choose another "
-                "model"
+                f"training.expert: the chat template of {rendering.model} writes an assistant's last message as "
+                f"{message + stop!r}, which cannot be read back: set it to null, or choose another model"
             )
 
 
@@ -178,13 +177,6 @@ class ChatTemplateRendering:
     def begin(self) -> ChatTemplateDialogue:
         """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
-
-    def withheld(self, offered: Sequence[str]) -> tuple[int, ...]:
-        """Raise InputError: names of tools are spelled in several tokens, which other text shares."""
-        raise InputError(
-            f"held_to_tools: {self.model} writes names of tools in tokens of ordinary text: set it to false, or choose "
-            "a policy with the compact rendering"
-        )
 
     def prompt(
         self, text: str, tools: Sequence[ToolSpec], preface: str = "", advice: str = ""

@@ -50,7 +50,6 @@ class EpisodeLimits(Record):
     reached fails.
     ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
     ``strict_messages``: a message with an action that cannot be run is refused whole (``refused_whole``).
-    ``held_to_tools``: no name of a tool is sampled that the user turn does not offer (``Rendering.withheld``).
     """
 
     max_new_tokens: int = Field(48, ge=1)
@@ -59,7 +58,6 @@ class EpisodeLimits(Record):
     max_steps: int | None = Field(None, ge=1)
     batch: int = Field(128, ge=1)
     strict_messages: bool = False
-    held_to_tools: bool = False
 
 
 class EpisodeRequest(Record):
@@ -78,8 +76,7 @@ class EpisodeResult(Record):
     failed, and is empty when it failed before the first action. The prompt is never empty.
 
     ``turn_begins`` are the indexes in the completion at which the turns begin. A turn's tokens are the policy's
-    messages and their answers; from the second turn on the user's words come first. ``withheld`` are for each turn the
-    ids that could not be sampled in it; empty where nothing was withheld.
+    messages and their answers; from the second turn on the user's words come first.
     """
 
     task: Task
@@ -91,7 +88,6 @@ class EpisodeResult(Record):
     logprobs: tuple[float, ...]
     mask: tuple[int, ...]
     turn_begins: tuple[int, ...]
-    withheld: tuple[tuple[int, ...], ...] = ()
 
     @property
     def sampled_tokens(self) -> int:
@@ -114,10 +110,8 @@ def run_episodes(
     whether it succeeded. No more episodes are open at a time than the environment can have, and each is closed when it
     is over. An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task
     that the environment cannot open, for one whose prompt leaves no room under ``max_tokens``, for a ``max_tokens``
-    beyond the model's last position, and for ``held_to_tools`` with a format that cannot be held to them.
+    beyond the model's last position.
     """
-    if limits.held_to_tools:
-        policy.rendering.withheld(())
     positions = policy.positions
     if positions is not None and limits.max_tokens > positions:
         raise InputError(
@@ -193,7 +187,6 @@ class _Turn:
     begins: int
     ended: bool = False
     stop_reason: StopReason | None = None
-    withheld: tuple[int, ...] = ()
 
 
 class _Rollout(EpisodeDriver):
@@ -290,11 +283,10 @@ class _Rollout(EpisodeDriver):
                 f"the prompt of task {self._task.id} takes {len(self._prompt)} tokens and leaves none to sample: raise "
                 f"max_tokens ({self._limits.max_tokens})"
             )
-        return TokenPrompt(self._prompt, room, self._turns[-1].withheld)
+        return TokenPrompt(self._prompt, room)
 
     def _turn(self, opened: UserTurn, begins: int) -> _Turn:
-        withheld = self._rendering.withheld(opened.tools) if self._limits.held_to_tools else ()
-        return _Turn(opened, [], begins, withheld=withheld)
+        return _Turn(opened, [], begins)
 
     def _take(self, message: Sampled) -> Callable[[], _Played]:
         """Append one message; return what plays it in the environment."""
@@ -332,7 +324,7 @@ class _Rollout(EpisodeDriver):
             self._fail(fault)
             return None
         self._append(suffix, [0.0] * len(suffix), 0)
-        return TokenPrompt(suffix, self._room(0), self._turns[-1].withheld)
+        return TokenPrompt(suffix, self._room(0))
 
     def _rendered(self, played: Sequence[Observation] | UserTurn) -> list[int]:
         """Return the ids of observations, or of a user turn, which begins here."""
@@ -362,7 +354,6 @@ class _Rollout(EpisodeDriver):
             logprobs=tuple(self._logprobs),
             mask=tuple(self._mask),
             turn_begins=tuple(turn.begins for turn in self._turns),
-            withheld=tuple(turn.withheld for turn in self._turns) if self._limits.held_to_tools else (),
         )
 
     def close(self) -> None:

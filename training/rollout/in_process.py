@@ -157,7 +157,6 @@ class _Row:
     context: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    withheld: tuple[int, ...] = ()
 
     @classmethod
     def open(cls, driver: EpisodeDriver) -> _Row | None:
@@ -175,7 +174,6 @@ class _Row:
             raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.waiting.extend(prompt.ids)
         self.max_new_tokens = prompt.max_new_tokens
-        self.withheld = prompt.withheld
         self.context = self.cached + len(self.waiting)
         self.ids, self.logprobs = [], []
 
@@ -355,8 +353,6 @@ class InProcessSampler(Sampler):
         if len(ready) < len(live):
             logits = logits[torch.tensor(ready, device=logits.device)]
         self.sampled_tokens += len(ready)
-        if any(live[i].withheld for i in ready):
-            logits = logits.masked_fill(_out([live[i].withheld for i in ready], logits), float("-inf"))
         if temperature == 0:
             logprobs = torch.log_softmax(logits, dim=-1)
             tokens = logprobs.argmax(dim=-1)
@@ -369,15 +365,6 @@ class InProcessSampler(Sampler):
         ended = [i for i, token, logprob in drawn if live[i].take(token, logprob)]
         # All messages are handed over before the first answer is waited for: other machines play them at a time.
         return [i for i in ended if not live[i].append_answer()]
-
-
-def _out(withheld: Sequence[tuple[int, ...]], logits: torch.Tensor) -> torch.Tensor:
-    """Return for each row of ``logits`` which ids are withheld; rows mostly share few sets of them."""
-    sets = {ids: place for place, ids in enumerate(dict.fromkeys(withheld))}
-    table = torch.zeros(len(sets), logits.shape[-1], dtype=torch.bool)
-    for ids, place in sets.items():
-        table[place, list(ids)] = True
-    return table[[sets[ids] for ids in withheld]].to(logits.device)
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

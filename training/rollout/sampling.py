@@ -45,13 +45,11 @@ class TokenPrompt:
     """The ids that the policy reads before its next message.
 
     ``ids`` (at least one) are appended to all ids of the episode so far: the whole prompt of the first message, a
-    suffix of observations afterwards. ``max_new_tokens`` (at least one) limits the message. ``withheld`` are ids that
-    the message may not hold, ascending: their probability is 0, and the others' are divided by what remains.
+    suffix of observations afterwards. ``max_new_tokens`` (at least one) limits the message.
     """
 
     ids: list[int]
     max_new_tokens: int
-    withheld: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Sampled:
     """One sampled message.
 
     ``ids`` include the stop id. ``logprobs`` are theirs, in nats, of logits divided by the sampling temperature, over
-    the whole vocabulary but what is withheld: no top-k, no top-p, no penalty. ``context`` is the number of ids that the
+    the whole vocabulary: no top-k, no top-p, no penalty. ``context`` is the number of ids that the
     sampler held before the message; the driver compares it with its own count, so that the two cannot drift apart
     unnoticed.
     """

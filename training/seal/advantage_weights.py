@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import fsum
 from typing import NamedTuple
 
 from pydantic import Field
@@ -126,24 +125,8 @@ def group_weights(
 
     If the unit is the trajectory, the weights of one rollout are equal. A turn without a label, or with an excluded
     one, has weight 1 and does not count in its trajectory's.
-
-    With ``group_mean_one`` the weights of the rollouts with a diagnosis and a sampled token are divided by their mean;
-    they may then leave the limits. A rollout's weight in that mean is the mean over its sampled tokens, as in the
-    ``grpo`` loss.
     """
-    weights = [_turn_weights(rollout, state, settings) for rollout in group]
-    if settings.group_mean_one:
-        means = [
-            fsum(w * n for w, n in zip(own, rollout.turn_tokens, strict=True)) / sum(rollout.turn_tokens)
-            for own, rollout in zip(weights, group, strict=True)
-            if rollout.diagnosis is not None and any(rollout.turn_tokens)
-        ]
-        mean = sum(means) / len(means) if means else 1.0
-        weights = [
-            own if rollout.diagnosis is None else tuple(weight / mean for weight in own)
-            for own, rollout in zip(weights, group, strict=True)
-        ]
-    return tuple(weights)
+    return tuple(_turn_weights(rollout, state, settings) for rollout in group)
 
 
 def _turn_weights(rollout: WeighedRollout, state: RhoState, settings: WeightSettings) -> tuple[float, ...]:

@@ -62,7 +62,7 @@ def diagnose(
         benchmark: reads what an observation's text says of an action that did not run, or that a tool refused.
         unreached: whether turns that were not played have a label (see ``Diagnosis``).
     """
-    if trajectory.outcome is None or trajectory.lent:
+    if trajectory.outcome is None:
         return None
     checks = trajectory.outcome.turns
     turns = []

@@ -8,7 +8,7 @@ before the step and the step's trajectories. Free of torch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from environments.base import Environment, Record, TaskSpec, ToolSpec
@@ -168,19 +168,17 @@ class Seal:
         rows: Sequence[TurnsOfTokens],
         size: int,
         width: int,
-        unweighed: Collection[int] = (),
     ) -> list[list[float]]:
         """Return the factors of the step's advantages, one per token, in rows of ``width``.
 
-        Rows are those of the trajectories of the last ``take_in``, in groups of ``size``. ``unweighed`` are the indices
-        of rows that hold an off-policy demonstration in place of the rollout: their weight is 1. Raises ValueError if
-        the numbers of advantages, rows and trajectories differ, and if the weights are off.
+        Rows are those of the trajectories of the last ``take_in``, in groups of ``size``. Raises
+        ValueError if the numbers of advantages, rows and trajectories differ, and if the weights are off.
         """
         if self.settings.weights is None or self.state.rho is None:
             raise ValueError("SEAL's weights are off: do not ask for them")
         rollouts = [
-            WeighedRollout(None if number in unweighed else diagnosis, advantage, turn_tokens(*row))
-            for number, (diagnosis, advantage, row) in enumerate(zip(self._diagnoses, advantages, rows, strict=True))
+            WeighedRollout(diagnosis, advantage, turn_tokens(*row))
+            for diagnosis, advantage, row in zip(self._diagnoses, advantages, rows, strict=True)
         ]
         groups = (rollouts[start : start + size] for start in range(0, len(rollouts), size))
         weights = [own for group in groups for own in group_weights(group, self.state.rho, self.settings.weights)]

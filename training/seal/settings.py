@@ -76,9 +76,6 @@ class WeightSettings(Section):
         description="limit rho of correct_abstention to 1 where the advantage is positive, so that calling nothing "
         "gets no extra reward (ours)",
     )
-    group_mean_one: bool = Field(
-        False, description="scale a group's weights to a mean of 1, so that they do not change the step size (ours)"
-    )
 
     def base(self) -> dict[TurnLabel, float]:
         """Return rho of every label that is not excluded, before any profile."""

@@ -118,7 +118,7 @@ async function rollouts() {
   return taskRollouts;
 }
 
-const solved = (one) => one.result === "1" || one.result === "S";
+const solved = (one) => one.result === "1";
 const failed = (one) => one.result === "0" || one.result === "F";
 const RESULTS = {
   1: "success",

@@ -228,8 +228,7 @@ def _act(action: Action, observation: Observation, length: int = LONGEST_TEXT) -
 def rollouts(history: History) -> Json:
     """Return every rollout in columns, by task, iteration, step and sample.
 
-    A result is one letter: 1 success, 0 failure, - infrastructure error; S and F for a success and a failure of a group
-    that another one replaced.
+    A result is one letter: 1 success, 0 failure, - infrastructure error.
     """
     rows = [one for of_task in history.groups.values() for group in of_task for one in group.rollouts]
     tasks = {task_id: number for number, task_id in enumerate(history.groups)}
@@ -248,7 +247,7 @@ def rollouts(history: History) -> Json:
 def _letter(rollout: Rollout) -> str:
     if rollout.success is None:
         return "-"
-    return ("S" if rollout.success else "F") if rollout.discarded else ("1" if rollout.success else "0")
+    return "1" if rollout.success else "0"
 
 
 def signals(history: History) -> Json:

@@ -58,31 +58,21 @@ def test_either_name_of_a_key_gives_the_hash_of_recorded_results(former: str, to
 
 
 def test_recorded_settings_have_the_former_names_and_no_section_that_only_holds_them() -> None:
-    today = {"tasks": {"experimental": {"sampling": "learnability"}}, "training": {"experimental": {}, "kl": 0.1}}
+    today = {"tasks": {"experimental": {"sampling": "learnability"}}, "training": {"kl": 0.1}}
     recorded = settings_as_recorded(today)
     assert recorded["tasks"]["sampling"] == "learnability"
-    assert "experimental" not in recorded["tasks"] | recorded["training"]
+    assert "experimental" not in recorded["tasks"]
     assert today["tasks"] == {"experimental": {"sampling": "learnability"}}
-    ours = settings_as_recorded({"training": {"experimental": {"dynamic_sampling": 2}}})
-    assert ours["training"]["experimental"] == {"dynamic_sampling": 2}, "no former version had it"
 
 
 def arm(overrides: str) -> str:
     return RECIPE.replace("description: loop", f"description: loop, overrides: {{{overrides}}}")
 
 
-@pytest.mark.parametrize("key", ["training.lend_reference", "training.experimental.lend_reference"])
-def test_an_arm_may_lend_references_by_either_name(key: str, tmp_path: Path) -> None:
-    study = made_study(tmp_path, arm(f"{key}: supervised"))
-    asked = study.settings_of(study.recipe.arm("full"), 100, None)
-    assert asked["training"] == {"experimental": {"lend_reference": "supervised"}}
-    assert run_hash(study, "full") == run_hash(made_study(tmp_path, arm("training.lend_reference: supervised")), "full")
-
-
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ("training.experimental.dynamic_sampling: 2", "overrides training.experimental.dynamic_sampling, which all"),
+        ("training.kl: 2", "overrides training.kl, which all"),
         ("evaluation.panel: null", "overrides evaluation.panel, which all arms share"),
         (
             "tasks.sampling: uniform, tasks.experimental.sampling: learnability",

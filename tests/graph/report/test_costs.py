@@ -20,19 +20,15 @@ def trajectory(name: str, calls: int, *, lent: bool = False) -> Trajectory:
         step=1,
         sample=0,
         turns=(TrajectoryTurn(text="", steps=(step,) * calls),),
-        sampled_tokens=0 if lent else 10,
-        lent=lent,
+        sampled_tokens=10,
     )
 
 
-def test_lent_references_cost_environment_calls_and_no_tokens(tmp_path: Path) -> None:
+def test_rollouts_cost_environment_calls_and_tokens(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", TaskSettings())
     write_jsonl(run.iteration(0) / "trajectories.jsonl", [trajectory("a", 2), trajectory("b", 1)])
-    before = cost_of(run, 0, 0)
-    write_jsonl(run.iteration(0) / "lent.jsonl", [trajectory("c", 4, lent=True)])
-    after = cost_of(run, 0, 0)
-    assert (before.environment_calls, after.environment_calls) == (3, 7)
-    assert before.sampled_tokens == after.sampled_tokens == 20
+    cost = cost_of(run, 0, 0)
+    assert (cost.environment_calls, cost.sampled_tokens) == (3, 20)
 
 
 def test_what_the_expert_step_learns_from_is_a_cost_of_its_own(tmp_path: Path) -> None:

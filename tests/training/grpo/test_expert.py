@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.late import Late
-from support.rollouts import rollout
 from support.small_policy import CLASSES, small_settings, small_tasks
 from typer.testing import CliRunner
 
@@ -88,8 +87,8 @@ def test_what_grpo_never_draws_is_not_learnt_from() -> None:
     seed=st.integers(0, 99),
 )
 def test_each_pass_takes_each_new_reference_once(new, old, passes, batch, replay, seed) -> None:
-    settings = ExpertSettings(passes=passes, batch=batch, replay=replay)
-    made = list(expert.draws(new, old, settings, seed))
+    settings = ExpertSettings(passes=passes, replay=replay)
+    made = list(expert.draws(new, old, settings, seed, batch))
     taken = [place for places, _ in made for place in places]
     assert all(sorted(taken[n * new : (n + 1) * new]) == list(range(new)) for n in range(passes))
     assert len(taken) == passes * new
@@ -98,7 +97,7 @@ def test_each_pass_takes_each_new_reference_once(new, old, passes, batch, replay
         assert len(again) == len(set(again)) == min(old, round(len(places) * replayed / (batch - replayed)))
         assert set(again) <= set(range(old))
         assert 1 <= len(places) <= expert.POOL * (batch - replayed)
-    assert made == list(expert.draws(new, old, settings, seed))
+    assert made == list(expert.draws(new, old, settings, seed, batch))
 
 
 @given(lengths=st.lists(st.integers(1, 50), max_size=60), size=st.integers(1, 9), seed=st.integers(0, 99))
@@ -110,37 +109,6 @@ def test_batches_are_of_like_length_and_size(lengths, size, seed) -> None:
     ranges = sorted((min(lengths[n] for n in batch), max(lengths[n] for n in batch)) for batch in made)
     assert all(before[1] <= after[0] for before, after in pairwise(ranges))
     assert made == expert.batches(lengths, size, seed)
-
-
-def test_what_fails_is_replayed_more_often() -> None:
-    settings = ExpertSettings(passes=50, batch=4, replay=0.5)
-    weights = [0.9] * 5 + [0.1] * 5
-    made = list(expert.draws(2, 10, settings, 0, weights))
-    replayed = [place for _, again in made for place in again]
-    assert all(len(again) == len(set(again)) == 2 for _, again in made)
-    assert sum(place < 5 for place in replayed) > 0.75 * len(replayed)
-    assert set(replayed) == set(range(10)), "the others are not forgotten"
-    alike = [place for _, again in expert.draws(2, 10, settings, 0) for place in again]
-    assert 0.35 * len(alike) < sum(place < 5 for place in alike) < 0.65 * len(alike)
-    assert made == list(expert.draws(2, 10, settings, 0, weights))
-
-
-def test_failures_are_those_of_the_rounds_before(starter: Path, tmp_path: Path) -> None:
-    from training.grpo.round import _Round
-
-    settings = small_settings(starter, expert={"replay": 0.5, "replay_by": "failure"})
-    run = RunDirectory.create(tmp_path / "run", settings)
-    tasks = [*small_tasks(), beyond()]
-    admit(run, tasks)
-    rollouts = [rollout(task.id, 1, n, task.id == "task-read") for task in tasks[:4] for n in range(8)]
-    append_jsonl(run.iteration(0).trajectories, rollouts)
-    _, _, make, read, _, far = tasks
-    place = SimpleNamespace(settings=settings, run=run, iteration=1, tasks=tasks)
-    weights = _Round._failure_weights(place, in_a_round(starter), [read, make, far])
-    assert weights == pytest.approx([0.1, 0.9, 0.5])
-    by_chance = small_settings(starter, expert={"replay": 0.5})
-    place.settings = by_chance
-    assert _Round._failure_weights(place, in_a_round(starter), [read, make, far]) is None
 
 
 def test_the_order_of_batches_is_drawn_and_not_that_of_their_lengths() -> None:
@@ -174,8 +142,8 @@ def test_old_references_are_played_when_they_are_drawn_and_left_out_when_they_fa
     monkeypatch.setattr("training.grpo.expert.play_references", noting)
     longer = (ToolCall(name="pwd"), *beyond().reference[0])
     old = [beyond(f"old-{n}", reference=(longer,) if n % 2 else beyond().reference) for n in range(40)]
-    settings = ExpertSettings(passes=2, batch=4, replay=0.5)
-    made = expert.played(in_a_round(starter, max_actions=1), [beyond("a"), beyond("b")], old, settings, seed=1)
+    settings = ExpertSettings(passes=2, replay=0.5)
+    made = expert.played(in_a_round(starter, max_actions=1), [beyond("a"), beyond("b")], old, settings, seed=1, batch=4)
     assert asked[:2] == [["a"], ["b"]]
     replays = [name for (name,) in asked[2:]]
     assert 2 <= len(replays) == len(set(replays)) <= 4
@@ -188,17 +156,17 @@ def test_old_references_are_played_when_they_are_drawn_and_left_out_when_they_fa
 def test_a_reference_is_worded_anew_but_in_its_first_pass(starter) -> None:
     rollouts = in_a_round(starter)
     own, old = [*small_tasks(), beyond("plain", origin="given")], [beyond("old")]
-    settings = ExpertSettings(passes=3, batch=2 * len(own), replay=0.5, reword=True)
-    passes = expert.played(rollouts, own, old, settings, seed=0).updates
-    assert passes == expert.played(rollouts, own, old, settings, seed=0).updates
+    settings = ExpertSettings(passes=3, replay=0.5, reword=True)
+    passes = expert.played(rollouts, own, old, settings, seed=0, batch=2 * len(own)).updates
+    assert passes == expert.played(rollouts, own, old, settings, seed=0, batch=2 * len(own)).updates
     assert len(passes) == 3
 
     def texts(rows) -> list[str]:
         return [rollouts.policy.tokenizer.decode(row.prompt_ids) for row in rows]
 
-    (first,) = expert.played(rollouts, own, [], ExpertSettings(passes=1, batch=8), seed=0).updates
+    (first,) = expert.played(rollouts, own, [], ExpertSettings(passes=1), seed=0, batch=8).updates
     assert set(texts(first)) <= set(texts(passes[0])), "the first pass has the tasks' own words"
-    (given_text,) = texts(expert.played(rollouts, [own[-1]], [], ExpertSettings(passes=1, batch=8), seed=0).updates[0])
+    (given_text,) = texts(expert.played(rollouts, [own[-1]], [], ExpertSettings(passes=1), seed=0, batch=8).updates[0])
     for number, rows in enumerate(passes):
         assert given_text in texts(rows), "a user's task keeps its words"
         assert len(rows) == len(own) + 1
@@ -213,7 +181,7 @@ def test_the_loss_is_that_of_each_row_on_its_own(starter) -> None:
 
     rollouts = in_a_round(starter)
     tasks = [*small_tasks(), beyond()]
-    (rows,) = expert.played(rollouts, tasks, [], ExpertSettings(passes=1, batch=len(tasks)), seed=0).updates
+    (rows,) = expert.played(rollouts, tasks, [], ExpertSettings(passes=1), seed=0, batch=len(tasks)).updates
     assert len({len(row.prompt_ids) for row in rows}) > 2, "no padding: the test shows nothing"
     model, heat, device = rollouts.policy.model, 0.7, torch.device("cpu")
     apart = 0.0
@@ -268,7 +236,7 @@ def rounds(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
     """One round without and one with an expert step, and two that are stopped in step 1 and step 3 and resumed."""
     made = {}
     for name, step in (("without", 0), ("whole", 0), ("before", 1), ("after", 3)):
-        learns = None if name == "without" else {"passes": PASSES, "batch": 2, "learning_rate": 3e-3}
+        learns = None if name == "without" else {"passes": PASSES, "learning_rate": 3e-3}
         settings = small_settings(starter, kl=0.0, rollouts_per_task=4, expert=learns)
         run = RunDirectory.create(tmp_path_factory.mktemp("expert") / name, settings)
         admit(run, [beyond(), beyond("task-as-far"), beyond("task-official", origin="official")])
@@ -320,7 +288,7 @@ def test_references_that_no_limit_lets_through_are_refused(starter: Path, tmp_pa
 @pytest.mark.parametrize("size", [1, 4])
 def test_the_shares_of_several_processes_add_up_to_the_update_of_one(starter: Path, size: int) -> None:
     rollouts = in_a_round(starter)
-    (rows,) = expert.played(rollouts, small_tasks()[:size], [], ExpertSettings(passes=1, batch=size), seed=0).updates
+    (rows,) = expert.played(rollouts, small_tasks()[:size], [], ExpertSettings(passes=1), seed=0, batch=size).updates
     model = rollouts.policy.model
     trainer = SimpleNamespace(
         args=SimpleNamespace(per_device_train_batch_size=2),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +11,8 @@ from support.late import Late
 from support.scripted_sampler import ScriptedSampler
 from support.small_policy import CLASSES, small_settings, small_tasks
 
-from environments.base import EnvironmentFault, Episode, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from memory.records import StopReason, Task, Trajectory
+from memory.records import StopReason
 from training.grpo.record import RoundPlan, StepLog, Stopwatch, round_record, step_record
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
@@ -33,7 +31,7 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
     torch.set_num_threads(1)
     policy, tasks = load_policy(str(starter), "cpu"), small_tasks()[:2]
     settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, **training).training
-    kept = SimpleNamespace(trajectories=[], lent=[], policy=policy)
+    kept = SimpleNamespace(trajectories=[], policy=policy)
     kept.sampler = ScriptedSampler(lambda text: policy.tokenizer.encode(text, add_special_tokens=False), *texts)
     rollouts = GroupRollouts(
         RoundPlan(run_seed=3, iteration=0, first_step=DONE + 1, steps=(tasks,)),
@@ -42,7 +40,6 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
         BFCLEnvironment(CLASSES),
         settings,
         kept.trajectories.extend,
-        kept.lent.extend,
         Stopwatch(),
     )
     trainer = SimpleNamespace(
@@ -66,7 +63,7 @@ def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch
         written = [token for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
         assert played.policy.tokenizer.decode(written) == "A @pwd\nA end\n"
         assert [logprob for logprob, own in zip(row.logprobs, row.mask, strict=True) if own] == [-1.0] * len(written)
-    assert (played.batch.demonstrations, played.weights) == (frozenset(), None)
+    assert played.weights is None
     assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
 
 
@@ -89,19 +86,11 @@ def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> N
 
 
 def test_a_turn_that_begins_past_the_limit_has_no_token() -> None:
-    from training.grpo.off_policy_demonstrations import TokenRow
+    from training.grpo.group_rollouts import TokenRow
 
     row = TokenRow([1], [5, 6, 7, 8], [-1.0] * 4, [1, 0, 1, 1], (0, 1, 3))
     assert row.cut_to(2) == TokenRow([1], [5, 6], [-1.0] * 2, [1, 0], (0, 1, 2))
     assert row.cut_to(4) is row.cut_to(None) is row
-
-
-def test_references_are_dealt_to_the_micro_batches(starter: Path) -> None:
-    played = step(starter, "A end\n", experimental={"lend_reference": "supervised"})
-    assert [t.success for t in played.lent] == [True, True]
-    assert [len(part) for part in played.batch.references] == [1, 1]
-    assert len(played.batch.rows) == 2 * K, "rollouts stay as they are"
-    assert step(starter, "A end\n").batch.references == ((),) * PARTS
 
 
 def test_an_episode_stops_at_its_limit_of_messages_and_is_evaluated_by_what_was_done(starter: Path) -> None:
@@ -114,10 +103,9 @@ def test_an_episode_stops_at_its_limit_of_messages_and_is_evaluated_by_what_was_
 
 
 def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
-    played = step(starter, "A end\n", experimental={"lend_reference": "supervised"}, updates_per_step=2)
+    played = step(starter, "A end\n", updates_per_step=2)
     assert played.sampler.versions == [DONE]
-    assert {t.step for t in (*played.trajectories, *played.lent)} == {DONE + 1}
-    assert [len(part) for part in played.batch.references] == [1, 1, 0, 0], "micro-batches of both updates"
+    assert {t.step for t in played.trajectories} == {DONE + 1}
 
 
 def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> None:
@@ -129,108 +117,3 @@ def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> Non
     assert [one.stop_reasons for one in record.steps] == [{StopReason.END_OF_TURN: 6}, {StopReason.ACTIONS: 6}]
     assert record.stop_reasons == {StopReason.END_OF_TURN: 6, StopReason.ACTIONS: 6}
     assert '"stop_reasons":{"end_of_turn":6,"actions":6}' in record.model_dump_json()
-
-
-class Faulty:
-    """The real environment, in which the first ``faults`` openings fail."""
-
-    name = "bfcl"
-
-    def __init__(self, faults: int) -> None:
-        self.real, self.left = BFCLEnvironment(CLASSES), faults
-        self.tools, self.starts = self.real.tools, self.real.starts
-
-    def open(self, task: TaskSpec) -> Episode:
-        if self.left > 0:
-            self.left -= 1
-            raise EnvironmentFault("the worker died")
-        return self.real.open(task)
-
-
-def sampled(starter: Path, at_most: int | None, spare: int = 3, faults: int = 0) -> SimpleNamespace:
-    """One step of the task that is never solved and one that is solved sometimes; ``spare`` others may be drawn."""
-    from training.grpo.group_rollouts import GroupRollouts
-    from training.rollout.in_process import InProcessSampler
-    from training.rollout.policy import load_policy
-
-    torch.set_num_threads(1)
-    policy, (where, _, make, read, enter) = load_policy(str(starter), "cpu"), small_tasks()
-    never = where.model_copy(update={"id": "task-never", "reference": ((ToolCall(name="rm"),),)})
-    again = where.model_copy(update={"id": "task-again", "reference": ((ToolCall(name="rm"),),)})
-    settings = small_settings(
-        starter, tasks_per_step=2, rollouts_per_task=K, experimental={"dynamic_sampling": at_most}
-    ).training
-    asked: list[tuple[int, int, tuple[str, ...]]] = []
-
-    def redraw(step: int, count: int, taken: Collection[str]) -> list[Task]:
-        asked.append((step, count, tuple(sorted(taken))))
-        return [task for task in (again, read, enter)[:spare] if task.id not in taken][:count]
-
-    kept: list[Trajectory] = []
-    rollouts = GroupRollouts(
-        RoundPlan(run_seed=3, iteration=0, first_step=DONE + 1, steps=((never, make),)),
-        policy,
-        InProcessSampler(policy.model),
-        Faulty(faults),
-        settings,
-        kept.extend,
-        kept.extend,
-        Stopwatch(),
-        redraw=redraw,
-    )
-    trainer = SimpleNamespace(
-        state=SimpleNamespace(global_step=DONE), args=SimpleNamespace(bf16=False, gradient_accumulation_steps=1)
-    )
-    batch = rollouts.step([task.id for task in (never, make) for _ in range(K)], trainer)
-    return SimpleNamespace(batch=batch, trajectories=kept, asked=asked)
-
-
-def by_task(played: SimpleNamespace) -> dict[str, set[bool]]:
-    """Whether the rollouts of each task were discarded, in the order of play."""
-    found: dict[str, set[bool]] = {}
-    for one in played.trajectories:
-        found.setdefault(one.task_id, set()).add(one.discarded)
-    return found
-
-
-def test_a_group_without_a_signal_is_replaced_by_one_with_a_signal(starter: Path) -> None:
-    played = sampled(starter, at_most=4)
-    assert by_task(played) == {"task-never": {True}, "task-make": {False}, "task-again": {True}, "task-read": {False}}
-    assert [one[:2] for one in played.asked] == [(DONE + 1, 1), (DONE + 1, 1)]
-    assert played.asked[1][2] == ("task-again", "task-make", "task-never")
-    learnt = [one for one in played.trajectories if not one.discarded]
-    place = {"task-read": 0, "task-make": 1}  # of the group that it replaced; the other stays
-    assert played.batch.rewards == tuple(t.reward for t in sorted(learnt, key=lambda t: place[t.task_id]))
-    for group in (played.batch.rewards[:K], played.batch.rewards[K:]):
-        assert len(set(group)) == 2, "both groups carry a signal"
-    record = step_record(DONE + 1, played.trajectories, StepLog())
-    assert (record.rollouts, record.discarded, record.discarded_tasks) == (4 * K, 2 * K, ("task-never", "task-again"))
-    assert record.success == sum(t.success for t in played.trajectories) / (4 * K), "of all that was played"
-    assert record.mixed_groups == 0.5
-    again = sampled(starter, at_most=4)
-    assert [t.turns for t in again.trajectories] == [t.turns for t in played.trajectories]
-    assert again.batch.rewards == played.batch.rewards
-
-
-@pytest.mark.parametrize(("at_most", "spare"), [(1, 3), (4, 1)])
-def test_replacing_ends_with_its_limit_or_with_the_tasks(at_most: int, spare: int, starter: Path) -> None:
-    played = sampled(starter, at_most, spare)
-    assert by_task(played) == {"task-never": {False}, "task-make": {False}, "task-again": {True}}
-    assert played.batch.rewards[:K] == (0.0,) * K, "the group that nothing replaced stays"
-
-
-def test_without_dynamic_sampling_nothing_is_replaced(starter: Path) -> None:
-    played = sampled(starter, at_most=None)
-    assert by_task(played) == {"task-never": {False}, "task-make": {False}}
-    assert played.asked == []
-    assert "discarded" not in played.trajectories[0].model_dump_json()
-
-
-def test_a_group_that_the_environment_failed_is_replaced_and_faults_are_no_rewards(starter: Path) -> None:
-    played = sampled(starter, at_most=4, faults=K)
-    assert by_task(played)["task-never"] == {True}
-    assert [one.infrastructure_error is None for one in played.trajectories[:K]] == [False] * K
-    assert None not in played.batch.rewards
-    partly = sampled(starter, at_most=4, faults=K + 1)
-    assert by_task(partly)["task-make"] == {False}, "two of its other rewards differ"
-    assert partly.batch.rewards[K:].count(None) == 1

@@ -14,7 +14,7 @@ from environments.command import StorageError
 from memory.run import RunDirectory
 from training.grpo import launch as module
 from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
-from training.grpo.launch import Ended, MachinePlace, check_launch, failure_of, launch_round, machine_of, sharding
+from training.grpo.launch import Ended, check_launch, failure_of, launch_round, sharding
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
 from training.rollout.settings import SamplingSettings
@@ -34,12 +34,6 @@ CONFIGS = [path for path in sorted((ROOT / "recipes" / "launch").glob("*.yaml"))
         ),
         ({"updates_per_step": 4}, r"an update \(tasks_per_step / updates_per_step\) has 2 tasks, whose groups stay"),
         ({"micro_batch": 64}, "micro_batch is 64 and a step of one process has 16 rollouts .* / launch.processes"),
-        (
-            {"experimental": {"dynamic_sampling": 2}},
-            "'experimental.dynamic_sampling' chooses among the groups of a whole",
-        ),
-        ({"experimental": {"lend_reference": "supervised"}}, "'experimental.lend_reference' chooses among the groups"),
-        ({"launch": {"processes": 4, "machines": 3}}, "processes is 4 and machines 3, .* a multiple of machines"),
     ],
 )
 def test_settings_that_several_processes_cannot_share_are_refused(training, sentence) -> None:
@@ -82,10 +76,8 @@ def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path, monk
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
     read = load_config_from_file(str(path))
-    launch = LaunchSettings(processes=read.num_processes, machines=read.num_machines, config=str(path))
+    launch = LaunchSettings(processes=read.num_processes, config=str(path))
     monkeypatch.setattr(module, "find_spec", lambda name: True)
-    for name, value in (("NODE_RANK", "0"), ("MASTER_ADDR", "first"), ("MASTER_PORT", "29500")):
-        monkeypatch.setenv(name, value)
     check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
     kind = sharding(launch)
     assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}[kind]
@@ -109,8 +101,8 @@ GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_t
             {},
             "distributed_type MULTI_CPU, with which accelerate would not start several",
         ),
-        ("num_processes: 8\ndistributed_type: MULTI_GPU\n", {}, r"num_processes 8 and training.launch.processes is 2"),
-        ("num_machines: 2\ndistributed_type: MULTI_GPU\n", {}, "num_machines 2 and training.launch.machines is 1"),
+        ("num_processes: 8\ndistributed_type: MULTI_GPU\n", {}, r"num_processes 8, and training.launch starts 2"),
+        ("num_machines: 2\ndistributed_type: MULTI_GPU\n", {}, "num_machines 2, and training.launch starts 1"),
         ("num_processes: many\n", {}, "num_processes: Input should be a valid integer"),
         (GOOD, {"dtype": "bfloat16"}, "has mixed_precision no and policy.dtype is bfloat16: make it bf16"),
         (GOOD, {"device": "cpu"}, "shards weights over GPUs and policy.device is cpu"),
@@ -142,16 +134,6 @@ def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) ->
             check_launch(launch, PolicySettings(), sampling)
     with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read, there is no such file"):
         check_launch(LaunchSettings(config="nowhere.yaml"), PolicySettings())
-
-
-def test_a_machine_is_named_by_the_schedulers_variables() -> None:
-    given = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
-    assert machine_of(given) == MachinePlace(1, "first", 29500)
-    for missing in given:
-        with pytest.raises(InputError, match=rf"training\.launch\.machines: {missing} is not set: on every machine"):
-            machine_of({name: value for name, value in given.items() if name != missing})
-    with pytest.raises(InputError, match="NODE_RANK and MASTER_PORT are numbers"):
-        machine_of({**given, "MASTER_PORT": "http"})
 
 
 def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monkeypatch) -> None:

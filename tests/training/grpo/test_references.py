@@ -108,9 +108,7 @@ def test_a_template_that_cannot_be_read_back_is_refused(tmp_path: Path, monkeypa
     policy = load_policy(str(save_model(tmp_path / "qwen2_5", "qwen2_5")), "cpu")
     check_writing(policy.rendering)
     monkeypatch.setattr(policy.rendering.reader, "read", lambda *_: EndTurn(text="something else"))
-    with pytest.raises(
-        InputError, match=r"training\.experimental\.lend_reference: the chat template of .* cannot be read back"
-    ):
+    with pytest.raises(InputError, match=r"training\.expert: the chat template of .* cannot be read back"):
         play_references(policy, environment(), [several_turns()], WIDE)
 
 

@@ -102,19 +102,9 @@ def test_weights_are_clipped():
 
 
 def test_a_rollout_without_a_diagnosis_is_left_alone():
-    settings = WeightSettings(group_mean_one=True)
+    settings = WeightSettings()
     group = [WeighedRollout(None, 0.0, (3, 3)), WeighedRollout(None, 0.0, ()), rollout(L.SPURIOUS_TOOL_CALL)]
-    assert weights(group, settings) == ((1.0, 1.0), (), (1.0,))
-
-
-def test_a_group_is_scaled_to_mean_one_by_its_sampled_tokens():
-    settings = WeightSettings(unit="turn", group_mean_one=True)
-    group = [rollout(L.SPURIOUS_TOOL_CALL, L.PASS, tokens=(1, 3)), rollout(L.PASS, tokens=(10,)), rollout(L.PASS)]
-    first, second, third = weights(group, settings)
-    # Means of 1.25, 1 and 1 before, so that everything is divided by their mean.
-    mean = 3.25 / 3
-    assert first == pytest.approx((2 / mean, 1 / mean))
-    assert second == third == pytest.approx((1 / mean,))
+    assert weights(group, settings)[:2] == ((1.0, 1.0), ())
 
 
 # Properties
@@ -127,7 +117,6 @@ settings_of = st.builds(
     rho=st.dictionaries(st.sampled_from([*BASE_RHO]), st.floats(0.5, 2.0)),
     dynamic=st.booleans(),
     cap_abstention=st.booleans(),
-    group_mean_one=st.booleans(),
 )
 
 
@@ -157,24 +146,7 @@ def test_no_sign_flips_and_no_advantage_vanishes(group, settings, profile):
             assert weight > 0
             assert math.copysign(1.0, weight * one.advantage) == math.copysign(1.0, one.advantage)
             assert (weight * one.advantage == 0) == (one.advantage == 0)
-            if not settings.group_mean_one:
-                assert settings.least <= weight <= settings.most
-
-
-@settings(deadline=None)
-@given(st.lists(rollouts(), min_size=1, max_size=8), settings_of)
-def test_scaling_keeps_the_ratios_of_weights_and_makes_the_mean_one(group, settings):
-    plain = weights(group, settings.model_copy(update={"group_mean_one": False}))
-    scaled = weights(group, settings.model_copy(update={"group_mean_one": True}))
-    counted = [place for place, one in enumerate(group) if one.diagnosis is not None and any(one.turn_tokens)]
-    ratios = [b / a for place in counted for a, b in zip(plain[place], scaled[place], strict=True)]
-    assert ratios == pytest.approx(ratios[:1] * len(ratios))
-    means = [
-        sum(w * n for w, n in zip(scaled[place], group[place].turn_tokens, strict=True)) / sum(group[place].turn_tokens)
-        for place in counted
-    ]
-    if means:
-        assert sum(means) / len(means) == pytest.approx(1.0)
+            assert settings.least <= weight <= settings.most
 
 
 @settings(deadline=None)

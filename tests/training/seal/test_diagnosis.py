@@ -157,12 +157,11 @@ def test_documented_defaults_and_the_order_of_choices_make_no_other_call():
     assert found(task, again) == [(0, L.PASS, None), (1, L.STATE_MISMATCH, C.WRONG_ARGUMENT)]
 
 
-def test_infrastructure_errors_and_demonstrations_have_no_diagnosis():
+def test_infrastructure_errors_have_no_diagnosis():
     task = task_of([FUEL])
     played = acted(task, [FUEL])
     crashed = played.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "worker died"})
     assert diagnose(crashed, task, TOOLS) is None
-    assert diagnose(played.model_copy(update={"lent": True}), task, TOOLS) is None
 
 
 outcomes = st.builds(

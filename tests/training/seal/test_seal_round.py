@@ -61,9 +61,7 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     seal = Seal(settings.seal, environment, first_state(settings.seal), kept.steps.append)
     policy = load_policy(str(starter), "cpu")
     sampler = InProcessSampler(policy.model)
-    rollouts = GroupRollouts(
-        plan, policy, sampler, environment, settings, kept.played.extend, lambda demonstrations: None, Stopwatch(), seal
-    )
+    rollouts = GroupRollouts(plan, policy, sampler, environment, settings, kept.played.extend, Stopwatch(), seal)
     real, bare = module.RoundTrainer._generate_and_score_completions, module.GRPOTrainer._generate_and_score_completions
 
     def watched(self, inputs):

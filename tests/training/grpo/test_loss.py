@@ -1,0 +1,102 @@
+"""Advantages and loss in their pure form: by hand, and equal to what TRL computes on random batches."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.late import Late
+
+torch = Late("torch")
+pure = Late("training.grpo.loss")
+advantages = Late("training.grpo.advantages")
+
+ROWS, WIDTH = 4, 7
+
+
+@pytest.mark.parametrize(
+    ("rewards", "by_deviation", "expected"),
+    [
+        ([1.0, 0.0, 0.0, 1.0], True, [0.5, -0.5, -0.5, 0.5]),
+        ([1.0, 0.0, 0.0, 1.0], False, [0.5, -0.5, -0.5, 0.5]),
+        ([1.0, 1.0, 1.0, 1.0], True, [0.0] * 4),
+        ([math.nan, 1.0, 0.0, math.nan], True, [0.0, 0.5, -0.5, 0.0]),
+        ([math.nan, 1.0, math.nan, math.nan], True, [0.0] * 4),
+        ([math.nan] * 4, True, [0.0] * 4),
+    ],
+)
+def test_advantages_of_a_group(rewards: list[float], by_deviation: bool, expected: list[float]) -> None:
+    scored = [reward for reward in rewards if not math.isnan(reward)]
+    divisor = float(torch.tensor(scored).std()) + 1e-4 if by_deviation and len(scored) > 1 else 1.0
+    found = advantages.group_advantages(torch.tensor(rewards), len(rewards), by_deviation)
+    assert found.tolist() == pytest.approx([value / divisor for value in expected], abs=1e-6)
+
+
+def test_weights_and_groups_scale_advantages() -> None:
+    own = torch.tensor([1.0, -1.0])
+    assert advantages.weighed(own, torch.tensor([[1.0, 2.0], [0.5, 1.0]])).tolist() == [[1.0, 2.0], [-0.5, -1.0]]
+    factors = advantages.per_group(torch.tensor([3, 1, 0, 0]), torch.tensor(4.0), 2)
+    assert factors.tolist() == [0.5, 0.5, 2.0, 2.0]
+    assert advantages.scaled(own, factors[1:3]).tolist() == [0.5, -2.0]
+
+
+@pytest.mark.parametrize("normaliser", ["dapo", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("dual", [None, 1.5])
+@pytest.mark.parametrize("by_token", [False, True])
+def test_loss_and_gradient_are_trls(normaliser: str, dual: float | None, by_token: bool) -> None:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    generator = torch.Generator().manual_seed(len(normaliser) + by_token)
+    old, reference, moved = (-torch.rand(ROWS, WIDTH, generator=generator) * 3 for _ in range(3))
+    mask = (torch.rand(ROWS, WIDTH, generator=generator) < 0.7).long()
+    mask[0] = 0
+    mask[0, :2] = 1
+    factors = torch.randn((ROWS, WIDTH) if by_token else (ROWS,), generator=generator)
+    logged = defaultdict(lambda: defaultdict(list))
+    logps = moved.clone().requires_grad_()
+    accelerator = SimpleNamespace(num_processes=1, gather=lambda one: one, reduce=lambda one, reduction: one)
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps, torch.zeros(ROWS, WIDTH), None),
+        args=SimpleNamespace(use_bias_correction_kl=False, delta=dual, steps_per_generation=1),
+        model=SimpleNamespace(training=True),
+        accelerator=accelerator,
+        current_gradient_accumulation_steps=1,
+        loss_type=normaliser,
+        importance_sampling_level="token",
+        max_completion_length=20,
+        _metrics=logged,
+        **{"beta": 0.1, "epsilon_low": 0.2, "epsilon_high": 0.28, "top_entropy_quantile": 1.0},
+        **dict.fromkeys(("aux_loss_enabled", "use_vllm", "_entropy_bonus_enabled"), False),
+        off_policy_mask_threshold=None,
+    )
+    inputs = {
+        "prompt_ids": torch.ones(ROWS, 1, dtype=torch.long),
+        "prompt_mask": torch.ones(ROWS, 1, dtype=torch.long),
+        "completion_ids": torch.ones(ROWS, WIDTH, dtype=torch.long),
+        "completion_mask": torch.ones(ROWS, WIDTH, dtype=torch.long),
+        "tool_mask": mask,
+        "advantages": factors,
+        "old_per_token_logps": old,
+        "ref_per_token_logps": reference,
+        "num_items_in_batch": mask.sum(),
+    }
+    theirs = GRPOTrainer._compute_loss(trainer, None, inputs)
+    (gradient,) = torch.autograd.grad(theirs, logps)
+    again = moved.clone().requires_grad_()
+    clip = pure.Clip(dual=dual)
+    total = {"dapo": None, "grpo": None, "dr_grpo": 20.0}[normaliser]
+    ours = pure.grpo_loss(again, old, reference, factors, mask, clip=clip, kl=0.1, normaliser=normaliser, total=total)
+    torch.testing.assert_close(ours.loss, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours.loss, again)[0], gradient)
+    assert ours.kl == pytest.approx(logged["train"]["kl"][0])
+    assert ours.clipped == pytest.approx(logged["train"]["clip_ratio/region_mean"][0])
+    assert 0 < ours.clipped < 1, "the clip acts"
+
+
+def test_the_constant_normaliser_has_to_be_given() -> None:
+    one = torch.zeros(1, 1)
+    with pytest.raises(ValueError, match="needs total"):
+        pure.grpo_loss(one, one, one, one, one, clip=pure.Clip(), kl=0.0, normaliser="dr_grpo")
