@@ -141,13 +141,6 @@ class BranchDirectory(Folder):
         read_by=(_VERIFY, _UPDATE, _INITIAL, _EDITS),
         meaning="The tasks that the abstractor proposes.",
     )
-    perturbations = RunFile(
-        "perturbations.jsonl",
-        "graph.perturbation.Perturbation",
-        written_by=(_ABSTRACT,),
-        read_by=(_UPDATE,),
-        meaning="The changes made to drafts; written only with `verification.experimental.perturbed`.",
-    )
     validations = RunFile(
         f"{_VALIDATIONS}/",
         "memory.records.AgentValidation",
@@ -351,8 +344,7 @@ class IterationDirectory(StageDirectory):
         "training.signals.PatternCount",
         written_by=(_EXTRACT,),
         read_by=(_EXTRACT,),
-        meaning="Action patterns of the round and their counts, which later rounds add to theirs; written only with "
-        "`signals.definition: paper`.",
+        meaning="Action patterns of the round and their counts, which later rounds add to theirs.",
     )
     extraction = RunFile(
         "extraction.json",
@@ -381,14 +373,6 @@ class IterationDirectory(StageDirectory):
         written_by=(_DEDUPLICATE,),
         read_by=(_UPDATE, _EXPLORED, _RESUMPTION),
         meaning="Whether the failure memory knew each context.",
-    )
-    perturbations = RunFile(
-        "perturbations.jsonl",
-        "graph.perturbation.Perturbation",
-        written_by=(_UPDATE,),
-        read_by=(_SUMMARY,),
-        meaning="The changes made to drafts of finished branches; written only with "
-        "`verification.experimental.perturbed`.",
     )
     evolution = RunFile(
         "evolution.json",

@@ -31,18 +31,11 @@ MISTAKES = [
     ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
     ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
     ("", ["training.lend_refrence=none"], "'training.lend_refrence': did you mean 'experimental.lend_reference'?"),
-    (
-        "tasks: {sampling: learnability, experimental: {sampling: uniform}}",
-        [],
-        "tasks.sampling is the former name of tasks.experimental.sampling: remove one of them",
-    ),
-    ("", ["tasks.sampling=rare"], "tasks.experimental.sampling: input should be 'uniform' or 'learnability'"),
     ("training: {steps: ten}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
-    ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
     (
         "training: {expert: {replay_by: failure}}",
         [],
@@ -53,93 +46,41 @@ MISTAKES = [
         [],
         "'reword' is for passes above 1 or replay above 0, and there is none: remove it, or set one",
     ),
-    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage or uncovered above 0, and"),
+    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage, signals would"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
     (
         "signals: {kinds: [stuck]}",
         [],
-        "signals.kinds.0: input should be 'forgetting', 'boundary', 'rare' or 'unsolved'",
+        "signals.kinds.0: input should be 'forgetting', 'boundary' or 'rare'",
     ),
     ("signals: {kinds: [rare, rare]}", [], "signals: 'kinds' lists a kind twice: rare, rare"),
-    (
-        "signals: {kinds: [rare], share_rare: 0, share_boundary: 0.7}",
-        [],
-        "signals: 'kinds' lists only kinds whose share is 0: rare",
-    ),
-    (
-        "signals: {contexts: random, experimental: {novelty: true}}",
-        [],
-        "signals: 'experimental.novelty' is for contexts: signals, random would ignore it: remove it",
-    ),
     ("signals: {contexts: unguided, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, unguided would"),
-    (
-        "signals: {contexts: random, share_rare: 0.3, share_boundary: 0.4}",
-        [],
-        "signals: 'share_boundary' is for contexts: signals, random would ignore it: remove it",
-    ),
     (
         "signals: {contexts: guided}",
         [],
         "signals.contexts: input should be 'signals', 'random', 'unguided' or 'coverage'",
     ),
-    (
-        "signals: {unsolved_rounds: 5}",
-        [],
-        "'unsolved_rounds' is for kinds: unsolved, kinds: [forgetting, boundary, rare] would ignore it",
-    ),
-    (
-        "signals: {share_unsolved: 0.2}",
-        [],
-        "'share_unsolved' is for kinds: unsolved, kinds: ",
-    ),
-    (
-        "signals: {definition: group, kinds: [rare, unsolved]}",
-        [],
-        "signals: 'kinds' lists unsolved, which definition: group cannot find",
-    ),
     ("signals: {contexts: coverage, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, coverage would"),
-    ("signals: {contexts: random, uncovered: 2}", [], "signals: 'uncovered' is for contexts: signals, random would"),
     ("signals: {contexts: coverage, contexts_per_iteration: null}", [], "contexts: coverage needs a number: give one"),
-    (
-        "signals: {uncovered: 4, contexts_per_iteration: 4}",
-        [],
-        "signals: 'uncovered' is 4 of contexts_per_iteration: 4, and leaves none for signals: make it smaller",
-    ),
     (
         "{signals: {contexts: coverage}, roles: {reflector: {kind: chat, model: m}}}",
         [],
         "'roles.reflector' is for signals.contexts: signals, coverage would ignore it: remove it, or set",
     ),
     (
-        "memory: {deduplicate: false, recur_after: 5}",
+        "memory: {deduplicate: false, duplicate_above: 0.5}",
         [],
-        "memory: 'recur_after' is for deduplicate: true, deduplicate: false would ignore it: remove it",
+        "memory: 'duplicate_above' is for deduplicate: true, deduplicate: false would ignore it: remove it",
     ),
-    (
-        "signals: {definition: group, pattern: called}",
-        [],
-        "signals: 'pattern' is for definition: paper, group would ignore it: remove it",
-    ),
-    ("", ["signals.pattern_length=3"], "signals: 'pattern_length' is for definition: group, paper would ignore it"),
     (
         "signals: {contexts: unguided, contexts_per_iteration: null}",
         [],
         "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
     ),
     (
-        "signals: {context_per: task}",
-        [],
-        "signals: 'context_per' is for contexts_per_iteration: null, contexts_per_iteration: 24 would ignore it",
-    ),
-    (
         "signals: {last_steps: 5}\ntraining: {steps: 4}",
         [],
         "signals.last_steps is 5 and a round has 4 steps (training.steps): make it 4 at most",
-    ),
-    (
-        "verification: {experimental: {perturbed: 1.5}}",
-        [],
-        "verification.experimental.perturbed: input should be less than or equal to 1",
     ),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
     ("iterations: 1\ntasks: {admissions: [-3]}", [], "tasks.admissions.0: input should be greater than or equal to 0"),
@@ -192,7 +133,6 @@ MISTAKES = [
     ("", ["training.stepz=1"], "--set training.stepz=1: unknown key 'training.stepz'"),
     ("", ["training.steps=[1"], "--set training.steps=[1: not YAML: line 1"),
     ("seed: 3", ["seed.x=1"], "--set seed.x=1: 'seed' is a value, not a section"),
-    ("", ["signals.share_rare=0.9"], "--set signals.share_rare=0.9: signals: share_forgetting"),
 ]
 
 
@@ -328,21 +268,6 @@ def test_settings_written_by_a_run_read_back_equal(
     assert load_recipe(path) == settings
 
 
-def test_a_run_of_an_earlier_version_keeps_its_signals(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """Its settings.yaml has every section and not the key, which would mean something else by default."""
-    made = RunSettings().model_dump(mode="json")
-    assert made["signals"].pop("definition") == "paper"
-    path = tmp_path / "settings.yaml"
-    path.write_text(yaml.safe_dump(made))
-    assert load_recipe(path).signals.definition == "group"
-    assert capsys.readouterr().err == (
-        f'warning: {path}: an earlier version made this run: it goes on with signals.definition="group"\n'
-    )
-    path.write_text("signals: {window: 5}\n")
-    assert load_recipe(path).signals.definition == "paper"
-    assert capsys.readouterr().err == ""
-
-
 def section_of(key: str) -> type[BaseModel]:
     """The section that a dotted key is in."""
     model: type[BaseModel] = RunSettings
@@ -360,16 +285,9 @@ def test_a_setting_that_moved_is_in_its_section_of_today_alone(former: str, toda
 
 
 FORMER = {
-    "signals.novelty": True,
-    "tasks.sampling": "learnability",
-    "tasks.sampling_floor": 0.2,
-    "tasks.retire_above": 0.9,
-    "tasks.retest_every": 2,
-    "tasks.newest_groups": 4,
     "training.lend_reference": "supervised",
     "training.lend_at_most": 5,
     "training.lend_weight": 0.7,
-    "verification.perturbed": 0.25,
 }
 """What moved to the experimental sections, none at its default."""
 
@@ -380,7 +298,7 @@ def test_former_keys_work_with_one_warning(tmp_path: Path, capsys) -> None:  # t
     path = tmp_path / "recipe.yaml"
     path.write_text("")
     today = load_recipe(path, [f"{FORMER_NAMES[key]}={value}" for key, value in FORMER.items()])
-    assert today.verification.experimental.perturbed == 0.25
+    assert today.training.experimental.lend_weight == 0.7
     assert capsys.readouterr().err == ""
     by_option = load_recipe(path, [f"{key}={value}" for key, value in FORMER.items()])
     assert capsys.readouterr().err.splitlines() == [
@@ -394,12 +312,12 @@ def test_former_keys_work_with_one_warning(tmp_path: Path, capsys) -> None:  # t
     path.write_text(yaml.safe_dump(sections))
     by_file = load_recipe(path)
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {path}: signals.novelty is called signals.experimental.novelty now, ")
+    assert warning.startswith(
+        f"warning: {path}: training.lend_reference is called training.experimental.lend_reference now, "
+    )
     assert warning.endswith(", the old names work for one release")
     assert all(f"{key} is called {FORMER_NAMES[key]} now" in warning for key in FORMER)
-    by_section = load_recipe(QUICKSTART, [f"tasks={sections['tasks']}".replace("'", "")])
     assert by_file == by_option == today
-    assert by_section.tasks == today.tasks
 
 
 def test_former_keys_in_the_settings_of_a_run_are_read_in_silence(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -467,10 +385,7 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
 
 
 EXPERIMENTAL_OFF = {
-    "signals": {"novelty": False},
-    "tasks": {"sampling": "uniform", "retire_above": None},
     "training": {"dynamic_sampling": None, "lend_reference": "none"},
-    "verification": {"perturbed": 0.0},
 }
 """The switches of the experimental sections; their other options have no effect without these."""
 

@@ -65,8 +65,7 @@ def test_what_is_not_a_section_is_left_to_the_settings_own_checks(tree: dict[str
 
 
 def test_only_sections_that_are_there_are_filled_with_former_defaults() -> None:
-    tree: dict[str, Any] = {"signals": {"window": 5}, "training": {"loss": "dapo", "seal": None}}
+    tree: dict[str, Any] = {"training": {"loss": "dapo", "seal": None}}
     filled = fill_former_defaults(tree)
-    assert filled == {"signals.definition": "group", "training.length_cost": 0.1}
-    assert tree["signals"] == {"window": 5, "definition": "group"}
+    assert filled == {"training.length_cost": 0.1}
     assert tree["training"] == {"loss": "dapo", "seal": None, "length_cost": 0.1}

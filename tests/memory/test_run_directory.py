@@ -130,8 +130,8 @@ def _changed(run, change):
     [
         (lambda d: d["memory"].update(embeder="x"), "settings.yaml: memory.embeder: Extra inputs are not permitted"),
         (
-            lambda d: d["memory"].update(recur_after=0),
-            "settings.yaml: memory.recur_after: Input should be greater than",
+            lambda d: d["memory"].update(duplicate_above=2),
+            "settings.yaml: memory.duplicate_above: Input should be less than",
         ),
         (lambda d: d.pop("memory"), "settings.yaml has no section 'memory'"),
         (lambda d: d.update(memory=3), "settings.yaml: memory: Input should be a valid dictionary"),
@@ -145,13 +145,13 @@ def test_a_wrong_section_is_told_with_file_and_key(run, change, told):
 
 
 def test_settings_that_were_edited_are_read_by_nobody(run):
-    _changed(run, lambda d: d["memory"].update(recur_after=9))
-    told = r"settings\.yaml: 'memory\.recur_after' is 9, the run was made with 3: put it back"
+    _changed(run, lambda d: d["memory"].update(duplicate_above=0.5))
+    told = r"settings\.yaml: 'memory\.duplicate_above' is 0\.5, the run was made with 0\.9: put it back"
     with pytest.raises(InputError, match=told):
         run.section("seed", int)
     with pytest.raises(InputError, match=told):
         run.settings(Small)
-    run.recorded_path.write_text(run.recorded_path.read_text().replace("recur_after: 3", "recur_after: 9"))
+    run.recorded_path.write_text(run.recorded_path.read_text().replace("duplicate_above: 0.9", "duplicate_above: 0.5"))
     with pytest.raises(InputError, match=r"settings\.recorded\.yaml is not as the run wrote it"):
         run.settings(Small)
     run.recorded_path.unlink()

@@ -9,7 +9,6 @@ from support import ROOT
 
 from environments.base import InputError
 from graph.recipe import load_recipe
-from memory.settings import ExperimentalTasks
 from training.settings import ExperimentalTraining
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
@@ -32,7 +31,6 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     assert (training.experimental, training.seal) == (ExperimentalTraining(), None)
     assert recipe.iterations * training.steps == 120
     assert (recipe.tasks.initial, recipe.tasks.initial_count, recipe.tasks.evolved_share) == (None, 100, None)
-    assert recipe.tasks.experimental == ExperimentalTasks()
     policy = recipe.policy
     assert (policy.path, policy.device, policy.dtype) == ("Qwen/Qwen3-4B-Instruct-2507", "cuda", "bfloat16")
     assert (policy.lora, policy.thinking) == (None, None), "that release has no thinking to turn off"
@@ -125,26 +123,6 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
             "training.experimental.lend_weight=2",
             "training.experimental: 'lend_weight' is for lend_reference: supervised, none would ignore it",
         ),
-        (
-            "tasks.experimental.sampling=rare",
-            "tasks.experimental.sampling: input should be 'uniform' or 'learnability'",
-        ),
-        (
-            "tasks.experimental.sampling_floor=0.2",
-            "tasks.experimental: 'sampling_floor' is for sampling: learnability, uniform would ignore it",
-        ),
-        (
-            "tasks.experimental.retire_above=2",
-            "tasks.experimental.retire_above: input should be less than or equal to 1",
-        ),
-        (
-            "tasks.experimental.retest_every=2",
-            "tasks.experimental: 'retest_every' is for retire_above, retire_above: null would ignore it",
-        ),
-        (
-            "tasks.experimental.newest_groups=2",
-            "tasks.experimental: 'newest_groups' is for sampling: learnability or retire_above, and there is none",
-        ),
     ],
 )
 def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:
@@ -159,12 +137,9 @@ def test_the_arms_settings_are_read_together() -> None:
         QUICKSTART,
         [
             "training.experimental={lend_reference: supervised, lend_weight: 0.5, lend_at_most: 4}",
-            "tasks.experimental={sampling: learnability, sampling_floor: 0.05, newest_groups: 5}",
-            *("tasks.experimental.retire_above=1.0", "tasks.experimental.retest_every=2"),
         ],
     )
-    demonstrations, drawing = recipe.training.experimental, recipe.tasks.experimental
-    assert (demonstrations.lend_reference, drawing.sampling) == ("supervised", "learnability")
+    assert recipe.training.experimental.lend_reference == "supervised"
     again = type(recipe).model_validate(recipe.model_dump())
     assert again == recipe
 

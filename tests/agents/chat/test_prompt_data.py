@@ -118,7 +118,6 @@ def test_each_kind_of_signal_has_guidance_of_its_own(files_start: StartState, ma
     assert "separates success from failure" in texts[SignalKind.BOUNDARY]
     assert "other values of their parameters" in texts[SignalKind.FORGETTING]
     assert "many different cases" in texts[SignalKind.RARE]
-    assert "never done this with success" in texts[SignalKind.UNSOLVED]
     for text in texts.values():
         assert text.count("How to explore here:") == 1
         assert text.index("</weakness>") < text.index("How to explore here:"), "it is an instruction, not data"

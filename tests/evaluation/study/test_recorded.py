@@ -13,8 +13,6 @@ from support.made_results import RECIPE, made_study
 from environments.base import InputError
 from evaluation.study.recipe import Study, load_study, put
 from evaluation.study.recorded import settings_as_recorded
-from evaluation.study.schedule import _prepare
-from graph.recipe import load_recipe
 from memory.former import FORMER_NAMES
 
 VALUE = 3
@@ -99,24 +97,6 @@ def test_an_arm_varies_a_setting_by_either_name(tmp_path: Path) -> None:
     for varied, key in (("panel", "set"), ("set", "panel")):
         text = arm(f"evaluation.{key}: null").replace("compare:", f"varies: [evaluation.{varied}]\ncompare:")
         assert made_study(tmp_path, text).recipe.varies == (f"evaluation.{varied}",)
-
-
-def test_an_unfinished_arm_goes_on_in_a_folder_of_former_names(tmp_path: Path) -> None:
-    """Its settings are the same, and so is the run of its folder."""
-    study = made_study(tmp_path, arm("tasks.sampling: learnability, signals.novelty: true"))
-    settings = study.settings_of(study.recipe.arm("full"), 100, None)
-    folder = tmp_path / "work" / "full-100"
-    (folder / "run").mkdir(parents=True)
-    former = settings | {"tasks": {"sampling": "learnability"}, "signals": {"novelty": True}}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(former))
-    _prepare(folder, settings)
-    assert (folder / "run").is_dir()
-    assert load_recipe(folder / "recipe.yaml").tasks.experimental.sampling == "learnability"
-    for other in (yaml.safe_dump(former | {"iterations": 9}), "[", ""):
-        (folder / "run").mkdir(exist_ok=True)
-        (folder / "recipe.yaml").write_text(other)
-        _prepare(folder, settings)
-        assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize("key", ["environment.classes", "environment.options.classes"])

@@ -53,7 +53,7 @@ breakdown: true
 lookup: true
 arms:
   - {name: grpo, description: plain, seeds: 2, overrides: {tasks.evolved_share: 0.0}}
-  - {name: full, description: loop, seeds: 1, overrides: {signals.threshold: 0.5}}
+  - {name: full, description: loop, seeds: 1, overrides: {signals.window: 5}}
   - {name: starter, description: start, seeds: 1, untrained: true}
 """
 
@@ -216,7 +216,7 @@ def test_a_changed_arm_is_to_be_made_again_and_no_other(finished: Path) -> None:
     try:
         for old, new, again in (
             ("description: plain", "description: plainer", {}),
-            ("signals.threshold: 0.5", "signals.threshold: 0.4", {"full": (100,)}),
+            ("signals.window: 5", "signals.window: 4", {"full": (100,)}),
             ("limit: 4", "limit: 3", {"grpo": (100, 101), "full": (100,), "starter": (100,)}),
         ):
             finished.write_text(before.replace(old, new))
@@ -320,8 +320,8 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("signals.threshold", "signals.treshold", "signals.treshold"),
-        ("signals.threshold: 0.5", "signals.threshold: 5", "threshold"),
+        ("signals.window", "signals.widow", "signals.widow"),
+        ("signals.window: 5", "signals.window: 0", "window"),
         ("name: grpo", "name: plain", "no arm is called 'grpo'"),
     ],
 )

@@ -253,7 +253,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("match_admissions: full", "match_admissions: random", "'random'"),
         ("match_admissions: full", "match_admissions: starter", "'starter'"),
         ("seeds: 2", "seeds: 4", "more seeds than 'full'"),
-        ("untrained: true", "untrained: true, overrides: {signals.experimental.novelty: true}", "would ignore"),
+        ("untrained: true", "untrained: true, overrides: {memory.deduplicate: false}", "would ignore"),
         ("[[full, random]]", "[[full, other]]", "'other', which is not an arm"),
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
         ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
@@ -288,7 +288,7 @@ def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
     )
     assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) == before
     for old, new in (
-        ("description: loop", "description: loop, overrides: {signals.experimental.novelty: true}"),
+        ("description: loop", "description: loop, overrides: {memory.deduplicate: false}"),
         ("compare", "limit: 3\ncompare"),
     ):
         other = made_study(tmp_path, RECIPE.replace(old, new, 1))
