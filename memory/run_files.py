@@ -329,14 +329,14 @@ class IterationDirectory(StageDirectory):
         "signals.jsonl",
         "memory.records.Signal",
         written_by=(_EXTRACT,),
-        read_by=(_REFLECT, _LOOP, _FORKS, _HISTORY, _BRANCH),
+        read_by=(_REFLECT, _FORKS, _HISTORY, _BRANCH),
         meaning="Every signal of weakness in the round, chosen or not.",
     )
     scores = RunFile(
         "scores.jsonl",
         "training.signals.GroupScore",
         written_by=(_EXTRACT,),
-        read_by=(_EXTRACT, "training.grpo.task_sampler"),
+        read_by=(_EXTRACT,),
         meaning="Scores of each group of rollouts and their mean; later rounds compare with them.",
     )
     patterns = RunFile(

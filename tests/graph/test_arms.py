@@ -10,8 +10,6 @@ import pytest
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints
-from environments.verification.verify import verify
 from graph.nodes.update import join
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
@@ -219,16 +217,14 @@ def test_a_quota_that_is_not_met_is_told(tmp_path: Path) -> None:
     assert summary_of(run).labels[-1] == f"iteration 0: {evolution.shortfall} tasks short of its quota"
 
 
-def test_with_verification_off_every_draft_that_can_be_trained_on_is_admitted(tmp_path: Path) -> None:
-    run = evolved(tmp_path, "verification.enabled=false")
+def test_with_verification_off_what_it_would_refuse_is_admitted(tmp_path: Path) -> None:
+    short = "verification.max_calls=1"
+    assert evolution_of(evolved(tmp_path / "verified", short)).refused["too_long"] > 0
+    run = evolved(tmp_path, short, "verification.enabled=false")
     evolution = evolution_of(run)
     assert set(evolution.refused) <= {"duplicate", "empty_reference"}
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
-    known = {fingerprint(task) for task in first_tasks()}
-    held_out = held_out_fingerprints("bfcl")
-    results = [verify(task, ENVIRONMENT, known, held_out) for task in admitted(run)]
-    assert not all(result.accepted for result in results)
-    assert all(result.reason not in ("sealed", "duplicate") for result in results)
+    assert any(sum(map(len, task.reference)) > 1 for task in admitted(run))
     assert summary_of(run).labels == ("scripted roles", "verification off")
 
 

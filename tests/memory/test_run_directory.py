@@ -16,7 +16,6 @@ from memory.former import give_former_names
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import MemorySettings, Section
 from training.settings import ExperimentalTraining, TrainingSettings
-from training.signal_settings import SignalSettings
 
 
 class Small(Section):
@@ -91,13 +90,11 @@ def test_the_settings_of_a_former_run_are_read_as_it_was_made(tmp_path):
     settings = RunSettings(training=training)
     run = RunDirectory.create(tmp_path / "run", settings)
     tree = settings.model_dump(mode="json")
-    del tree["signals"]["definition"]
     give_former_names(tree)
     assert tree["training"]["lend_weight"] == 0.5
     run.save_settings(RootModel(tree))
     before = run.settings_path.read_bytes()
     assert run.settings(RunSettings).training == run.section("training", TrainingSettings) == training
-    assert run.section("signals", SignalSettings).definition == "group"
     assert run.settings_path.read_bytes() == before
     tree["training"]["experimental"] = {"lend_weight": 0.5}
     run.save_settings(RootModel(tree))

@@ -12,7 +12,6 @@ from support.made_results import RECIPE, made_study
 
 from environments.base import InputError
 from evaluation.study.recipe import Study, load_study, put
-from evaluation.study.recorded import settings_as_recorded
 from memory.former import FORMER_NAMES
 
 VALUE = 3
@@ -55,16 +54,6 @@ def test_either_name_of_a_key_gives_the_hash_of_recorded_results(former: str, to
     assert runs != {run_hash(with_settings(tmp_path, {key: VALUE + 1}))}
 
 
-def test_recorded_settings_have_the_former_names_and_no_section_that_only_holds_them() -> None:
-    today = {"tasks": {"experimental": {"sampling": "learnability"}}, "training": {"experimental": {}, "kl": 0.1}}
-    recorded = settings_as_recorded(today)
-    assert recorded["tasks"]["sampling"] == "learnability"
-    assert "experimental" not in recorded["tasks"] | recorded["training"]
-    assert today["tasks"] == {"experimental": {"sampling": "learnability"}}
-    ours = settings_as_recorded({"training": {"experimental": {"dynamic_sampling": 2}}})
-    assert ours["training"]["experimental"] == {"dynamic_sampling": 2}, "no former version had it"
-
-
 def arm(overrides: str) -> str:
     return RECIPE.replace("description: loop", f"description: loop, overrides: {{{overrides}}}")
 
@@ -82,10 +71,6 @@ def test_an_arm_may_lend_references_by_either_name(key: str, tmp_path: Path) -> 
     [
         ("training.experimental.dynamic_sampling: 2", "overrides training.experimental.dynamic_sampling, which all"),
         ("evaluation.panel: null", "overrides evaluation.panel, which all arms share"),
-        (
-            "tasks.sampling: uniform, tasks.experimental.sampling: learnability",
-            "'full' overrides tasks.sampling, the former name of tasks.experimental.sampling, and that too: remove one",
-        ),
     ],
 )
 def test_what_an_arm_may_not_state(overrides: str, told: str, tmp_path: Path) -> None:
