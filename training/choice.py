@@ -66,7 +66,7 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
 
 def _shares(kinds: Collection[SignalKind]) -> Mapping[SignalKind, float]:
     """Return the share of each of ``kinds``, which sum to 1."""
-    total = sum(SHARES[kind] for kind in kinds) if len(kinds) < len(SHARES) else 1.0
+    total = sum(SHARES[kind] for kind in kinds)
     return {kind: SHARES[kind] / total for kind in SignalKind if kind in kinds}
 
 

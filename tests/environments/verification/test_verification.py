@@ -194,7 +194,7 @@ def numbered_results(episode, number):
 
 
 def numbered_states(episode, number):
-    return lambda: f"state {number}" if number > 3 else "state"
+    return lambda: f"state {number}" if number > 1 else "state"
 
 
 def failing(episode, number):
