@@ -122,7 +122,7 @@ starter: install  ## train the initial policy again, in build/starter (recipes/s
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
-starter-seal: install  ## train the initial policy that knows SEAL's cues again, in build/starter-seal
+starter-seal: install  ## train an initial policy that knows SEAL's cues, as recipes/starter-seal does, in build/starter-seal
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
 	  --output build/starter-seal-tasks.jsonl
